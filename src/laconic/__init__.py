@@ -1,0 +1,66 @@
+"""Federated learning that is differentially private and frugal with bandwidth.
+
+    import laconic
+    scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=2.0, local_lr=0.5, local_steps=5)
+    result = laconic.run(scheme, model=MyModule(), clients=[(x0, y0), (x1, y1), ...], test=(x, y),
+                         sampling_rate=0.2, rounds=60, delta=1e-5)
+    print(result.last, result.statement["summary"], result.ledger["bytes_up"])
+
+The names below are imported when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from laconic import schemes as schemes
+    from laconic.api import run as run
+    from laconic.data.population import FunctionPopulation as FunctionPopulation
+    from laconic.data.population import Population as Population
+    from laconic.data.population import Records as Records
+    from laconic.errors import LaconicError as LaconicError
+    from laconic.privacy.accountant import Accountant as Accountant
+    from laconic.privacy.budget import Budget as Budget
+    from laconic.privacy.calibrate import calibrate_noise as calibrate_noise
+    from laconic.privacy.sampling import AsPublished as AsPublished
+    from laconic.privacy.sampling import FixedSize as FixedSize
+    from laconic.privacy.sampling import Poisson as Poisson
+    from laconic.runtime.experiment import Experiment as Experiment
+    from laconic.runtime.outcome import RunResult as RunResult
+    from laconic.runtime.simulator import Simulation as Simulation
+    from laconic.scheme import Scheme as Scheme
+
+_HOMES = {
+    "run": "laconic.api",
+    "FunctionPopulation": "laconic.data.population",
+    "Population": "laconic.data.population",
+    "Records": "laconic.data.population",
+    "LaconicError": "laconic.errors",
+    "Accountant": "laconic.privacy.accountant",
+    "Budget": "laconic.privacy.budget",
+    "calibrate_noise": "laconic.privacy.calibrate",
+    "AsPublished": "laconic.privacy.sampling",
+    "FixedSize": "laconic.privacy.sampling",
+    "Poisson": "laconic.privacy.sampling",
+    "Experiment": "laconic.runtime.experiment",
+    "RunResult": "laconic.runtime.outcome",
+    "Simulation": "laconic.runtime.simulator",
+    "Scheme": "laconic.scheme",
+}
+__all__ = ["__version__", "schemes", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "schemes":
+        return importlib.import_module("laconic.schemes")
+    raise AttributeError(f"module 'laconic' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

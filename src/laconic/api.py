@@ -1,0 +1,93 @@
+"""The Python API: train on the user's own module and data in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from laconic.data.population import Population, Records, as_population, as_records
+from laconic.errors import RunFolderError
+from laconic.privacy.budget import Budget
+from laconic.privacy.sampling import Poisson, Sampler
+from laconic.runtime.config import write_toml
+from laconic.runtime.experiment import Experiment
+from laconic.runtime.folder import RunFolder
+from laconic.runtime.outcome import RunResult
+from laconic.runtime.simulator import Simulation
+from laconic.scheme import Scheme
+
+
+def run(
+    scheme: Scheme,
+    *,
+    model: nn.Module,
+    clients: Population | Sequence[Any],
+    test: Records | tuple[Any, Any] | None = None,
+    holdout: Records | tuple[Any, Any] | None = None,
+    sampler: Sampler | None = None,
+    sampling_rate: float | None = None,
+    rounds: int,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    participant_epsilon: float | None = None,
+    max_participations: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    observer: Callable[[dict[str, Any]], None] = lambda row: None,
+    **options: Any,
+) -> RunResult:
+    """Simulate a federation and return the model with its history, privacy statement and ledger.
+
+    `clients` is a `Population`, or a sequence with one (inputs, targets) pair or Dataset per client. Give a `sampler`
+    or a `sampling_rate` (Poisson). A private scheme needs `delta`; `epsilon` and `participant_epsilon` are budgets
+    that stop the run before the round that would exceed them. With `out` the run is kept in that folder and can be
+    resumed by the same call with `resume=True`. `options` are the further fields of `Experiment` (seed, device,
+    engine, eval_every, patience, loss, …).
+    """
+    if (sampler is None) == (sampling_rate is None):
+        raise TypeError("give either sampler or sampling_rate")
+    chosen = sampler if sampler is not None else Poisson(sampling_rate=sampling_rate or 0.0)
+    budget = None
+    if delta is not None:
+        budget = Budget(
+            delta=delta,
+            epsilon=epsilon,
+            participant_epsilon=participant_epsilon,
+            max_participations=max_participations,
+        )
+    experiment = Experiment(
+        scheme=scheme,
+        model=model,
+        population=as_population(clients),
+        sampler=chosen,
+        rounds=rounds,
+        budget=budget,
+        test=None if test is None else as_records(test, "test"),
+        holdout=None if holdout is None else as_records(holdout, "holdout"),
+        **options,
+    )
+    if out is None:
+        return Simulation(experiment, observer=observer).run()
+    folder = RunFolder(out)
+    if folder.exists and not resume:
+        raise RunFolderError(f"{out} holds a run already: pass resume=True to go on with it, or choose another out")
+    folder.open()
+    try:
+        folder.write("config.toml", _about(experiment))
+        return Simulation(experiment, folder, observer=observer).run()
+    finally:
+        folder.close()
+
+
+def _about(experiment: Experiment) -> str:
+    """A run from Python has no re-runnable configuration (its objects have no names); this says what it was."""
+    scheme = experiment.scheme.to_dict()
+    sections = {f"scheme.{k}": v for k, v in scheme.items() if isinstance(v, dict)}
+    plain = {"name": experiment.scheme.name, "fingerprint": experiment.scheme.fingerprint}
+    run = {"rounds": experiment.rounds, "seed": experiment.seed, "model": type(experiment.model).__name__}
+    kept = {name: {k: v for k, v in values.items() if v is not None} for name, values in sections.items()}
+    header = "# Made by the Python API: resume it by the same call with resume=True.\n"
+    return header + write_toml({"run": run, "scheme": plain, **kept, "sampler": experiment.sampler.to_dict()})

@@ -1,0 +1,140 @@
+"""The options that mean the same everywhere, and where each goes in the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import click
+
+
+class Number(click.ParamType[float]):
+    """A number; a fraction such as 1/60 is one too."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            return float(Fraction(value))
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"{value!r} is not a number (write 0.0167 or 1/60)", param, ctx)
+
+
+class NumberOrWord(Number):
+    """A number, or a word that the command knows."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value).replace("-", "").isalpha() and str(value).lower() not in ("nan", "inf", "infinity"):
+            return value
+        return super().convert(value, param, ctx)
+
+
+NUMBER, NUMBER_OR_WORD = Number(), NumberOrWord()
+
+# flag → (place in the configuration, type, help)
+RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
+    "--dataset": (
+        "data.dataset",
+        str,
+        "digits, mnist, fashion-mnist, synthetic; or a folder with one .npz, .csv or "
+        ".parquet file per client; or one table (with --client-column).  [digits]",
+    ),
+    "--data-dir": ("data.data_dir", str, "Where the files of the data set are."),
+    "--partition": ("data.partition", str, "iid, dirichlet, labels or column.  [iid]"),
+    "--num-clients": ("data.num_clients", int, "How many clients share the data set."),
+    "--alpha": ("data.alpha", NUMBER, "Dirichlet partition: the smaller, the more skewed.  [0.5]"),
+    "--labels-per-client": ("data.labels_per_client", int, "Labels partition: classes per client.  [2]"),
+    "--client-column": ("data.client_column", str, "The column of a table that says whose each record is."),
+    "--target": ("data.target", str, "The column of the user's own data that is to be predicted.  [target]"),
+    "--public-dataset": ("data.public_dataset", str, "Public data, for --clip-norm public."),
+    "--model": ("model.name", str, "cnn, mlp, logistic, or your own as package.module:factory.  [by data set]"),
+    "--loss": ("model.loss", str, "cross-entropy, binary-cross-entropy, mean-squared-error.  [by data set]"),
+    "--rounds": ("run.rounds", int, "Number of rounds.  [50]"),
+    "--seed": ("run.seed", int, "Seed of everything that is random.  [0]"),
+    "--device": ("run.device", str, "cpu, cuda, cuda:0 … or auto.  [auto]"),
+    "--engine": ("run.engine", str, "one-by-one, cohort (all clients at once) or auto.  [auto]"),
+    "--chunk": ("run.chunk", int, "Cohort engine: clients trained at once.  [by memory]"),
+    "--threads": ("run.threads", int, "CPU threads.  [all]"),
+    "--eval-every": ("run.eval_every", int, "Evaluate every so many rounds.  [1]"),
+    "--holdout": ("run.holdout", NUMBER, "Fraction of the training records that belongs to no client.  [0]"),
+    "--patience": ("run.patience", int, "Stop after so many evaluations without progress on the held-out set."),
+    "--checkpoint-seconds": ("run.checkpoint_seconds", NUMBER, "Seconds between two checkpoints.  [10]"),
+    "--local-steps": ("scheme.local_steps", int, "Local training steps per round, T_gd.  [5]"),
+    "--epochs": ("scheme.epochs", int, "Local epochs per round, instead of --local-steps."),
+    "--batch-size": ("scheme.batch_size", int, "Records per local step.  [10]"),
+    "--local-lr": ("scheme.local_lr", NUMBER, "Local learning rate.  [0.1]"),
+    "--optimizer": ("scheme.optimizer", str, "sgd or adam.  [sgd]"),
+    "--server-lr": ("scheme.server_lr", NUMBER, "Server learning rate.  [1]"),
+    "--momentum": ("scheme.momentum", NUMBER, "Server momentum.  [0]"),
+    "--clip-norm": (
+        "scheme.clip_norm",
+        NUMBER_OR_WORD,
+        "Bound S on a client's code: a number; 'public', measured on "
+        "--public-dataset; 'median', measured on the clients as in the papers (not private).",
+    ),
+    "--noise-multiplier": ("scheme.noise_multiplier", NUMBER, "σ: the noise in the sum is σ·S."),
+    "--ratio": ("scheme.ratio", NUMBER, "Compression ratio m/n, for schemes that compress."),
+    "--sampler": (
+        "sampler.kind",
+        str,
+        "poisson, fixed-size, or as-published (fixed size accounted as Poisson, for the papers' tables).  [poisson]",
+    ),
+    "--sampling-rate": ("sampler.sampling_rate", NUMBER, "Poisson: each client's probability per round.  [0.1]"),
+    "--cohort-size": ("sampler.cohort_size", int, "Fixed size: clients per round."),
+    "--max-participations": ("sampler.max_participations", int, "How often one client may take part."),
+    "--max-dropouts": ("sampler.max_dropouts", int, "Clients of a cohort that may vanish without harm to the ε.  [0]"),
+    "--max-colluders": ("sampler.max_colluders", int, "Clients of a cohort that may side with the adversary.  [0]"),
+    "--epsilon": ("privacy.epsilon", NUMBER, "Budget on the outsider's ε; sets σ unless --noise-multiplier is given."),
+    "--participant-epsilon": ("privacy.participant_epsilon", NUMBER, "Budget on the server's ε."),
+    "--delta": ("privacy.delta", NUMBER, "δ.  [1e-5]"),
+    "--accountant": ("privacy.accountant", str, "moments (the papers'), rdp or pld (tight).  [the tightest]"),
+}
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all of `RUN_OPTIONS`, `--set` and `--model-option` to a command."""
+    command = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration.")(
+        command
+    )
+    command = click.option(
+        "--model-option", "model_options", multiple=True, metavar="KEY=VALUE", help="An option of the model's factory."
+    )(command)
+    for flag, (path, kind, text) in reversed(RUN_OPTIONS.items()):
+        command = click.option(flag, path.replace(".", "__"), type=kind, default=None, help=text)(command)
+    return command
+
+
+def config_values(options: dict[str, Any], sets: tuple[str, ...], model_options: tuple[str, ...]) -> dict[str, Any]:
+    """The values that the user gave, by their place in the configuration; --set wins over the flags."""
+    from laconic.errors import ConfigError
+    from laconic.runtime.config import parse_set, parse_value
+
+    values = {name.replace("__", "."): value for name, value in options.items() if value is not None}
+    for text in model_options:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--model-option {text}: write it as key=value")
+        values[f"model.{key}"] = parse_value(value)
+    return values | dict(parse_set(text) for text in sets)
+
+
+def requested_config(what: str | None, values: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The configuration from a scheme's name or a TOML file plus the given values; and all values asked for."""
+    from laconic.runtime.config import RunConfig, read_toml
+
+    asked: dict[str, Any] = {}
+    if what is not None and (what.endswith(".toml") or "/" in what):
+        for section, keys in RunConfig.from_dict(read_toml(what)).to_dict().items():
+            asked |= {f"{section}.{key}": value for key, value in keys.items()}
+    elif what is not None:
+        from laconic.catalogue import scheme_entry
+
+        scheme_entry(what)
+        asked["scheme.name"] = what.lower()
+    asked |= values
+    return RunConfig().with_values(asked), asked

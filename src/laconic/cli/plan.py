@@ -1,0 +1,68 @@
+"""`laconic plan`: what a run will promise and cost, before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from laconic.cli.options import config_values, requested_config, run_options
+
+
+@click.command()
+@click.argument("what", metavar="SCHEME|CONFIG.toml")
+@run_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def plan(what: str, as_json: bool, sets: tuple[str, ...], model_options: tuple[str, ...], **options: Any) -> None:
+    """σ or ε, bytes and memory of a run, without running it. Takes the options of `laconic run`."""
+    from laconic.runtime.forecast import forecast
+
+    config, _ = requested_config(what, config_values(options, sets, model_options))
+    result = forecast(config)
+    if as_json:
+        click.echo(json.dumps(result, ensure_ascii=False))
+        return
+    _print(result)
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from laconic.measure.ledger import human_bytes
+
+    console = Console()
+    console.print(
+        f"[bold]{result['scheme']}[/bold]: model of {result['size']:,} weights, code of {result['code_size']:,} values,"
+        f" {result['num_clients']:,} clients, {result['planned_cohort']:g} a round, {result['rounds']} rounds"
+    )
+    privacy = result["privacy"]
+    if privacy:
+        clip = "measured before the first round" if privacy["clip_norm"] is None else f"{privacy['clip_norm']:g}"
+        console.print(
+            f"noise multiplier σ = {privacy['noise_multiplier']:g}, clip norm S = {clip}, δ = {privacy['delta']:g},"
+            f" {privacy['adjacency']} adjacency"
+        )
+        for title, key, unit in (
+            ("ε against an outsider", "released", "rounds"),
+            ("ε against the server", "participant", "participations"),
+        ):
+            table = Table(unit, "moments", "rdp", "pld", title=title, title_justify="left", box=None)
+            for count, figures in privacy[key].items():
+                cells = ["not available" if v is None else f"{v:.3f}" for v in figures.values()]
+                table.add_row(str(count), *cells)
+            console.print(table)
+        if privacy["caveat"]:
+            console.print(f"Caveat: {privacy['caveat']}.")
+    else:
+        console.print("No differential privacy: this scheme adds no noise.")
+    for direction in ("up", "down"):
+        each, total = result[f"bytes_{direction}_per_client_and_round"], result[f"bytes_{direction}_in_all"]
+        formula = result[f"formula_bytes_{direction}_per_client_in_all"]
+        console.print(
+            f"{direction}: {each:,} bytes per client and round, {human_bytes(total)} in all;"
+            f" papers' formula per client over the run: {human_bytes(formula)}"
+        )
+    memory = result["memory_bytes"]
+    console.print(f"memory: about {human_bytes(memory)} for data and training ({result['engine']} engine)")

@@ -1,0 +1,137 @@
+"""`laconic run`: train, with a live display, into a folder that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from laconic.cli.options import config_values, requested_config, run_options
+
+if TYPE_CHECKING:
+    from laconic.runtime.config import RunConfig
+    from laconic.runtime.outcome import RunResult
+
+
+@click.command()
+@click.argument("what", metavar="SCHEME|CONFIG.toml", required=False)
+@run_options
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [runs/SCHEME-DATASET]")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out (or start it, if there is none yet).")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON; progress goes to stderr.")
+@click.option("--quiet", is_flag=True, help="No progress display.")
+def run(
+    what: str | None,
+    out: Path | None,
+    resume: bool,
+    as_json: bool,
+    quiet: bool,
+    sets: tuple[str, ...],
+    model_options: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Train a model over many clients, privately if the scheme is a -dp one.
+
+    \b
+    laconic run fl-std --dataset fashion-mnist --num-clients 6000 --sampling-rate 1/60 --rounds 200
+    laconic run fl-std-dp --epsilon 4 --clip-norm 0.5 --num-clients 479 --sampling-rate 0.2
+    laconic run runs/earlier/config.toml --set seed=1
+    laconic run --out runs/fl-std-digits --resume
+
+    `laconic schemes` lists the schemes, `laconic plan` says beforehand what a run will cost.
+    """
+    _stop_like_ctrl_c()
+    config, asked = requested_config(what, config_values(options, sets, model_options))
+    folder_path = out or _default_folder(config, resume)
+    result = _resumable(config, asked, folder_path, resume, what, show=not (quiet or as_json), quiet=quiet)
+    if as_json:
+        click.echo(json.dumps(result.summary(), ensure_ascii=False))
+    else:
+        _print_summary(result)
+
+
+def _default_folder(config: RunConfig, resume: bool) -> Path:
+    from laconic.errors import ConfigError
+    from laconic.runtime.folder import free_folder
+
+    if resume:
+        raise ConfigError("--resume needs the folder of the run: --out runs/NAME")
+    return free_folder(Path("runs"), f"{config.scheme.name}-{Path(config.data.dataset).stem}")
+
+
+def _resumable(
+    config: RunConfig, asked: dict[str, Any], path: Path, resume: bool, what: str | None, *, show: bool, quiet: bool
+) -> RunResult:
+    """Start or go on with the run in the folder."""
+    from laconic.errors import ConfigError, RunFolderError
+    from laconic.runtime.build import settle
+    from laconic.runtime.config import write_toml
+    from laconic.runtime.folder import RunFolder
+    from laconic.runtime.resume import resumed_config
+
+    folder = RunFolder(path)
+    if folder.exists and not resume:
+        raise RunFolderError(f"{path} holds a run already: add --resume to go on with it, or choose another --out")
+    if not folder.exists and what is None:
+        raise ConfigError("name a scheme or a configuration: laconic run fl-std (see laconic schemes)")
+    if not folder.exists and path.is_dir() and any(p.name not in (".lock", "checkpoint") for p in path.iterdir()):
+        raise RunFolderError(f"{path} is not a run folder and not empty: choose another --out")
+    fresh = not folder.exists
+    if not fresh:
+        config = resumed_config(folder, asked)
+    settled = settle(config)
+    folder.open()
+    try:
+        folder.write("config.toml", write_toml(settled.config.to_dict()))
+        return _simulate(settled.experiment, folder, show=show, quiet=quiet)
+    finally:
+        folder.close()
+
+
+def _simulate(experiment: Any, folder: Any, *, show: bool, quiet: bool) -> RunResult:
+    from laconic.cli.progress import LiveProgress, PlainProgress
+    from laconic.runtime.simulator import Simulation
+
+    progress = LiveProgress if show and sys.stderr.isatty() else PlainProgress
+    display = progress(experiment, quiet=quiet)
+    simulation = Simulation(experiment, folder, observer=display.row)
+    try:
+        with display:
+            return simulation.run()
+    except KeyboardInterrupt:
+        finished = simulation.state.rounds if hasattr(simulation, "state") else 0
+        command = shlex.join(["laconic", "run", "--out", str(folder.path), "--resume"])
+        print(f"laconic: interrupted after round {finished}; go on with: {command}", file=sys.stderr)
+        sys.exit(130)
+
+
+def _print_summary(result: RunResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from laconic.measure.report import ledger_lines, result_lines
+    from laconic.privacy.statement import statement_lines
+
+    summary = result.summary()
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for heading, text in [*result_lines(summary), *statement_lines(result.statement), *ledger_lines(summary["ledger"])]:
+        table.add_row(heading, text)
+    table.add_row("Time", f"{result.seconds:.1f} s")
+    table.add_row("Run folder", str(result.folder))
+    Console(soft_wrap=False).print(table)
+
+
+def _stop_like_ctrl_c() -> None:
+    """A polite kill leaves a resumable run too."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)

@@ -1,0 +1,1 @@
+"""Compression: `encode` and `decode` of one codec side by side."""

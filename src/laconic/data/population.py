@@ -1,0 +1,199 @@
+"""Who holds which records. A population is lazy: a client's records exist only while its round runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laconic.errors import DataError
+
+
+class Records(NamedTuple):
+    """Some records: inputs (count, ...) and targets (count,) or (count, ...)."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class CohortRecords(NamedTuple):
+    """The records of several clients, padded to the largest: (clients, most, ...), and how many are real."""
+
+    inputs: Tensor
+    targets: Tensor
+    sizes: np.ndarray
+
+
+@runtime_checkable
+class Population(Protocol):
+    """The clients of a federation, numbered from 0."""
+
+    @property
+    def num_clients(self) -> int: ...
+
+    def size(self, client: int) -> int:
+        """How many records the client holds."""
+
+    def records(self, client: int) -> Records:
+        """The client's records."""
+
+    def to(self, device: torch.device) -> Population:
+        """The same population with pooled tensors, if it has any, on that device."""
+
+
+def gather(population: Population, clients: Sequence[int], device: torch.device) -> CohortRecords:
+    """The records of several clients as one padded block on the device."""
+    if isinstance(population, PooledPopulation):
+        return population.gather(clients, device)
+    every = [population.records(int(client)) for client in clients]
+    sizes = np.array([len(r.targets) for r in every], dtype=np.int64)
+    most = int(sizes.max(initial=1))
+    inputs = torch.zeros((len(every), most, *every[0].inputs.shape[1:]), dtype=every[0].inputs.dtype)
+    targets = torch.zeros((len(every), most, *every[0].targets.shape[1:]), dtype=every[0].targets.dtype)
+    for row, records in enumerate(every):
+        inputs[row, : sizes[row]] = records.inputs
+        targets[row, : sizes[row]] = records.targets
+    return CohortRecords(inputs.to(device), targets.to(device), sizes)
+
+
+class PooledPopulation:
+    """One pooled table of records and, for every client, the rows it holds.
+
+    `rows` is a list of index arrays (clients of any size), or a 2-D array (equal shards).
+    """
+
+    def __init__(self, records: Records, rows: Sequence[np.ndarray] | np.ndarray) -> None:
+        self._records = records
+        self._rows = rows
+
+    @property
+    def num_clients(self) -> int:
+        return len(self._rows)
+
+    def size(self, client: int) -> int:
+        return len(self._rows[client])
+
+    def records(self, client: int) -> Records:
+        index = torch.as_tensor(self._rows[client], device=self._records.inputs.device)
+        return Records(self._records.inputs[index], self._records.targets[index])
+
+    def to(self, device: torch.device) -> PooledPopulation:
+        return PooledPopulation(Records(self._records.inputs.to(device), self._records.targets.to(device)), self._rows)
+
+    def gather(self, clients: Sequence[int], device: torch.device) -> CohortRecords:
+        if isinstance(self._rows, np.ndarray):
+            block = self._rows[np.asarray(clients, dtype=np.int64)]
+            sizes = np.full(len(block), block.shape[1], dtype=np.int64)
+        else:
+            chosen = [self._rows[int(client)] for client in clients]
+            sizes = np.array([len(r) for r in chosen], dtype=np.int64)
+            block = np.zeros((len(chosen), int(sizes.max(initial=1))), dtype=np.int64)
+            for row, held in enumerate(chosen):
+                block[row, : len(held)] = held
+        index = torch.as_tensor(block).to(self._records.inputs.device)
+        return CohortRecords(self._records.inputs[index].to(device), self._records.targets[index].to(device), sizes)
+
+
+class FunctionPopulation:
+    """Clients made on demand: `make(client)` returns that client's records. A million of them cost nothing."""
+
+    def __init__(
+        self,
+        num_clients: int,
+        make: Callable[[int], Records | tuple[Any, Any]],
+        *,
+        size: Callable[[int], int] | None = None,
+    ) -> None:
+        self._num_clients = num_clients
+        self._make = make
+        self._size = size
+
+    @property
+    def num_clients(self) -> int:
+        return self._num_clients
+
+    def size(self, client: int) -> int:
+        return self._size(client) if self._size else len(self.records(client).targets)
+
+    def records(self, client: int) -> Records:
+        return as_records(self._make(client), f"client {client}")
+
+    def to(self, device: torch.device) -> FunctionPopulation:
+        return self
+
+
+def as_population(clients: Any) -> Population:
+    """A population from what a user has: a Population, or a sequence of (inputs, targets) pairs or Datasets."""
+    if isinstance(clients, Population):
+        return clients
+    if not isinstance(clients, Sequence) or isinstance(clients, str) or len(clients) == 0:
+        raise DataError("clients must be a Population or a non-empty sequence of (inputs, targets) pairs or Datasets")
+    return FunctionPopulation(len(clients), lambda client: as_records(clients[client], f"client {client}"))
+
+
+def as_records(data: Any, what: str) -> Records:
+    """Records from (inputs, targets) arrays or tensors, or from a map-style torch Dataset; checked."""
+    if isinstance(data, torch.utils.data.Dataset):
+        items = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
+        data = (
+            torch.stack([torch.as_tensor(x) for x, _ in items]),
+            torch.stack([torch.as_tensor(y) for _, y in items]),
+        )
+    try:
+        inputs, targets = data
+    except (TypeError, ValueError):
+        raise DataError(f"{what}: expected a pair (inputs, targets) or a Dataset, got {type(data).__name__}") from None
+    return check_records(Records(_tensor(inputs), _tensor(targets)), what)
+
+
+def check_records(records: Records, what: str) -> Records:
+    """The records, or a `DataError` that says what is wrong with them."""
+    inputs, targets = records
+    if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
+        raise DataError(f"{what}: {_count(inputs)} inputs but {_count(targets)} targets; they must pair up")
+    if len(inputs) == 0:
+        raise DataError(f"{what}: has no records; leave such clients out")
+    for name, tensor in (("inputs", inputs), ("targets", targets)):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            row = int((~torch.isfinite(tensor.reshape(len(tensor), -1)).all(1)).nonzero()[0])
+            raise DataError(f"{what}: NaN or infinity in the {name} of record {row}; clean or drop it")
+    return records
+
+
+def _count(tensor: Tensor) -> int | str:
+    return len(tensor) if tensor.ndim else "scalar"
+
+
+def _tensor(values: Any) -> Tensor:
+    """Floats as float32, integers as int64: what models and losses take."""
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))  # a copy: never read-only
+    return tensor.to(torch.float32) if tensor.is_floating_point() else tensor.to(torch.int64)
+
+
+class SelectedPopulation:
+    """Some clients of another population, renumbered from 0."""
+
+    def __init__(self, population: Population, clients: np.ndarray) -> None:
+        self._population, self._clients = population, clients
+
+    @property
+    def num_clients(self) -> int:
+        return len(self._clients)
+
+    def size(self, client: int) -> int:
+        return self._population.size(int(self._clients[client]))
+
+    def records(self, client: int) -> Records:
+        return self._population.records(int(self._clients[client]))
+
+    def to(self, device: torch.device) -> SelectedPopulation:
+        return SelectedPopulation(self._population.to(device), self._clients)
+
+
+def pooled_records(population: Population) -> Records:
+    """All clients' records in one place: what a federation avoids, for reference and evaluation."""
+    every = [population.records(client) for client in range(population.num_clients)]
+    return Records(torch.cat([r.inputs for r in every]), torch.cat([r.targets for r in every]))

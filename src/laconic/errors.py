@@ -1,0 +1,55 @@
+"""Errors that a user can act on: one line that names the option and the way out, and an exit code."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LaconicError(Exception):
+    """Something the user can mend. The command line prints the message and exits with `exit_code`."""
+
+    exit_code = 2
+
+
+class ConfigError(LaconicError):
+    """An option, a name or a combination of options that cannot work."""
+
+
+class PrivacyError(LaconicError):
+    """The promised privacy could not be kept, so nothing was released."""
+
+    exit_code = 3
+
+
+class DataError(LaconicError):
+    """A data file is missing, damaged or not what it should be."""
+
+    exit_code = 4
+
+
+class RunFolderError(LaconicError):
+    """A run folder cannot be written, read or resumed."""
+
+    exit_code = 5
+
+
+class TrainingError(LaconicError):
+    """Training went wrong (weights no longer finite, say)."""
+
+    exit_code = 6
+
+
+class WireError(LaconicError):
+    """A message is truncated, corrupted, or belongs to another round or scheme."""
+
+    exit_code = 7
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """The message for an unknown name: the nearest known one first, then all of them."""
+    names = sorted(known)
+    folded = {n.lower(): n for n in names}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    hint = f"did you mean '{folded[close[0]]}'? " if close else ""
+    return f"unknown {what} '{name}': {hint}Known: {', '.join(names) or 'none'}"

@@ -1,0 +1,1 @@
+"""Measuring: bytes and time, metrics, reports."""

@@ -1,0 +1,70 @@
+"""The ledger: payload bytes up and down, as they were serialised, beside the papers' formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Ledger:
+    """Totals over a run; one `add` per round."""
+
+    rounds: int = 0
+    messages_up: int = 0
+    bytes_up: int = 0
+    messages_down: int = 0
+    bytes_down: int = 0
+    rows: list[dict[str, int]] = field(default_factory=list)
+
+    def add(self, *, round: int, up: list[int] | tuple[int, ...], down: list[int] | tuple[int, ...]) -> dict[str, int]:
+        """Record the lengths of the messages that travelled in a round."""
+        row = {
+            "round": round,
+            "messages_up": len(up),
+            "bytes_up": sum(up),
+            "messages_down": len(down),
+            "bytes_down": sum(down),
+        }
+        self.restore(row)
+        return row
+
+    def restore(self, row: dict[str, int]) -> None:
+        self.rounds += 1
+        self.messages_up += row["messages_up"]
+        self.bytes_up += row["bytes_up"]
+        self.messages_down += row["messages_down"]
+        self.bytes_down += row["bytes_down"]
+        self.rows.append({key: row[key] for key in _KEYS})
+
+    def summary(
+        self, *, num_clients: int, code_size: int, size: int, sampling_rate: float, rounds: int
+    ) -> dict[str, Any]:
+        """Measured totals, the average per client over the run, and the papers' formula for the same."""
+        return {
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "bytes_up_per_client_and_round": self.bytes_up / max(1, self.messages_up),
+            "bytes_down_per_client_and_round": self.bytes_down / max(1, self.messages_down),
+            "bytes_up_per_client_in_all": self.bytes_up / num_clients,
+            "bytes_down_per_client_in_all": self.bytes_down / num_clients,
+            "formula_bytes_up_per_client_in_all": formula_bytes(code_size, sampling_rate, rounds),
+            "formula_bytes_down_per_client_in_all": formula_bytes(size, sampling_rate, rounds),
+        }
+
+
+_KEYS = ("round", "messages_up", "bytes_up", "messages_down", "bytes_down")
+
+
+def formula_bytes(code_size: int, sampling_rate: float, rounds: int, bits: int = 32) -> float:
+    """The papers' average cost per client, r·n·32·Round·C bits, in bytes (EuroS&P section 4.4)."""
+    return code_size * bits * rounds * sampling_rate / 8
+
+
+def human_bytes(count: float) -> str:
+    """1234567 → '1.23 MB' (decimal units, as in the papers)."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 1000 or unit == "TB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1000
+    raise AssertionError

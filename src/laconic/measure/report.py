@@ -1,0 +1,97 @@
+"""A run as one HTML file: the curve, the bytes, the privacy statement. It loads nothing from anywhere."""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import Any
+
+from laconic.measure.ledger import human_bytes
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24 }
+table { border-collapse: collapse; margin: 1rem 0; width: 100% } h1 { font-size: 1.5rem } h2 { font-size: 1.15rem }
+td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d8dee4 }
+th { font-weight: 600; white-space: nowrap } svg { width: 100%; height: auto } .note { color: #59636e }
+"""
+
+
+def html_report(
+    name: str, summary: dict[str, Any], history: list[dict[str, Any]], privacy: list[tuple[str, str]]
+) -> str:
+    """The report of one run."""
+    sections = [
+        f"<h1>{html.escape(name)}: {summary['rounds']} rounds</h1>",
+        curve_svg(history),
+        "<h2>Result</h2>" + _table(result_lines(summary)),
+        "<h2>Privacy</h2>" + _table(privacy),
+        "<h2>Bytes</h2>" + _table(ledger_lines(summary["ledger"])),
+    ]
+    title = html.escape(f"laconic: {name}")
+    head = f"<meta charset='utf-8'><title>{title}</title><style>{_STYLE}</style>"
+    return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(sections)}</body></html>\n"
+
+
+def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """(heading, text) pairs: how the run ended, its last and its best round."""
+    stopped = {"rounds": "all rounds done", "budget": "the privacy budget is used up", "patience": "early stopping"}
+    lines = [("Stopped", stopped.get(summary["stop_reason"], summary["stop_reason"]))]
+    lines.append(("Last round", metric_text(summary["last"])))
+    if summary["best"]:
+        cost = f"{human_bytes(summary['best']['bytes_up'])} up, {human_bytes(summary['best']['bytes_down'])} down"
+        lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data)"))
+    return lines
+
+
+def metric_text(row: dict[str, Any]) -> str:
+    parts = [f"round {row['round']}"]
+    parts += [f"{key} {row[key]:.4f}" for key in ("accuracy", "loss", "holdout_accuracy") if key in row]
+    if "epsilon" in row:
+        parts.append(f"ε {row['epsilon']:.3f} (server's {row['participant_epsilon']:.3f})")
+    return ", ".join(parts)
+
+
+def ledger_lines(ledger: dict[str, Any]) -> list[tuple[str, str]]:
+    """(heading, text) pairs: measured bytes, and the papers' formula beside them."""
+    lines = []
+    for direction in ("up", "down"):
+        per_message = ledger[f"bytes_{direction}_per_client_and_round"]
+        total = ledger[f"bytes_{direction}"]
+        mean = ledger[f"bytes_{direction}_per_client_in_all"]
+        formula = ledger[f"formula_bytes_{direction}_per_client_in_all"]
+        text = f"{human_bytes(per_message)} per client and round, {human_bytes(total)} in all; average per client"
+        lines.append((f"Bytes {direction}", f"{text} {human_bytes(mean)} (papers' formula: {human_bytes(formula)})"))
+    return lines
+
+
+def curve_svg(history: list[dict[str, Any]], width: int = 720, height: int = 260) -> str:
+    """The metric against rounds, as inline SVG."""
+    key = "accuracy" if any("accuracy" in row for row in history) else "loss"
+    points = [(row["round"], row[key]) for row in history if key in row and math.isfinite(row[key])]
+    if len(points) < 2:
+        return ""
+    left, right, top, bottom = 48, 12, 12, 32
+    rounds, values = [p[0] for p in points], [p[1] for p in points]
+    low, high = (0.0, 1.0) if key == "accuracy" else (min(values), max(values))
+    span_x, span_y = max(1, rounds[-1] - rounds[0]), (high - low) or 1.0
+
+    def place(number: float, value: float) -> tuple[float, float]:
+        x = left + (number - rounds[0]) / span_x * (width - left - right)
+        return x, top + (high - value) / span_y * (height - top - bottom)
+
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in points))
+    grid = ""
+    for tick in range(5):
+        value = low + span_y * tick / 4
+        y = place(rounds[0], value)[1]
+        grid += f"<line x1='{left}' x2='{width - right}' y1='{y:.1f}' y2='{y:.1f}' stroke='#d8dee4'/>"
+        grid += f"<text x='{left - 6}' y='{y + 4:.1f}' font-size='11' text-anchor='end'>{value:.2f}</text>"
+    axis = f"<text x='{left}' y='{height - 10}' font-size='11'>round {rounds[0]}</text>"
+    axis += f"<text x='{width - right}' y='{height - 10}' font-size='11' text-anchor='end'>round {rounds[-1]}</text>"
+    path = f"<polyline points='{line}' fill='none' stroke='#0969da' stroke-width='2'/>"
+    return f"<svg viewBox='0 0 {width} {height}' role='img' aria-label='{key} by round'>{grid}{axis}{path}</svg>"
+
+
+def _table(lines: list[tuple[str, str]]) -> str:
+    rows = "".join(f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in lines)
+    return f"<table>{rows}</table>"

@@ -1,0 +1,1 @@
+"""The papers' networks, and any module of the user's."""

@@ -1,0 +1,67 @@
+"""Models by name: `cnn`, `mlp`, `logistic`, or the user's own as `package.module:factory`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from laconic.errors import ConfigError, unknown
+from laconic.models.networks import cnn, logistic, mlp
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"cnn": cnn, "mlp": mlp, "logistic": logistic}
+
+
+def build_model(
+    name: str, *, input_shape: Sequence[int], num_classes: int, seed: int, options: dict[str, Any] | None = None
+) -> nn.Module:
+    """The named model with weights drawn from the seed.
+
+    A factory is called with the options and with whichever of `input_shape` and `num_classes` it takes.
+    """
+    factory = imported("model", name) if ":" in name else MODELS.get(name)
+    if factory is None:
+        raise ConfigError(unknown("model", name, MODELS) + ", or your own as package.module:factory")
+    offered = {"input_shape": tuple(input_shape), "num_classes": num_classes}
+    accepted = _accepted(factory)
+    arguments = {k: v for k, v in offered.items() if accepted is None or k in accepted} | dict(options or {})
+    for key in arguments:
+        if accepted is not None and key not in accepted:
+            raise ConfigError(unknown(f"option of model '{name}'", key, accepted))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model = factory(**arguments)
+        except TypeError as error:
+            raise ConfigError(f"model '{name}' cannot be built: {error}; check --model-option") from None
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model '{name}' gave a {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def imported(option: str, name: str) -> Any:
+    """The object named `package.module:name`; the current folder is searched first, as with `python -m`."""
+    module_name, _, attribute = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"--{option} {name}: cannot import '{module_name}' ({error})") from None
+    if not hasattr(module, attribute):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise ConfigError(f"--{option} {name}: " + unknown(f"name in {module_name}", attribute, public))
+    return getattr(module, attribute)
+
+
+def _accepted(factory: Callable[..., Any]) -> set[str] | None:
+    """The keyword names that the factory takes; None if it takes any."""
+    parameters = inspect.signature(factory).parameters.values()
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return None
+    return {p.name for p in parameters if p.kind is not inspect.Parameter.VAR_POSITIONAL}

@@ -1,0 +1,163 @@
+"""The accountant: ε after so many rounds, against two adversaries, by three methods.
+
+*Released*: the adversary sees every sum and every model but not who took part when; sampling amplifies.
+*Participant*: the adversary knows the cohorts, as the server does; nothing amplifies, so ε grows with the number of
+rounds in which the client took part.
+
+Methods: `moments` is the papers' (integer λ = 1..32, ε = min over λ of (T·α(λ) − ln δ)/λ; thesis section 2.2),
+`rdp` converts the same Rényi divergences better and over more orders, `pld` composes privacy loss distributions and
+is tight. The computations are Google's dp-accounting; it never sees a scheme, only the events of one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laconic.parts import positive_int, probability
+from laconic.privacy.gaussian import Noise
+from laconic.privacy.sampling import REPLACE_ONE, Sampler
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+METHODS = ("moments", "rdp", "pld")
+_PAPER_ORDERS = tuple(range(2, 34))  # order λ + 1 for λ = 1..32
+
+
+@dataclass(frozen=True)
+class Figures:
+    """ε by each method; None where a method cannot answer for the sampler."""
+
+    moments: float | None
+    rdp: float | None
+    pld: float | None
+
+    def best(self, method: str) -> float:
+        value = getattr(self, method)
+        if value is None:
+            raise ValueError(f"no {method} figure")
+        return float(value)
+
+    def to_dict(self) -> dict[str, float | None]:
+        return {"moments": self.moments, "rdp": self.rdp, "pld": self.pld}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accountant:
+    """Answers for one scheme's noise under one sampler. It holds no state: the caller says how many rounds."""
+
+    sampler: Sampler
+    noise: Noise
+    num_clients: int
+    delta: float
+
+    def __post_init__(self) -> None:
+        probability(delta=self.delta)
+        positive_int(num_clients=self.num_clients)
+        self.sampler.check(self.num_clients)
+
+    @property
+    def method(self) -> str:
+        """The preferred method for this sampler: the tightest that can answer."""
+        return self.sampler.figures[-1]
+
+    def released(self, rounds: int) -> Figures:
+        """ε against someone who sees all sums and models but not the cohorts."""
+        event = self.sampler.released_event(self._round_event, self.num_clients)
+        return self._figures(event, rounds, self.sampler.figures)
+
+    def participant(self, participations: int) -> Figures:
+        """ε of a client that took part so often, against someone who knows the cohorts."""
+        return self._figures(self._round_event, participations, METHODS)
+
+    def released_epsilon(self, rounds: int, method: str | None = None) -> float:
+        event = self.sampler.released_event(self._round_event, self.num_clients)
+        return self._epsilon(event, rounds, method or self.method)
+
+    def participant_epsilon(self, participations: int, method: str = "pld") -> float:
+        return self._epsilon(self._round_event, participations, method)
+
+    @property
+    def _round_event(self) -> DpEvent:
+        return self.noise.event(sensitivity_scale=self.sampler.sensitivity_scale)
+
+    def _figures(self, event: DpEvent, count: int, methods: tuple[str, ...]) -> Figures:
+        values = {m: self._epsilon(event, count, m) if m in methods else None for m in METHODS}
+        return Figures(**values)
+
+    def _epsilon(self, event: DpEvent, count: int, method: str) -> float:
+        if count == 0:
+            return 0.0
+        return epsilon(event, count, self.delta, method, replace_one=self.sampler.adjacency == REPLACE_ONE)
+
+
+def epsilon(event: DpEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
+    """ε of `count` independent releases of the event at this δ."""
+    if method == "moments":
+        divergences = _rdp(event, _PAPER_ORDERS, replace_one)
+        return min(
+            count * divergence - math.log(delta) / (order - 1)
+            for order, divergence in zip(_PAPER_ORDERS, divergences, strict=True)
+        )
+    if method == "rdp":
+        from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+        orders = tuple(rdp.DEFAULT_RDP_ORDERS)
+        divergences = _rdp(event, orders, replace_one)
+        return float(rdp.compute_epsilon(orders, [count * d for d in divergences], delta)[0])
+    if method == "pld":
+        return _pld_epsilon(event, count, delta)
+    raise ValueError(f"unknown method {method}")
+
+
+def largest(fits: Callable[[int], bool], at_most: int) -> int:
+    """The largest count in 0..at_most for which `fits` holds, given that it fails for all larger ones."""
+    if at_most == 0 or fits(at_most):
+        return at_most
+    low, high = 0, at_most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+@functools.lru_cache(maxsize=256)
+def _rdp(event: DpEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[float, ...]:
+    """The Rényi divergences of one release at the orders."""
+    from absl import logging
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    # Zero-out has the formulas of add-or-remove for a (sampled) Gaussian: one sum has the client's code, one has 0.
+    relation = NeighboringRelation.REPLACE_ONE if replace_one else NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = RdpAccountant(orders=list(orders), neighboring_relation=relation)
+    # An order whose series does not converge is left out, which only makes ε larger: no reason to alarm anyone.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        accountant.compose(event)
+    finally:
+        logging.set_verbosity(verbosity)
+    return tuple(float(d) for d in accountant._rdp)
+
+
+@functools.lru_cache(maxsize=4096)
+def _pld_epsilon(event: DpEvent, count: int, delta: float) -> float:
+    return float(_pld(event).self_compose(count).get_epsilon_for_delta(delta))
+
+
+@functools.lru_cache(maxsize=16)
+def _pld(event: DpEvent) -> PrivacyLossDistribution:
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent):
+        return pld.from_gaussian_mechanism(event.event.noise_multiplier, sampling_prob=event.sampling_probability)
+    if isinstance(event, GaussianDpEvent):
+        return pld.from_gaussian_mechanism(event.noise_multiplier)
+    raise ValueError(f"no privacy loss distribution for {event}")

@@ -1,0 +1,55 @@
+"""What was promised: limits on either ε, and when one more round would break them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from laconic.errors import ConfigError
+from laconic.parts import Part, one_of, positive, positive_int, probability
+from laconic.privacy.accountant import METHODS, Accountant
+from laconic.privacy.sampling import Sampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Part):
+    """δ, and optional limits: ε against an outsider (`epsilon`), ε against the server (`participant_epsilon`),
+    and how often one client may take part."""
+
+    delta: float
+    epsilon: float | None = None
+    participant_epsilon: float | None = None
+    max_participations: int | None = None
+    accountant: str | None = None
+
+    def __post_init__(self) -> None:
+        probability(delta=self.delta)
+        if self.epsilon is not None:
+            positive(epsilon=self.epsilon)
+        if self.participant_epsilon is not None:
+            positive(participant_epsilon=self.participant_epsilon)
+        if self.max_participations is not None:
+            positive_int(max_participations=self.max_participations)
+        if self.accountant is not None:
+            one_of(METHODS, accountant=self.accountant)
+
+    def check(self, sampler: Sampler) -> None:
+        """Refuse what the sampler cannot be accounted for."""
+        if self.max_participations is not None and not sampler.allows_participation_cap:
+            raise ConfigError(
+                f"max_participations cannot be combined with {type(sampler).__name__} sampling: no proof covers the"
+                " released ε; use Poisson sampling (--sampling-rate) or drop --max-participations"
+            )
+        if self.accountant is not None and self.accountant not in sampler.figures:
+            raise ConfigError(
+                f"accountant '{self.accountant}' is not available for {type(sampler).__name__} sampling:"
+                f" use --accountant {sampler.figures[-1]}"
+            )
+
+    def released_fits(self, accountant: Accountant, rounds: int) -> bool:
+        """Whether the released ε after so many charged rounds stays within the budget."""
+        return self.epsilon is None or accountant.released_epsilon(rounds, self.accountant) <= self.epsilon
+
+    def participant_fits(self, accountant: Accountant, participations: int) -> bool:
+        if self.participant_epsilon is None:
+            return True
+        return accountant.participant_epsilon(participations) <= self.participant_epsilon

@@ -1,0 +1,78 @@
+"""How much noise a promise needs: the smallest σ for (ε, δ, rounds, sampler)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from laconic.errors import ConfigError, PrivacyError
+from laconic.parts import one_of, positive, positive_int
+from laconic.privacy.accountant import METHODS, Accountant
+from laconic.privacy.gaussian import Gaussian
+from laconic.privacy.sampling import Sampler
+
+_SMALLEST, _LARGEST = 0.05, 10_000.0
+
+
+def calibrate_noise(
+    *,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    sampler: Sampler,
+    num_clients: int,
+    method: str | None = None,
+    participations: int | None = None,
+) -> float:
+    """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
+
+    The released ε after `rounds` rounds, or, with `participations`, the participant's after so many.
+    """
+    positive(epsilon=epsilon)
+    positive_int(rounds=rounds)
+    chosen = method or sampler.figures[-1]
+    one_of(METHODS, accountant=chosen)
+    if participations is None and chosen not in sampler.figures:
+        raise ConfigError(
+            f"accountant '{chosen}' is not available for {type(sampler).__name__} sampling:"
+            f" use --accountant {sampler.figures[-1]}"
+        )
+
+    def excess(noise_multiplier: float, by: str) -> float:
+        accountant = Accountant(
+            sampler=sampler, noise=Gaussian(noise_multiplier=noise_multiplier), num_clients=num_clients, delta=delta
+        )
+        if participations is not None:
+            return accountant.participant_epsilon(participations, by) - epsilon
+        return accountant.released_epsilon(rounds, by) - epsilon
+
+    # Privacy loss distributions get huge where σ is far too small, so they are asked only near the answer:
+    # rdp's σ is an upper bound of theirs.
+    rough = "rdp" if chosen == "pld" else chosen
+    high = 1.0
+    while excess(high, rough) > 0:
+        high *= 2
+        if high > _LARGEST:
+            raise PrivacyError(
+                f"no noise_multiplier up to {_LARGEST:g} reaches epsilon {epsilon:g} at delta {delta:g}:"
+                " raise --epsilon or --delta, or run fewer rounds"
+            )
+    sigma = _root(lambda s: excess(s, rough), high)
+    if chosen != rough:
+        sigma = _root(lambda s: excess(s, chosen), sigma)
+    return sigma
+
+
+def _root(excess: Callable[[float], float], high: float) -> float:
+    """The smallest σ with four decimals at which ε is not exceeded, given one at which it is not."""
+    from scipy.optimize import brentq
+
+    low = high
+    while excess(low) <= 0:
+        if low <= _SMALLEST:
+            return _SMALLEST
+        low, high = low * 0.8, low
+    sigma: float = math.ceil(brentq(excess, low, high, xtol=1e-5) * 1e4) / 1e4
+    while excess(sigma) > 0:
+        sigma = round(sigma + 1e-4, 4)
+    return sigma

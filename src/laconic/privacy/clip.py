@@ -1,0 +1,63 @@
+"""Bounding what one client can contribute."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laconic.parts import Part, positive
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip(Part):
+    """Base of the bounds. `bounded` says whether `sensitivity` is finite."""
+
+    @property
+    def bounded(self) -> bool:
+        return math.isfinite(self.sensitivity(1))
+
+    def __call__(self, code: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def sensitivity(self, code_size: int) -> float:
+        """The largest L2 norm that one client's code can have."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoClip(Clip):
+    """The code as it is."""
+
+    def __call__(self, code: Tensor) -> Tensor:
+        return code
+
+    def sensitivity(self, code_size: int) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class L2Clip(Clip):
+    """code / max(1, ‖code‖₂ / S), row by row (thesis Alg. 10, line 13).
+
+    The scale aims at S·(1 − 2⁻²⁰), so that float32 rounding cannot push a norm above S. A code with a NaN or an
+    infinity has no norm; it becomes zero, since anything else would pass unclipped.
+    """
+
+    clip_norm: float
+
+    def __post_init__(self) -> None:
+        positive(clip_norm=self.clip_norm)
+
+    def __call__(self, code: Tensor) -> Tensor:
+        target = self.clip_norm * (1.0 - 2.0**-20)
+        norm = code.double().square().sum(-1, keepdim=True).sqrt()
+        scale = (target / norm.clamp(min=target)).to(code.dtype)
+        # where(), not a product: 0 × NaN would stay NaN. A finite code whose scale underflows is 0 as it should be.
+        return (code * scale).where(norm.isfinite(), code.new_zeros(()))
+
+    def sensitivity(self, code_size: int) -> float:
+        return self.clip_norm

@@ -1,0 +1,83 @@
+"""Noise that the clients add themselves: each adds a share, and the shares of the cohort add up to the mechanism."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laconic.errors import PrivacyError
+from laconic.parts import Part, positive
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from torch import Tensor
+
+    from laconic.streams import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise(Part):
+    """Base of the noises."""
+
+    @property
+    def private(self) -> bool:
+        raise NotImplementedError
+
+    def share(self, code: Tensor, *, sensitivity: float, min_cohort: int, rng: Stream) -> Tensor:
+        """The code with one client's noise share. `min_cohort` shares together are the mechanism's noise."""
+        raise NotImplementedError
+
+    def event(self, *, sensitivity_scale: float) -> DpEvent:
+        """What one round of it releases, for adjacent sums that differ by at most `sensitivity_scale` · S."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoNoise(Noise):
+    """No noise, and so no promise."""
+
+    @property
+    def private(self) -> bool:
+        return False
+
+    def share(self, code: Tensor, *, sensitivity: float, min_cohort: int, rng: Stream) -> Tensor:
+        return code
+
+    def event(self, *, sensitivity_scale: float) -> DpEvent:
+        from dp_accounting import NonPrivateDpEvent
+
+        return NonPrivateDpEvent()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Noise):
+    """G(0, S·σ/√(min_cohort)·I) per client: with min_cohort clients the sum carries G(0, S·σ·I) (thesis Alg. 10)."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        positive(noise_multiplier=self.noise_multiplier)
+
+    @property
+    def private(self) -> bool:
+        return True
+
+    def share_std(self, *, sensitivity: float, min_cohort: int) -> float:
+        """S·σ/√min_cohort."""
+        if not math.isfinite(sensitivity):
+            raise PrivacyError("Gaussian noise needs a bounded code: give the scheme a clip (clip_norm)")
+        if min_cohort < 1:
+            raise PrivacyError(
+                f"noise cannot be shared among {min_cohort} clients: lower max_dropouts or max_colluders"
+            )
+        return sensitivity * self.noise_multiplier / math.sqrt(min_cohort)
+
+    def share(self, code: Tensor, *, sensitivity: float, min_cohort: int, rng: Stream) -> Tensor:
+        std = self.share_std(sensitivity=sensitivity, min_cohort=min_cohort)
+        return code + rng.normal(tuple(code.shape), code.device) * std
+
+    def event(self, *, sensitivity_scale: float) -> DpEvent:
+        from dp_accounting import GaussianDpEvent
+
+        return GaussianDpEvent(self.noise_multiplier / sensitivity_scale)

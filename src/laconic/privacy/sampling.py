@@ -1,0 +1,145 @@
+"""Who takes part in a round, and what that is worth: sampler and accounting are one object.
+
+Every sampler draws from all clients first and drops those that reached `max_participations` afterwards. Under
+Poisson sampling this keeps the released ε valid: given all earlier releases, a client takes part with probability
+q·P(not yet capped) ≤ q, and the mixture with a smaller rate is dominated by the one with rate q. For samples of a
+fixed size no such argument is known to us, so there the combination is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from laconic.errors import ConfigError
+from laconic.parts import Part, positive_int, rate
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+ZERO_OUT = "zero-out"
+REPLACE_ONE = "replace-one"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler(Part):
+    """Base of the samplers."""
+
+    adjacency: ClassVar[str]
+    sensitivity_scale: ClassVar[float]
+    """Adjacent sums differ by at most this times S."""
+    figures: ClassVar[tuple[str, ...]]
+    """The accountants that can answer for this sampler, the preferred one last."""
+    allows_participation_cap: ClassVar[bool]
+    caveat: ClassVar[str] = ""
+
+    def check(self, num_clients: int) -> None:
+        """Refuse a population that the sampler cannot serve."""
+        raise NotImplementedError
+
+    def rate_in(self, num_clients: int) -> float:
+        """The probability with which one client takes part in one round."""
+        raise NotImplementedError
+
+    def planned_cohort(self, num_clients: int) -> float:
+        """The public denominator of a round: the expected cohort, never the drawn one."""
+        return self.rate_in(num_clients) * num_clients
+
+    def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
+        """A cohort: sorted client numbers."""
+        raise NotImplementedError
+
+    def released_event(self, round_event: DpEvent, num_clients: int) -> DpEvent:
+        """What a round releases to someone who does not know the cohort."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson(Sampler):
+    """Every client takes part with the same probability, independently of the others and of other rounds."""
+
+    sampling_rate: float
+
+    adjacency: ClassVar[str] = ZERO_OUT
+    sensitivity_scale: ClassVar[float] = 1.0
+    figures: ClassVar[tuple[str, ...]] = ("moments", "rdp", "pld")
+    allows_participation_cap: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        rate(sampling_rate=self.sampling_rate)
+
+    def check(self, num_clients: int) -> None:
+        positive_int(num_clients=num_clients)
+
+    def rate_in(self, num_clients: int) -> float:
+        return self.sampling_rate
+
+    def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
+        count = int(rng.binomial(num_clients, self.sampling_rate))
+        return _choose(num_clients, count, rng)
+
+    def released_event(self, round_event: DpEvent, num_clients: int) -> DpEvent:
+        from dp_accounting import PoissonSampledDpEvent
+
+        return PoissonSampledDpEvent(self.sampling_rate, round_event) if self.sampling_rate < 1 else round_event
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSize(Sampler):
+    """A uniformly random cohort of a fixed size. Adjacent: one client's data replaced, so sums differ by up to 2S."""
+
+    cohort_size: int
+
+    adjacency: ClassVar[str] = REPLACE_ONE
+    sensitivity_scale: ClassVar[float] = 2.0
+    figures: ClassVar[tuple[str, ...]] = ("rdp",)
+    allows_participation_cap: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive_int(cohort_size=self.cohort_size)
+
+    def check(self, num_clients: int) -> None:
+        if self.cohort_size > num_clients:
+            raise ConfigError(
+                f"cohort_size {self.cohort_size} is larger than the population of {num_clients} clients:"
+                " lower --cohort-size or raise --num-clients"
+            )
+
+    def rate_in(self, num_clients: int) -> float:
+        return self.cohort_size / num_clients
+
+    def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
+        self.check(num_clients)
+        return _choose(num_clients, self.cohort_size, rng)
+
+    def released_event(self, round_event: DpEvent, num_clients: int) -> DpEvent:
+        from dp_accounting import SampledWithoutReplacementDpEvent
+
+        if self.cohort_size == num_clients:
+            return round_event
+        return SampledWithoutReplacementDpEvent(num_clients, self.cohort_size, round_event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsPublished(FixedSize):
+    """A cohort of a fixed size accounted as if it were a Poisson sample, as the papers do. For their tables only."""
+
+    adjacency: ClassVar[str] = ZERO_OUT
+    sensitivity_scale: ClassVar[float] = 1.0
+    figures: ClassVar[tuple[str, ...]] = ("moments", "rdp", "pld")
+    caveat: ClassVar[str] = (
+        "cohorts have a fixed size but are accounted as Poisson samples, as in the papers: the released ε is the"
+        " published figure, not a proven one"
+    )
+
+    def released_event(self, round_event: DpEvent, num_clients: int) -> DpEvent:
+        from dp_accounting import PoissonSampledDpEvent
+
+        sampling_rate = self.rate_in(num_clients)
+        return PoissonSampledDpEvent(sampling_rate, round_event) if sampling_rate < 1 else round_event
+
+
+def _choose(num_clients: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    return np.sort(rng.choice(num_clients, size=count, replace=False, shuffle=False)).astype(np.int64)

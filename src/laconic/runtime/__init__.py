@@ -1,0 +1,1 @@
+"""Runtimes: the simulator on one machine, its run folder and its wire format."""

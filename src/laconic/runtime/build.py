@@ -1,0 +1,193 @@
+"""From a configuration to an experiment: data, model, noise and clipping threshold are settled here."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+
+from laconic.catalogue import build_scheme, scheme_entry
+from laconic.errors import ConfigError, unknown
+from laconic.models.registry import build_model
+from laconic.privacy.budget import Budget
+from laconic.privacy.calibrate import calibrate_noise
+from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
+from laconic.runtime.clipnorm import clip_norm_from
+from laconic.runtime.config import RunConfig, SamplerSection
+from laconic.runtime.datasets import Federation, load_federation, pooled
+from laconic.runtime.experiment import Experiment
+from laconic.scheme import Scheme
+from laconic.streams import Streams
+
+SAMPLERS = ("poisson", "fixed-size", "as-published")
+_TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
+_CLIP_SOURCES = {
+    "median": "the clipping threshold is the median update norm of an initialisation round on the clients' own data,"
+    " as in the papers: that round is not private and not in the ε",
+    "public": None,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settled:
+    """A configuration with every value decided, and the experiment that it describes."""
+
+    config: RunConfig
+    experiment: Experiment
+
+
+def settle(config: RunConfig) -> Settled:
+    """Load, calibrate, measure and check everything that training needs."""
+    if config.run.threads is not None:
+        torch.set_num_threads(config.run.threads)
+    entry = scheme_entry(config.scheme.name)
+    streams = Streams(config.run.seed)
+    federation = load_federation(config.data, holdout=config.run.holdout, streams=streams)
+    model = _model(config, federation, streams)
+    sampler = make_sampler(config.sampler, federation.population.num_clients)
+    if entry.build(**_TRAIN_DEFAULTS, **_placeholders(entry.required)).pooled:
+        federation, sampler = pooled(federation), FixedSize(cohort_size=1)
+    budget = make_budget(config, sampler) if entry.private else None
+    options, notes = dict(config.scheme.options), []
+    options = _with_train_defaults(options)
+    if entry.private:
+        options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients)
+        options["clip_norm"], note = _settle_clip(config, options, model, federation, streams)
+        notes += [note] if note else []
+    scheme = build_scheme(config.scheme.name, **options)
+    config = _settled_config(config, scheme, options, federation, budget)
+    run = config.run
+    experiment = Experiment(
+        scheme=scheme,
+        model=model,
+        population=federation.population,
+        sampler=sampler,
+        rounds=run.rounds,
+        budget=budget,
+        test=federation.test,
+        holdout=federation.holdout,
+        loss=config.model.loss,
+        seed=run.seed,
+        device=run.device,
+        engine=run.engine,
+        chunk=run.chunk,
+        eval_every=run.eval_every,
+        patience=run.patience,
+        checkpoint_seconds=run.checkpoint_seconds,
+        max_dropouts=config.sampler.max_dropouts,
+        max_colluders=config.sampler.max_colluders,
+        notes=tuple(notes),
+        config=config.to_dict(),
+    )
+    return Settled(config, experiment)
+
+
+def make_sampler(section: SamplerSection, num_clients: int) -> Sampler:
+    """The sampler that the section describes, checked against the population."""
+    if section.kind not in SAMPLERS:
+        raise ConfigError(unknown("sampler", section.kind, SAMPLERS))
+    if section.kind == "poisson":
+        if section.cohort_size is not None:
+            raise ConfigError("Poisson sampling takes --sampling-rate; for --cohort-size choose --sampler fixed-size")
+        sampler: Sampler = Poisson(sampling_rate=0.1 if section.sampling_rate is None else section.sampling_rate)
+    else:
+        if section.sampling_rate is not None:
+            raise ConfigError(f"--sampler {section.kind} takes --cohort-size, not --sampling-rate")
+        size = section.cohort_size if section.cohort_size is not None else max(1, num_clients // 10)
+        sampler = (FixedSize if section.kind == "fixed-size" else AsPublished)(cohort_size=size)
+    sampler.check(num_clients)
+    return sampler
+
+
+def make_budget(config: RunConfig, sampler: Sampler) -> Budget:
+    privacy = config.privacy
+    budget = Budget(
+        delta=1e-5 if privacy.delta is None else privacy.delta,
+        epsilon=privacy.epsilon,
+        participant_epsilon=privacy.participant_epsilon,
+        max_participations=config.sampler.max_participations,
+        accountant=privacy.accountant,
+    )
+    budget.check(sampler)
+    return budget
+
+
+def settle_noise(config: RunConfig, sampler: Sampler, num_clients: int) -> float:
+    """σ as given, or the smallest that keeps the promised ε over all rounds."""
+    given = config.scheme.options.get("noise_multiplier")
+    if given is not None:
+        return float(given) if isinstance(given, int | float) else given
+    privacy = config.privacy
+    if privacy.epsilon is None:
+        raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
+    return calibrate_noise(
+        epsilon=privacy.epsilon,
+        delta=1e-5 if privacy.delta is None else privacy.delta,
+        rounds=config.run.rounds,
+        sampler=sampler,
+        num_clients=num_clients,
+        method=privacy.accountant,
+    )
+
+
+def _settle_clip(
+    config: RunConfig, options: dict[str, Any], model: nn.Module, federation: Federation, streams: Streams
+) -> tuple[float, str | None]:
+    """(S, what the statement must say about where it came from)."""
+    given = options.get("clip_norm")
+    source = config.privacy.clip_norm_from
+    if given is None:
+        raise ConfigError(
+            f"{config.scheme.name} needs --clip-norm: a number, 'public' (measured on --public-dataset) or 'median'"
+            " (as in the papers, not private)"
+        )
+    if isinstance(given, str):
+        if given not in _CLIP_SOURCES:
+            raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")
+        source = given
+        plain = {k: v for k, v in options.items() if k != "clip_norm"}
+        given = clip_norm_from(source, config, plain, model, federation, streams)
+    return given, _CLIP_SOURCES.get(source or "")
+
+
+def _with_train_defaults(options: dict[str, Any]) -> dict[str, Any]:
+    defaults = dict(_TRAIN_DEFAULTS)
+    if "epochs" in options:
+        del defaults["local_steps"]
+    return defaults | options
+
+
+def _placeholders(required: list[str]) -> dict[str, float]:
+    """Any valid value for each required option: enough to ask a scheme what kind it is."""
+    return {name: 1.0 for name in required if name not in _TRAIN_DEFAULTS}
+
+
+def _model(config: RunConfig, federation: Federation, streams: Streams) -> nn.Module:
+    name = config.model.name
+    if name == "auto":
+        image = len(federation.input_shape) == 3 and min(federation.input_shape[1:]) >= 16
+        name = "cnn" if image else "logistic"
+    return build_model(
+        name,
+        input_shape=federation.input_shape,
+        num_classes=federation.num_classes,
+        seed=streams.key("model") & (2**63 - 1),
+        options=config.model.options,
+    )
+
+
+def _settled_config(
+    config: RunConfig, scheme: Scheme, options: dict[str, Any], federation: Federation, budget: Budget | None
+) -> RunConfig:
+    """The configuration with the measured and calibrated numbers in it: running it repeats the run."""
+    changes: dict[str, Any] = {f"scheme.{key}": value for key, value in options.items() if value is not None}
+    asked = config.scheme.options.get("clip_norm")
+    if isinstance(asked, str):
+        changes["privacy.clip_norm_from"] = asked
+    if budget is not None:
+        changes["privacy.delta"] = budget.delta
+    if not scheme.pooled and config.data.num_clients is None and config.run.holdout == 0:
+        changes["data.num_clients"] = federation.population.num_clients
+    return config.with_values(changes)

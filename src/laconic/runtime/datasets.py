@@ -1,0 +1,153 @@
+"""From the `[data]` section to a population, test records and, if asked for, held-out records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
+from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
+from laconic.data.sources import SOURCES, load_source
+from laconic.errors import ConfigError, unknown
+from laconic.parts import below_one
+from laconic.runtime.config import DataSection
+from laconic.streams import Streams
+
+PARTITIONS = ("iid", "dirichlet", "labels", "column")
+_DEFAULT_CLIENTS = {"digits": 100, "mnist": 6000, "fashion-mnist": 6000, "synthetic": 1000}
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A population and the records that belong to no client."""
+
+    population: Population
+    test: Records | None
+    holdout: Records | None
+    num_classes: int
+    input_shape: tuple[int, ...]
+
+
+def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> Federation:
+    """The data set, folder or table that `dataset` names, divided among clients."""
+    below_one(holdout=holdout)
+    if data.dataset in SOURCES:
+        source = load_source(data.dataset, data.data_dir)
+        column = None
+        if data.partition == "column":
+            raise ConfigError(f"--partition column needs a table; {data.dataset} has no columns")
+        return _divided(data, source.train, source.test, column, source.num_classes, holdout, streams)
+    if data.dataset == "synthetic":
+        return _synthetic(data, holdout, streams)
+    path = Path(data.dataset)
+    if path.is_dir():
+        return _folder(data, path, holdout, streams)
+    if path.is_file():
+        return _table(data, path, holdout, streams)
+    known = [*SOURCES, "synthetic"]
+    raise ConfigError(unknown("dataset", data.dataset, known) + ", or a folder with one file per client, or a table")
+
+
+def pooled(federation: Federation) -> Federation:
+    """The same records in the hands of a single client: the centralised reference."""
+    everything = pooled_records(federation.population)
+    one = PooledPopulation(everything, np.arange(len(everything.targets))[None])
+    return Federation(one, federation.test, federation.holdout, federation.num_classes, federation.input_shape)
+
+
+def _divided(
+    data: DataSection,
+    train: Records,
+    test: Records | None,
+    column: np.ndarray | None,
+    num_classes: int,
+    holdout: float,
+    streams: Streams,
+) -> Federation:
+    kept, held = _split(len(train.targets), holdout, streams)
+    held_records = Records(train.inputs[held], train.targets[held]) if len(held) else None
+    targets = train.targets.numpy()[kept]
+    rows = partition_of(data).rows(targets, streams.numpy("partition"), None if column is None else column[kept])
+    rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
+    shape = tuple(train.inputs.shape[1:])
+    return Federation(PooledPopulation(train, rows), test, held_records, num_classes, shape)
+
+
+def partition_of(data: DataSection) -> Partition:
+    """The partition that the section describes."""
+    clients = data.num_clients or _DEFAULT_CLIENTS.get(data.dataset, 100)
+    if data.partition == "iid":
+        return IIDShards(num_clients=clients)
+    if data.partition == "dirichlet":
+        return Dirichlet(num_clients=clients, alpha=data.alpha)
+    if data.partition == "labels":
+        return LabelsPerClient(num_clients=clients, num_labels=data.labels_per_client)
+    if data.partition == "column":
+        if not data.client_column:
+            raise ConfigError("--partition column needs the name of the column: --client-column NAME")
+        return ByColumn(column=data.client_column)
+    raise ConfigError(unknown("partition", data.partition, PARTITIONS))
+
+
+def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
+    from laconic.data.folder import load_table
+
+    if not data.client_column:
+        raise ConfigError(f"--dataset {path}: one table for all clients needs --client-column NAME")
+    records, column = load_table(path, data.target, data.client_column)
+    if data.partition == "iid":  # the default; a table says itself whose each record is
+        data = DataSection(**{**data.__dict__, "partition": "column"})
+    train, test = _split(len(records.targets), 0.2, streams, "test")
+    picked = Records(records.inputs[test], records.targets[test])
+    kept = Records(records.inputs[train], records.targets[train])
+    return _divided(data, kept, picked, column[train], _classes(records), holdout, streams)
+
+
+def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
+    from laconic.data.folder import FolderPopulation
+
+    folder = FolderPopulation(path, target=data.target)
+    folder.validate()
+    test, first = folder.test_records(), folder.records(0)
+    population, held = _without_holdout(folder, holdout, streams)
+    seen = torch.cat([folder.records(c).targets for c in range(folder.num_clients)])
+    classes = _classes(Records(seen, seen))
+    return Federation(population, test, held, classes, tuple(first.inputs.shape[1:]))
+
+
+def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federation:
+    from laconic.data.synthetic import synthetic_population
+
+    clients = data.num_clients or _DEFAULT_CLIENTS["synthetic"]
+    everyone, test = synthetic_population(clients, seed=streams.seed)
+    population, held = _without_holdout(everyone, holdout, streams)
+    return Federation(population, test, held, _classes(test), tuple(test.inputs.shape[1:]))
+
+
+def _without_holdout(population: Population, holdout: float, streams: Streams) -> tuple[Population, Records | None]:
+    """Set whole clients aside."""
+    if holdout == 0:
+        return population, None
+    kept, held = _split(population.num_clients, holdout, streams)
+    return SelectedPopulation(population, kept), pooled_records(SelectedPopulation(population, held))
+
+
+def _split(count: int, fraction: float, streams: Streams, name: str = "holdout") -> tuple[np.ndarray, np.ndarray]:
+    """(kept, set aside), both sorted."""
+    aside = round(count * fraction)
+    if fraction > 0 and not 0 < aside < count:
+        raise ConfigError(f"--holdout {fraction:g} of {count} leaves nothing on one side")
+    order = streams.numpy(name).permutation(count)
+    return np.sort(order[aside:]), np.sort(order[:aside])
+
+
+def _classes(records: Records) -> int:
+    """The number of classes, or 1 for real-valued targets."""
+    if records.targets.is_floating_point():
+        return 1
+    if int(records.targets.min()) < 0:
+        raise ConfigError("class targets must be numbered from 0; found a negative one")
+    return max(2, int(records.targets.max()) + 1)

@@ -1,0 +1,32 @@
+"""Devices by name, and what makes two runs of the same seed bit-identical."""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+
+from laconic.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """'cpu', 'cuda', 'cuda:1' or 'auto'."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"unknown device '{name}': use --device cpu, cuda, cuda:0 … or auto") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device '{name}' is not supported: use --device cpu, cuda, cuda:0 … or auto")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"--device {name}: this machine has no usable CUDA device; use --device cpu or auto")
+    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
+        raise ConfigError(f"--device {name}: there are only {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def environment_of(device: torch.device, engine: str, chunk: int | None) -> str:
+    """A name for everything that float results depend on besides the seed."""
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return f"torch {torch.__version__}; {where}; {torch.get_num_threads()} threads; {engine}; chunk {chunk}"

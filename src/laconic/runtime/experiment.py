@@ -1,0 +1,87 @@
+"""An experiment: the live objects of a run, whether they came from a file, the command line or Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from laconic.data.population import Population, Records
+from laconic.errors import ConfigError
+from laconic.parts import below_one, non_negative_int, one_of, positive_int
+from laconic.privacy.accountant import Accountant
+from laconic.privacy.budget import Budget
+from laconic.privacy.sampling import Sampler
+from laconic.scheme import Scheme
+from laconic.train.engine import ENGINES
+from laconic.train.losses import Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything a simulation needs.
+
+    `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric).
+    `notes` are sentences for the privacy statement: what was chosen on private data without being charged.
+    """
+
+    scheme: Scheme
+    model: nn.Module
+    population: Population
+    sampler: Sampler
+    rounds: int
+    budget: Budget | None = None
+    test: Records | None = None
+    holdout: Records | None = None
+    loss: str | Loss = "auto"
+    seed: int = 0
+    device: str = "cpu"
+    engine: str = "auto"
+    chunk: int | None = None
+    eval_every: int = 1
+    patience: int | None = None
+    checkpoint_seconds: float = 10.0
+    max_dropouts: int = 0
+    max_colluders: int = 0
+    notes: tuple[str, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
+    """What was asked for, written to the run folder so that the run can be repeated."""
+
+    def __post_init__(self) -> None:
+        positive_int(rounds=self.rounds, eval_every=self.eval_every)
+        one_of(ENGINES, engine=self.engine)
+        non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, seed=self.seed)
+        if self.chunk is not None:
+            positive_int(chunk=self.chunk)
+        if self.patience is not None:
+            positive_int(patience=self.patience)
+            if self.holdout is None:
+                raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
+        self.sampler.check(self.population.num_clients)
+        if self.scheme.private:
+            if self.budget is None:
+                raise ConfigError(f"{self.scheme.name} is private and needs a delta (--delta)")
+            self.budget.check(self.sampler)
+            slack = self.max_dropouts + self.max_colluders
+            planned = self.sampler.planned_cohort(self.population.num_clients)
+            if slack >= planned:
+                raise ConfigError(
+                    f"max_dropouts + max_colluders = {slack} leaves nobody of a cohort of {planned:g} to add the noise"
+                )
+
+    @property
+    def accountant(self) -> Accountant | None:
+        """The accountant of the run; None for a scheme that promises nothing."""
+        if not self.scheme.private or self.budget is None:
+            return None
+        return Accountant(
+            sampler=self.sampler,
+            noise=self.scheme.noise,
+            num_clients=self.population.num_clients,
+            delta=self.budget.delta,
+        )
+
+
+def check_holdout(holdout: float) -> None:
+    below_one(holdout=holdout)

@@ -1,0 +1,77 @@
+"""What a run will promise and cost, from its configuration alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laconic.measure.ledger import formula_bytes
+from laconic.runtime import wire
+from laconic.runtime.build import settle
+from laconic.runtime.config import RunConfig
+from laconic.runtime.experiment import Experiment
+from laconic.runtime.simulator import Simulation
+from laconic.train.engine import CohortAtOnce
+
+
+def forecast(config: RunConfig) -> dict[str, Any]:
+    """The plan as data."""
+    measured = isinstance(config.scheme.options.get("clip_norm"), str)
+    if measured or (config.scheme.name.endswith("-dp") and "clip_norm" not in config.scheme.options):
+        config = config.with_values({"scheme.clip_norm": 1.0})  # bytes and ε do not depend on it
+        measured = True
+    experiment = settle(config).experiment
+    simulation = Simulation(experiment)
+    sampler, clients = experiment.sampler, experiment.population.num_clients
+    cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
+    sizes = {"up": simulation.code_size, "down": simulation.model.size}
+    result: dict[str, Any] = {
+        "scheme": experiment.scheme.name,
+        "fingerprint": experiment.scheme.fingerprint,
+        "size": simulation.model.size,
+        "code_size": simulation.code_size,
+        "num_clients": clients,
+        "planned_cohort": cohort,
+        "rounds": experiment.rounds,
+        "engine": simulation.engine.name,
+        "memory_bytes": _memory(experiment, simulation),
+        "privacy": _privacy(experiment, measured),
+    }
+    for direction, count in sizes.items():
+        each = 0 if experiment.scheme.pooled else wire.message_size(count)
+        result[f"bytes_{direction}_per_client_and_round"] = each
+        result[f"bytes_{direction}_in_all"] = round(each * cohort * experiment.rounds)
+        formula = 0.0 if experiment.scheme.pooled else formula_bytes(count, rate, experiment.rounds)
+        result[f"formula_bytes_{direction}_per_client_in_all"] = formula
+    return result
+
+
+def _privacy(experiment: Experiment, measured: bool) -> dict[str, Any] | None:
+    accountant, budget = experiment.accountant, experiment.budget
+    if accountant is None or budget is None:
+        return None
+    scheme = experiment.scheme.to_dict()
+    decades = [10**k for k in range(9) if 10**k < experiment.rounds] + [experiment.rounds]
+    average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
+    most = budget.max_participations
+    counts = sorted({1, average, *([most] if most else [])})
+    return {
+        "noise_multiplier": scheme["noise"]["noise_multiplier"],
+        "clip_norm": None if measured else scheme["clip"].get("clip_norm"),
+        "delta": budget.delta,
+        "adjacency": experiment.sampler.adjacency,
+        "released": {str(rounds): accountant.released(rounds).to_dict() for rounds in decades},
+        "participant": {str(count): accountant.participant(count).to_dict() for count in counts},
+        "caveat": experiment.sampler.caveat or None,
+    }
+
+
+def _memory(experiment: Experiment, simulation: Simulation) -> int:
+    """Pooled records, test records, and about six vectors of n floats per client trained at once."""
+    first = experiment.population.records(0)
+    record = sum(t[0].numel() * t.element_size() for t in first)
+    data = record * sum(experiment.population.size(c) for c in range(min(100, experiment.population.num_clients)))
+    data = data * max(1, experiment.population.num_clients // 100)
+    test = sum(t.numel() * t.element_size() for t in experiment.test) if experiment.test else 0
+    cohort = max(1, round(experiment.sampler.planned_cohort(experiment.population.num_clients)))
+    at_once = min(simulation.engine.chunk, cohort) if isinstance(simulation.engine, CohortAtOnce) else 1
+    return int(data + test + simulation.model.size * 4 * (6 * at_once + 4))

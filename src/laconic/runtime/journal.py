@@ -1,0 +1,60 @@
+"""The journal of charges: a round is charged before anything of it is released, and never forgotten.
+
+A round that is replayed after a kill with the same seed on the same software and hardware repeats its release bit
+for bit, so it is the same charge. In any other environment floats may differ, so the replay is a new attempt, with a
+new cohort and new noise, and is charged again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laconic.plan import RoundPlan
+from laconic.runtime.folder import RunFolder
+
+_FILE = "charges.jsonl"
+
+
+class Journal:
+    """Charges by (round, attempt). Without a folder it only counts."""
+
+    def __init__(self, folder: RunFolder | None, environment: str) -> None:
+        self._folder, self._environment = folder, environment
+        rows = folder.rows(_FILE) if folder else []
+        self._charged = {(row["round"], row["attempt"]): (row["environment"], row["cohort"]) for row in rows}
+
+    @property
+    def num_charged(self) -> int:
+        """How many releases were charged so far, repeated attempts counted in."""
+        return len(self._charged)
+
+    def attempt_of(self, round: int) -> int:
+        """The attempt to make now: an identical replay keeps its number, anything else gets a new one."""
+        earlier = {a: env for (r, a), (env, _) in self._charged.items() if r == round}
+        if not earlier:
+            return 0
+        last: int = max(earlier)
+        return last if earlier[last] == self._environment else last + 1
+
+    def would_add(self, round: int, attempt: int) -> int:
+        """1 if the attempt is not charged yet, else 0."""
+        return int((round, attempt) not in self._charged)
+
+    def charge(self, plan: RoundPlan) -> None:
+        """Write the charge down, unless it is an identical replay."""
+        key = (plan.round, plan.attempt)
+        if key in self._charged:
+            return
+        cohort = plan.cohort.tolist()
+        self._charged[key] = (self._environment, cohort)
+        if self._folder:
+            row = {"round": plan.round, "attempt": plan.attempt, "environment": self._environment, "cohort": cohort}
+            self._folder.append(_FILE, row)
+
+    def abandoned(self, after: int) -> list[np.ndarray]:
+        """Cohorts of charged attempts at rounds after the checkpoint that will not be replayed identically."""
+        return [
+            np.array(cohort, dtype=np.int64)
+            for (round, attempt), (_, cohort) in self._charged.items()
+            if round > after and attempt != self.attempt_of(round)
+        ]

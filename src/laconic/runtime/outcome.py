@@ -1,0 +1,122 @@
+"""What a run leaves behind: the result object, and the files that say the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from laconic.measure.report import html_report
+from laconic.privacy.statement import privacy_statement, statement_lines
+
+if TYPE_CHECKING:
+    from laconic.runtime.simulator import Simulation
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run: the model, a row per round, the privacy statement, the bytes, and where the files are.
+
+    `best` is the best evaluated round, chosen on the test data as the papers do; `last` is the last round.
+    """
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    statement: dict[str, Any]
+    ledger: dict[str, Any]
+    best: dict[str, Any] | None
+    last: dict[str, Any]
+    stop_reason: str
+    seconds: float
+    folder: Path | None
+
+    def summary(self) -> dict[str, Any]:
+        """All of it but the model and the history, for JSON."""
+        return {
+            "stop_reason": self.stop_reason,
+            "rounds": self.last["round"],
+            "best": self.best,
+            "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
+            "last": self.last,
+            "ledger": self.ledger,
+            "statement": self.statement,
+            "seconds": round(self.seconds, 2),
+            "folder": str(self.folder) if self.folder else None,
+        }
+
+
+def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
+    """The result of a finished simulation; its files are written if it has a folder."""
+    e, state = simulation.experiment, simulation.state
+    sampling_rate = e.sampler.rate_in(e.population.num_clients)
+    common: dict[str, Any] = {
+        "num_clients": e.population.num_clients,
+        "code_size": 0 if e.scheme.pooled else simulation.code_size,
+        "size": 0 if e.scheme.pooled else simulation.model.size,
+        "sampling_rate": sampling_rate,
+    }
+    best = state.best
+    if best is not None:
+        done = [row for row in simulation.history if row["round"] <= best["round"]]
+        best = best | {"bytes_up": sum(r["bytes_up"] for r in done), "bytes_down": sum(r["bytes_down"] for r in done)}
+    result = RunResult(
+        model=simulation.exported(),
+        history=simulation.history,
+        statement=statement_of(simulation),
+        ledger=simulation.ledger.summary(rounds=state.rounds, **common),
+        best=best,
+        last=simulation.history[-1],
+        stop_reason=simulation.stop_reason,
+        seconds=seconds,
+        folder=simulation.path,
+    )
+    if simulation.folder:
+        write_statement(simulation)
+        simulation.folder.write("summary.json", json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
+        lines = statement_lines(result.statement)
+        simulation.folder.write("report.html", html_report(e.scheme.name, result.summary(), result.history, lines))
+    return result
+
+
+def write_statement(simulation: Simulation) -> None:
+    """The statement of what was charged so far, into the run folder."""
+    assert simulation.folder is not None
+    text = json.dumps(statement_of(simulation), indent=2, ensure_ascii=False)
+    simulation.folder.write("privacy.json", text + "\n")
+
+
+def statement_of(simulation: Simulation) -> dict[str, Any]:
+    e = simulation.experiment
+    not_covered = list(e.notes)
+    if e.scheme.private:
+        if e.test is not None:
+            not_covered.append("test data was looked at in evaluated rounds; the best round was chosen on it")
+        if e.holdout is not None:
+            not_covered.append("early stopping looked at a held-out set whose records belong to no client")
+    assumptions = [
+        f"noise is drawn from a seed (simulation): whoever knows seed {e.seed} can subtract it",
+        "the noise is float32, not drawn on integers: its low-order bits are not accounted for",
+        f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary",
+    ]
+    mechanism = {
+        "scheme": e.scheme.name,
+        "fingerprint": e.scheme.fingerprint,
+        "clip": e.scheme.clip.to_dict(),
+        "noise": e.scheme.noise.to_dict(),
+        "noise_added_by": "the clients, in shares that add up to the stated noise",
+        "denominator": e.scheme.denominator,
+        "weighting": e.scheme.weighting,
+    }
+    return privacy_statement(
+        accountant=simulation.accountant,
+        budget=e.budget,
+        rounds_charged=simulation.journal.num_charged,
+        participations=simulation.state.most_participations,
+        mechanism=mechanism,
+        secure_aggregation=e.scheme.secure_sum.statement,
+        assumptions=assumptions,
+        not_covered=not_covered,
+    )

@@ -1,0 +1,290 @@
+"""The simulator: all clients of a federation on one machine, one round after another."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laconic.data.population import Records
+from laconic.errors import PrivacyError, RunFolderError
+from laconic.measure.ledger import Ledger
+from laconic.plan import RoundPlan
+from laconic.privacy.accountant import largest
+from laconic.round import client_messages, client_weight, noise_stream, plan_round, server_step
+from laconic.runtime import wire
+from laconic.runtime.checkpoint import RunState, load_state, save_state, save_weights
+from laconic.runtime.devices import choose_device, environment_of
+from laconic.runtime.experiment import Experiment
+from laconic.runtime.folder import RunFolder
+from laconic.runtime.journal import Journal
+from laconic.runtime.outcome import RunResult, outcome_of, write_statement
+from laconic.streams import Streams
+from laconic.train.engine import CohortAtOnce, Task, choose_engine
+from laconic.train.flat import FlatModel
+
+Observer = Callable[[dict[str, Any]], None]
+"""Called with every round's row."""
+
+
+@dataclass
+class Simulation:
+    """A run in progress. `run()` goes on from wherever the folder says it stopped."""
+
+    experiment: Experiment
+    folder: RunFolder | None = None
+    observer: Observer = field(default=lambda row: None)
+
+    def __post_init__(self) -> None:
+        e = self.experiment
+        self.device = choose_device(e.device)
+        first = e.population.records(0)
+        example = (first.inputs[:2].cpu(), first.targets[:2].cpu())
+        self.model = FlatModel(e.model, example=example, loss=e.loss).to(self.device)
+        self.engine = choose_engine(e.engine, self.model, self.device, example, e.chunk)
+        self.population = e.population.to(self.device)
+        self.streams = Streams(e.seed)
+        self.accountant = e.accountant
+        self.code_size = e.scheme.codec.code_size(self.model.size)
+        chunk = self.engine.chunk if isinstance(self.engine, CohortAtOnce) else None
+        self.environment = environment_of(self.device, self.engine.name, chunk)
+        self.test = e.test and Records(*(t.to(self.device) for t in e.test))
+        self.holdout = e.holdout and Records(*(t.to(self.device) for t in e.holdout))
+        self.ledger = Ledger()
+        self.history: list[dict[str, Any]] = []
+        self.stop_reason = "rounds"
+
+    def run(self) -> RunResult:
+        """Train until the rounds, the budget or the patience is used up."""
+        self.journal = Journal(self.folder, self.environment)
+        self.state = self._restored() or self._fresh()
+        started, saved = time.monotonic(), time.monotonic()
+        try:
+            for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
+                if not self._one_round(number):
+                    break
+                if time.monotonic() - saved > self.experiment.checkpoint_seconds:
+                    self._save()
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            self._save()
+            raise
+        self._save()
+        return self._finish(time.monotonic() - started)
+
+    def _one_round(self, number: int) -> bool:
+        """One round; False if it must not be started."""
+        started = time.perf_counter()
+        e, state = self.experiment, self.state
+        if e.patience is not None and state.stale >= e.patience:
+            self.stop_reason = "patience"
+            return False
+        plan = self._plan(number)
+        if not self._within_budget(plan):
+            self.stop_reason = "budget"
+            return False
+        if self.accountant is not None:
+            self.journal.charge(plan)
+        state.take_part(plan.cohort)
+        row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
+        if plan.viable:
+            total, total_weight, up, down = self._collect(plan)
+            state.weights, state.rule = server_step(
+                e.scheme,
+                plan,
+                total,
+                survivors=len(plan.cohort),
+                total_weight=total_weight,
+                weights=state.weights,
+                state=state.rule,
+            )
+        else:
+            up, down = [], []
+            row["discarded"] = f"{len(plan.cohort)} clients are too few to carry the noise"
+        row |= self.ledger.add(round=number, up=up, down=down)
+        state.rounds = number
+        row["seconds"] = round(time.perf_counter() - started, 4)
+        if number % e.eval_every == 0 or number == e.rounds:
+            row |= self._evaluate(number)
+        self._record(row)
+        return True
+
+    def _plan(self, number: int) -> RoundPlan:
+        e = self.experiment
+        cap = e.budget.max_participations if e.budget else None
+        exhausted = [] if cap is None else [c for c, count in self.state.participations.items() if count >= cap]
+        return plan_round(
+            e.scheme,
+            e.sampler,
+            streams=self.streams,
+            round=number,
+            attempt=self.journal.attempt_of(number),
+            num_clients=self.population.num_clients,
+            exhausted=exhausted,
+            max_dropouts=e.max_dropouts,
+            max_colluders=e.max_colluders,
+        )
+
+    def _within_budget(self, plan: RoundPlan) -> bool:
+        budget = self.experiment.budget
+        if self.accountant is None or budget is None:
+            return True
+        charged = self.journal.num_charged + self.journal.would_add(plan.round, plan.attempt)
+        taken = self.state.participations
+        most = max([taken.get(c, 0) + 1 for c in plan.cohort.tolist()] + [self.state.most_participations])
+        fits = charged <= self._most_rounds or budget.released_fits(self.accountant, charged)
+        return fits and budget.participant_fits(self.accountant, most)
+
+    @functools.cached_property
+    def _most_rounds(self) -> int:
+        """How many rounds the released budget allows, up to those planned: found once, since ε is slow to compute."""
+        budget, accountant = self.experiment.budget, self.accountant
+        assert budget is not None and accountant is not None
+        return largest(lambda rounds: budget.released_fits(accountant, rounds), self.experiment.rounds)
+
+    def _collect(self, plan: RoundPlan) -> tuple[Tensor, float, list[int], list[int]]:
+        """Train the cohort and add up its messages; (sum, weight in it, bytes up, bytes down)."""
+        e = self.experiment
+        task = Task(
+            train=e.scheme.train,
+            weights=self.state.weights,
+            population=self.population,
+            clients=plan.cohort,
+            streams=self.streams,
+            path=("batches", plan.round, plan.attempt),
+        )
+        total = torch.zeros(self.code_size, device=self.device)
+        total_weight = 0.0
+        up: list[int] = []
+        down: list[int] = []
+        for chunk in self.engine.updates(task):
+            noise = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
+            codes = client_messages(e.scheme, plan, chunk.updates, streams=noise)
+            counts = [client_weight(e.scheme, int(size)) for size in chunk.num_records]
+            if not e.scheme.pooled:
+                if not up:
+                    self._check_counted(plan, int(chunk.clients[0]), codes[0], counts[0])
+                up += [wire.message_size(self.code_size)] * len(counts)
+                down += [wire.message_size(self.model.size)] * len(counts)
+            total += torch.tensor(counts, device=self.device) @ codes
+            total_weight += sum(counts)
+        return total, total_weight, up, down
+
+    def _check_counted(self, plan: RoundPlan, client: int, code: Tensor, weight: float) -> None:
+        """Serialise one message of each direction for real: the ledger's count must be its length."""
+        for kind, values in (("code", code), ("weights", self.state.weights)):
+            message = wire.Message(kind, plan.round, plan.attempt, client, weight, plan.fingerprint, values)
+            assert len(wire.encode(message)) == wire.message_size(values.numel())
+
+    def _evaluate(self, number: int) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        state = self.state
+        if self.test:
+            row |= self.model.evaluate(state.weights, self.test.inputs, self.test.targets)
+            score = _score(row)
+            if state.best is None or score > state.best["score"]:
+                state.best = {"round": number, "score": score} | row
+                if self.folder:
+                    self._write_weights("best.safetensors")
+        if self.holdout:
+            held = self.model.evaluate(state.weights, self.holdout.inputs, self.holdout.targets)
+            row |= {f"holdout_{name}": value for name, value in held.items()}
+            better = state.best_holdout is None or _score(held) > state.best_holdout
+            state.stale = 0 if better else state.stale + 1
+            state.best_holdout = _score(held) if better else state.best_holdout
+        if self.accountant is not None and self.experiment.budget is not None:
+            method = self.experiment.budget.accountant
+            row["epsilon"] = self.accountant.released_epsilon(self.journal.num_charged, method)
+            row["participant_epsilon"] = self.accountant.participant_epsilon(state.most_participations)
+            if state.best is not None and state.best["round"] == number:
+                state.best |= {"epsilon": row["epsilon"], "participant_epsilon": row["participant_epsilon"]}
+        return row
+
+    def _record(self, row: dict[str, Any]) -> None:
+        self.history.append(row)
+        if self.folder:
+            self.folder.append("rounds.jsonl", row)
+        self.observer(row)
+
+    def _fresh(self) -> RunState:
+        e = self.experiment
+        rule = e.scheme.rule.init(self.model.size, self.code_size, self.device)
+        state = RunState(weights=self.model.initial.clone(), rule=rule)
+        if self.folder:
+            self.folder.replace_rows("rounds.jsonl", [])
+        for cohort in self.journal.abandoned(0):
+            state.take_part(cohort)
+        return state
+
+    def _restored(self) -> RunState | None:
+        if self.folder is None:
+            return None
+        state = load_state(self.folder, self._identity(), self.device)
+        if state is None:
+            return None
+        rows = [row for row in self.folder.rows("rounds.jsonl") if row["round"] <= state.rounds]
+        if len(rows) != state.rounds:
+            raise RunFolderError(
+                f"{self.folder.path}/rounds.jsonl has {len(rows)} rows, but the checkpoint is of round {state.rounds}:"
+                " it was edited or damaged; start a new run"
+            )
+        self.folder.replace_rows("rounds.jsonl", rows)
+        for row in rows:
+            self.history.append(row)
+            self.ledger.restore(row)
+        for cohort in self.journal.abandoned(state.rounds):
+            state.take_part(cohort)
+        if state.rounds >= self.experiment.rounds:
+            self.stop_reason = "rounds"
+        return state
+
+    def _identity(self) -> dict[str, Any]:
+        e = self.experiment
+        return {
+            "scheme": e.scheme.fingerprint,
+            "model size": self.model.size,
+            "seed": e.seed,
+            "sampler": str(e.sampler.to_dict()),
+            "population": self.population.num_clients,
+        }
+
+    def _save(self) -> None:
+        if self.folder:
+            self.folder.sync()
+            write_statement(self)
+            save_state(self.folder, self.state, self._identity())
+
+    def _write_weights(self, name: str) -> None:
+        assert self.folder is not None
+        parameters = dict(zip(self.model.names, self.model.split(self.state.weights), strict=True))
+        save_weights(self.folder, name, parameters, {"scheme": self.experiment.scheme.name})
+
+    def _finish(self, seconds: float) -> RunResult:
+        if self.state.rounds == 0:
+            raise PrivacyError(
+                "the budget does not allow a single round: raise --epsilon (or --participant-epsilon),"
+                " raise --noise-multiplier, or lower --sampling-rate"
+            )
+        if self.folder:
+            self._write_weights("model.safetensors")
+        return outcome_of(self, seconds)
+
+    def exported(self) -> nn.Module:
+        return self.model.export(self.experiment.model, self.state.weights)
+
+    @property
+    def path(self) -> Path | None:
+        return self.folder.path if self.folder else None
+
+
+def _score(metrics: dict[str, float]) -> float:
+    """Accuracy where there is one, else the negative loss; larger is better, NaN is worst."""
+    score = metrics.get("accuracy", -metrics["loss"])
+    return -np.inf if np.isnan(score) else score

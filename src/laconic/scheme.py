@@ -1,0 +1,72 @@
+"""A scheme: how clients train, what they send, how it is protected, and what the server makes of the sum."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from laconic.codecs.base import Codec, Identity
+from laconic.errors import ConfigError
+from laconic.parts import Part, one_of
+from laconic.privacy.clip import Clip, NoClip
+from laconic.privacy.gaussian import Noise, NoNoise
+from laconic.secure_sum import PlainSum, SumProtocol
+from laconic.server.rules import Average, ServerRule
+from laconic.train.local import LocalSGD
+
+WEIGHTINGS = ("data-size", "uniform")
+DENOMINATORS = ("planned", "survivors")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme(Part):
+    """One declaration of all the parts. Absent parts are identity objects, so an ablation is `replace(scheme, ...)`.
+
+    `weighting` says whether a client counts by its number of records or as one. `denominator` says what the sum is
+    divided by: the cohort that was planned, or those whose message arrived. `pooled` is the centralised reference:
+    all records in one place, nothing sent.
+    """
+
+    name: str
+    train: LocalSGD
+    codec: Codec = Identity()
+    clip: Clip = NoClip()
+    noise: Noise = NoNoise()
+    secure_sum: SumProtocol = PlainSum()
+    rule: ServerRule = Average()
+    weighting: str = "uniform"
+    denominator: str = "planned"
+    pooled: bool = False
+
+    def __post_init__(self) -> None:
+        one_of(WEIGHTINGS, weighting=self.weighting)
+        one_of(DENOMINATORS, denominator=self.denominator)
+        problems = list(self._problems())
+        if problems:
+            raise ConfigError(f"{self.name}: " + "; ".join(problems))
+
+    def _problems(self) -> list[str]:
+        """Everything that would make the printed ε untrue, all at once."""
+        if not self.noise.private:
+            return []
+        problems = []
+        if not self.clip.bounded:
+            problems.append("noise without a bound on the code protects nothing: add a clip (clip_norm)")
+        if not self.secure_sum.hides_single_codes:
+            problems.append("noise shares protect only the sum: use a secure sum, not PlainSum")
+        if self.weighting != "uniform":
+            problems.append("weights by data size change the sensitivity: use weighting='uniform' with noise")
+        if self.pooled:
+            problems.append("the centralised reference has no clients to protect: it takes no noise")
+        return problems
+
+    @property
+    def private(self) -> bool:
+        return self.noise.private
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the scheme in every message: 32 hex digits of the SHA-256 of its canonical JSON."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""What the server does with the (noisy) mean code: all of it is post-processing."""

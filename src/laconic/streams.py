@@ -1,0 +1,63 @@
+"""Randomness by name: every draw comes from a stream that is named by what it is for.
+
+A stream depends only on the run's seed and its path (`"noise", round, attempt, client`), never on how many draws
+came before. So a resumed run, another engine or a separate process sees the same numbers, and nothing has to be
+saved. Paths are hashed one way: publishing the public seed of a round says nothing about its cohort or its noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+
+@dataclass(frozen=True)
+class Streams:
+    """All the streams of one run."""
+
+    seed: int
+
+    def key(self, *path: str | int) -> int:
+        """The 128-bit name of a stream."""
+        text = "/".join(f"{type(part).__name__[0]}{part}" for part in (self.seed, *path))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+
+    def numpy(self, *path: str | int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=self.key(*path)))
+
+    def stream(self, *path: str | int) -> Stream:
+        return Stream(self.key(*path))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One stream of noise, drawn where the tensor lives."""
+
+    key: int
+
+    def normal(self, shape: tuple[int, ...], device: device) -> Tensor:
+        """Standard normal float32 values. On the CPU they do not depend on the number of threads."""
+        import torch
+
+        if device.type == "cpu":
+            generator = np.random.Generator(np.random.Philox(key=self.key))
+            return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
+        torch_generator = torch.Generator(device=device).manual_seed(self.key & (2**63 - 1))
+        return torch.randn(shape, generator=torch_generator, device=device)
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def hashed(keys: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser on uint64 values: a counter becomes a well-mixed 64-bit number, for whole arrays."""
+    x = keys.astype(np.uint64) * _GOLDEN + _GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,119 @@
+"""A module as a function of one flat weight vector: what is trained, sent, clipped and noised is that vector."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from laconic.errors import ConfigError, DataError
+from laconic.train.dropout import layer_keys, with_keyed_dropout
+from laconic.train.losses import Loss, choose_loss, correct
+
+
+class FlatModel:
+    """A copy of the user's module whose trained weights are the concatenation of its parameters, in their order.
+
+    Parameters with `requires_grad=False` and buffers are constants: they are neither trained nor sent.
+    """
+
+    def __init__(self, module: nn.Module, *, example: tuple[Tensor, Tensor], loss: str | Loss = "auto") -> None:
+        check_supported(module)
+        self.module = copy.deepcopy(module)
+        self._dropouts = with_keyed_dropout(self.module)
+        self._dropout_names = [n for n, m in self.module.named_modules() if m in self._dropouts]
+        trained = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+        self.names = [n for n, _ in trained]
+        self.shapes = [p.shape for _, p in trained]
+        self.lengths = [p.numel() for _, p in trained]
+        self.size = sum(self.lengths)
+        self.initial = torch.cat([p.detach().reshape(-1) for _, p in trained]).to(torch.float32)
+        self.loss = choose_loss(loss, self._try(example), example[1])
+
+    def _try(self, example: tuple[Tensor, Tensor]) -> Tensor:
+        inputs, _ = example
+        try:
+            with torch.no_grad():
+                outputs: Tensor = self.module.eval()(inputs)
+        except (RuntimeError, IndexError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"the model does not take inputs of shape {tuple(inputs.shape[1:])}: {reason}") from None
+        if len(outputs) != len(inputs):
+            raise ConfigError(f"the model gave {len(outputs)} outputs for {len(inputs)} records")
+        return outputs
+
+    def to(self, device: torch.device) -> FlatModel:
+        self.module.to(device)
+        self.initial = self.initial.to(device)
+        return self
+
+    def split(self, flat: Tensor) -> list[Tensor]:
+        """Views of (..., n) as the parameters (..., *shape), in order."""
+        lead = flat.shape[:-1]
+        return [v.reshape(*lead, *s) for v, s in zip(torch.split(flat, self.lengths, -1), self.shapes, strict=True)]
+
+    def join(self, params: Sequence[Tensor], lead: int = 0) -> Tensor:
+        """The flat vector (..., n) of parameters with so many leading axes."""
+        return torch.cat([p.reshape(*p.shape[:lead], -1) for p in params], -1)
+
+    def mean_loss(
+        self, params: Sequence[Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, key: Tensor
+    ) -> Tensor:
+        """Σ weight·loss over the batch, as a pure function (for `torch.func`); dropout masks follow from the key."""
+        values: dict[str, Any] = dict(zip(self.names, params, strict=True))
+        for name, layer_key in zip(self._dropout_names, layer_keys(key, len(self._dropouts)), strict=True):
+            values[f"{name}.key"] = layer_key
+        outputs = functional_call(self.module, values, (inputs,))
+        return (self.loss(outputs, targets) * weight).sum()
+
+    def set_dropout_key(self, key: Tensor) -> None:
+        """The same masks as `mean_loss` draws, for a direct call of the module."""
+        for layer, layer_key in zip(self._dropouts, layer_keys(key, len(self._dropouts)), strict=True):
+            layer.key = layer_key
+
+    @torch.no_grad()
+    def evaluate(self, flat: Tensor, inputs: Tensor, targets: Tensor, batch: int = 2048) -> dict[str, float]:
+        """Mean loss, and accuracy where the targets are classes."""
+        self.module.eval()
+        values = dict(zip(self.names, self.split(flat), strict=True))
+        losses: list[Tensor] = []
+        hits: list[Tensor] = []
+        for x, y in zip(torch.split(inputs, batch), torch.split(targets, batch), strict=True):
+            outputs = functional_call(self.module, values, (x,))
+            losses.append(self.loss(outputs, y).double().sum())
+            hit = correct(outputs, y)
+            if hit is not None:
+                hits.append(hit.sum())
+        metrics = {"loss": float(torch.stack(losses).sum()) / len(targets)}
+        if hits:
+            metrics["accuracy"] = float(torch.stack(hits).sum()) / len(targets)
+        return metrics
+
+    def export(self, module: nn.Module, flat: Tensor) -> nn.Module:
+        """A copy of the user's own module with the weights in place."""
+        module = copy.deepcopy(module)
+        params = dict(module.named_parameters())
+        with torch.no_grad():
+            for name, value in zip(self.names, self.split(flat.cpu()), strict=True):
+                params[name].copy_(value)
+        return module
+
+
+def check_supported(module: nn.Module) -> None:
+    """Refuse what cannot be trained per client: statistics shared by a batch, or nothing to train."""
+    for name, layer in module.named_modules():
+        running = isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) or running:
+            raise ConfigError(
+                f"the model has a {type(layer).__name__} ('{name}'), whose running statistics mix records and are"
+                " neither clipped nor noised: use torch.nn.GroupNorm instead"
+            )
+    if not any(p.requires_grad for p in module.parameters()):
+        raise ConfigError("the model has no trainable parameters")
+    odd = next((n for n, p in module.named_parameters() if p.requires_grad and p.dtype != torch.float32), None)
+    if odd is not None:
+        raise ConfigError(f"parameter '{odd}' is not float32: call model.float() first")
