@@ -71,7 +71,11 @@ def models(as_json: bool) -> None:
 
     from laconic.models.registry import MODELS, build_model
 
-    examples = {"cnn": [((1, 28, 28), 10)], "mlp": [((7280,), 2), ((24428,), 2)], "logistic": [((1, 8, 8), 10)]}
+    examples: dict[str, list[tuple[tuple[int, ...], int]]] = {
+        "cnn": [((1, 28, 28), 10)],
+        "mlp": [((7280,), 2), ((24428,), 2)],
+        "logistic": [((1, 8, 8), 10)],
+    }
     rows: dict[str, dict[str, Any]] = {}
     for name, factory in MODELS.items():
         sizes = {}

@@ -16,6 +16,7 @@ _COMMANDS = {
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
+    "compare": ("laconic.cli.compare", "compare"),
     "schemes": ("laconic.cli.lists", "schemes"),
     "datasets": ("laconic.cli.lists", "datasets"),
     "models": ("laconic.cli.lists", "models"),

@@ -45,6 +45,7 @@ def settle(config: RunConfig) -> Settled:
     entry = scheme_entry(config.scheme.name)
     streams = Streams(config.run.seed)
     federation = load_federation(config.data, holdout=config.run.holdout, streams=streams)
+    config = _with_model_name(config, federation)
     model = _model(config, federation, streams)
     sampler = make_sampler(config.sampler, federation.population.num_clients)
     if entry.build(**_TRAIN_DEFAULTS, **_placeholders(entry.required)).pooled:
@@ -164,13 +165,17 @@ def _placeholders(required: list[str]) -> dict[str, float]:
     return {name: 1.0 for name in required if name not in _TRAIN_DEFAULTS}
 
 
+def _with_model_name(config: RunConfig, federation: Federation) -> RunConfig:
+    """'auto' is the papers' CNN for images and a logistic regression for everything else."""
+    if config.model.name != "auto":
+        return config
+    image = len(federation.input_shape) == 3 and min(federation.input_shape[1:]) >= 16
+    return config.with_values({"model.name": "cnn" if image else "logistic"})
+
+
 def _model(config: RunConfig, federation: Federation, streams: Streams) -> nn.Module:
-    name = config.model.name
-    if name == "auto":
-        image = len(federation.input_shape) == 3 and min(federation.input_shape[1:]) >= 16
-        name = "cnn" if image else "logistic"
     return build_model(
-        name,
+        config.model.name,
         input_shape=federation.input_shape,
         num_classes=federation.num_classes,
         seed=streams.key("model") & (2**63 - 1),

@@ -1,0 +1,60 @@
+"""`laconic compare`: several runs side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the curves into this picture (needs matplotlib).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare(folders: tuple[Path, ...], plot: Path | None, as_json: bool) -> None:
+    """Runs side by side: last and best accuracy, ε, bytes. Takes run folders, finished or not."""
+    from laconic.measure.plots import plot_curves, read_history
+
+    histories = {str(folder): read_history(folder) for folder in folders}
+    rows = {name: _row(history) for name, history in histories.items()}
+    if plot:
+        plot_curves({Path(name).name: history for name, history in histories.items()}, plot)
+    if as_json:
+        click.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from laconic.measure.ledger import human_bytes
+
+    table = Table(
+        "run", "rounds", "last", "best (test)", "at round", "outsider's ε", "server's ε", "up", "down", box=None
+    )
+    for name, row in rows.items():
+        cells = [_cell(row[key]) for key in ("last", "best", "best_round", "epsilon", "participant_epsilon")]
+        table.add_row(name, str(row["rounds"]), *cells, human_bytes(row["bytes_up"]), human_bytes(row["bytes_down"]))
+    Console().print(table)
+
+
+def _row(history: list[dict[str, Any]]) -> dict[str, Any]:
+    scored = [row for row in history if "accuracy" in row]
+    best = max(scored, key=lambda row: row["accuracy"], default=None)
+    last = scored[-1] if scored else {}
+    return {
+        "rounds": len(history),
+        "last": last.get("accuracy"),
+        "best": best and best["accuracy"],
+        "best_round": best and best["round"],
+        "epsilon": last.get("epsilon"),
+        "participant_epsilon": last.get("participant_epsilon"),
+        "bytes_up": sum(row["bytes_up"] for row in history),
+        "bytes_down": sum(row["bytes_down"] for row in history),
+    }
+
+
+def _cell(value: float | int | None) -> str:
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.4f}"

@@ -1,0 +1,46 @@
+"""Pictures of runs. Needs matplotlib, which nothing else does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from laconic.errors import ConfigError, RunFolderError
+
+
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run folder's rounds.jsonl."""
+    path = folder / "rounds.jsonl"
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines() if line]
+    except OSError as error:
+        raise RunFolderError(f"{folder} is not a run folder: {error.strerror} ({path.name})") from None
+    except json.JSONDecodeError:
+        raise RunFolderError(f"{path} is damaged") from None
+
+
+def plot_curves(histories: Mapping[str, list[dict[str, Any]]], out: Path, metric: str = "accuracy") -> None:
+    """The metric of several runs, against rounds and against the bytes that went up."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ConfigError("plots need matplotlib: pip install matplotlib") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (by_round, by_bytes) = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
+    for name, history in histories.items():
+        rows = [row for row in history if metric in row]
+        total = 0
+        sent = {row["round"]: (total := total + row["bytes_up"]) for row in history}
+        by_round.plot([row["round"] for row in rows], [row[metric] for row in rows], label=name)
+        by_bytes.plot([sent[row["round"]] / 1e9 for row in rows], [row[metric] for row in rows], label=name)
+    by_round.set(xlabel="round", ylabel=metric)
+    by_bytes.set(xlabel="GB sent up, all clients")
+    by_round.legend(loc="lower right", fontsize="small")
+    for axes in (by_round, by_bytes):
+        axes.grid(alpha=0.3)
+    figure.savefig(out, dpi=120)
+    pyplot.close(figure)
