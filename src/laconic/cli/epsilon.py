@@ -104,20 +104,22 @@ def calibrate(
 
     Example: laconic calibrate --epsilon 1 --sampling-rate 1/60 --rounds 200 --delta 1e-5
     """
+    from laconic.errors import PrivacyError
     from laconic.parts import probability
     from laconic.privacy.accountant import METHODS
     from laconic.privacy.calibrate import calibrate_noise
 
     probability(delta=delta)
     sampler, population = _sampler(sampling_rate, cohort_size, num_clients, as_published)
-    sigmas = {
-        method: calibrate_noise(
-            epsilon=epsilon, delta=delta, rounds=rounds, sampler=sampler, num_clients=population, method=method
-        )
-        if method in sampler.figures
-        else None
-        for method in METHODS
-    }
+    sigmas: dict[str, float | None] = dict.fromkeys(METHODS)
+    for method in sampler.figures:
+        try:
+            sigmas[method] = calibrate_noise(
+                epsilon=epsilon, delta=delta, rounds=rounds, sampler=sampler, num_clients=population, method=method
+            )
+        except PrivacyError:
+            if method != "moments":  # moments cannot show a small ε at all; the others may
+                raise
     if as_json:
         result = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "sampler": sampler.to_dict()}
         click.echo(json.dumps(result | {"noise_multiplier": sigmas}, ensure_ascii=False))

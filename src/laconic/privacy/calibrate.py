@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from laconic.errors import ConfigError, PrivacyError
-from laconic.parts import one_of, positive, positive_int
+from laconic.parts import one_of, positive, positive_int, probability
 from laconic.privacy.accountant import METHODS, Accountant
 from laconic.privacy.gaussian import Gaussian
 from laconic.privacy.sampling import Sampler
@@ -32,10 +32,18 @@ def calibrate_noise(
     positive_int(rounds=rounds)
     chosen = method or sampler.figures[-1]
     one_of(METHODS, accountant=chosen)
+    probability(delta=delta)
     if participations is None and chosen not in sampler.figures:
         raise ConfigError(
             f"accountant '{chosen}' is not available for {type(sampler).__name__} sampling:"
             f" use --accountant {sampler.figures[-1]}"
+        )
+
+    floor = -math.log(delta) / 32
+    if chosen == "moments" and epsilon <= floor:
+        raise PrivacyError(
+            f"the papers' moments accountant (λ up to 32) cannot show an epsilon below {floor:.3f} at delta {delta:g}:"
+            " use --accountant rdp or pld"
         )
 
     def excess(noise_multiplier: float, by: str) -> float:

@@ -53,11 +53,15 @@ class L2Clip(Clip):
         positive(clip_norm=self.clip_norm)
 
     def __call__(self, code: Tensor) -> Tensor:
+        import torch
+
         target = self.clip_norm * (1.0 - 2.0**-20)
-        norm = code.double().square().sum(-1, keepdim=True).sqrt()
-        scale = (target / norm.clamp(min=target)).to(code.dtype)
-        # where(), not a product: 0 × NaN would stay NaN. A finite code whose scale underflows is 0 as it should be.
-        return (code * scale).where(norm.isfinite(), code.new_zeros(()))
+        norm = torch.linalg.vector_norm(code, dim=-1, keepdim=True, dtype=torch.float64)
+        # The scale in two factors: one alone could be so small that float32 holds only a few bits of it.
+        root = (target / norm.clamp(min=target)).sqrt().to(code.dtype)
+        # where(), not a product: 0 × NaN would stay NaN.
+        clipped: Tensor = (code * root).mul_(root).where(norm.isfinite(), code.new_zeros(()))
+        return clipped
 
     def sensitivity(self, code_size: int) -> float:
         return self.clip_norm

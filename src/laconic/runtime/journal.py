@@ -28,6 +28,10 @@ class Journal:
         """How many releases were charged so far, repeated attempts counted in."""
         return len(self._charged)
 
+    def charged_through(self, round: int) -> int:
+        """How many of them were made in rounds up to this one."""
+        return sum(number <= round for number, _ in self._charged)
+
     def attempt_of(self, round: int) -> int:
         """The attempt to make now: an identical replay keeps its number, anything else gets a new one."""
         earlier = {a: env for (r, a), (env, _) in self._charged.items() if r == round}

@@ -201,7 +201,7 @@ class Simulation:
             state.best_holdout = _score(held) if better else state.best_holdout
         if self.accountant is not None and self.experiment.budget is not None:
             method = self.experiment.budget.accountant
-            row["epsilon"] = self.accountant.released_epsilon(self.journal.num_charged, method)
+            row["epsilon"] = self.accountant.released_epsilon(self.journal.charged_through(number), method)
             row["participant_epsilon"] = self.accountant.participant_epsilon(state.most_participations)
             if state.best is not None and state.best["round"] == number:
                 state.best |= {"epsilon": row["epsilon"], "participant_epsilon": row["participant_epsilon"]}

@@ -1,0 +1,61 @@
+"""What all tests share: small federations, and hypothesis without deadlines (CI machines are shared)."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from laconic.data.population import PooledPopulation, Records
+
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("LACONIC_DATA"):
+        return
+    skip = pytest.mark.skip(reason="LACONIC_DATA is not set: the original data files are not at hand")
+    for item in items:
+        if "realdata" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def make_records(count: int, *, features: int = 6, classes: int = 3, seed: int = 0) -> Records:
+    """Records of well separated Gaussian classes."""
+    rng = np.random.default_rng(seed)
+    means = np.random.default_rng(99).normal(size=(classes, features)) * 2
+    labels = rng.integers(0, classes, count)
+    inputs = (means[labels] + rng.normal(size=(count, features))).astype(np.float32)
+    return Records(torch.from_numpy(inputs), torch.from_numpy(labels))
+
+
+def make_population(sizes: list[int], **options: int) -> PooledPopulation:
+    """A population with clients of these sizes."""
+    ends = np.cumsum(sizes)
+    rows = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    return PooledPopulation(make_records(int(ends[-1]), **options), rows)
+
+
+@pytest.fixture
+def population() -> PooledPopulation:
+    return make_population([4, 9, 1, 12, 7, 5, 3, 8])
+
+
+@pytest.fixture
+def test_records() -> Records:
+    return make_records(200, seed=1)
+
+
+def assert_close(a: Tensor, b: Tensor, tolerance: float = 1e-5) -> None:
+    assert a.shape == b.shape
+    assert float((a - b).abs().max()) <= tolerance * max(1.0, float(b.abs().max()))

@@ -1,0 +1,279 @@
+"""The simulator: budget, participations, ledger, best round, early stopping, resuming."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import laconic
+from conftest import make_population, make_records
+from laconic import schemes
+from laconic.data.population import FunctionPopulation, Population
+from laconic.errors import ConfigError, PrivacyError, RunFolderError, TrainingError
+from laconic.plan import RoundPlan
+from laconic.round import client_messages, client_weight, noise_stream
+from laconic.runtime import wire
+from laconic.runtime.experiment import Experiment
+from laconic.runtime.folder import RunFolder
+from laconic.runtime.journal import Journal
+from laconic.runtime.simulator import Simulation
+from laconic.train.engine import Task
+
+PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=2, batch_size=4)
+PLAIN = schemes.fl_std(local_lr=0.2, local_steps=2, batch_size=4)
+SIZES = [4, 9, 1, 12, 7, 5, 3, 8] * 5
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(6, 3)
+
+
+def run(scheme: Any = PLAIN, **options: Any) -> laconic.RunResult:
+    defaults: dict[str, Any] = {
+        "model": model(),
+        "clients": make_population(SIZES),
+        "test": make_records(200, seed=1),
+        "rounds": 6,
+        "sampling_rate": 0.3,
+    }
+    if scheme.private:
+        defaults["delta"] = 1e-5
+    return laconic.run(scheme, **(defaults | options))
+
+
+def test_it_learns() -> None:
+    result = run(rounds=15)
+    assert result.last["accuracy"] > 0.9
+    assert result.best is not None
+    assert result.best["accuracy"] == max(row["accuracy"] for row in result.history)
+    with torch.no_grad():
+        outputs = result.model(make_records(200, seed=1).inputs)
+    accuracy = float((outputs.argmax(1) == make_records(200, seed=1).targets).float().mean())
+    assert accuracy == pytest.approx(result.last["accuracy"])
+
+
+def test_engines_and_runs_agree() -> None:
+    one = run(engine="one-by-one")
+    again, many = run(engine="one-by-one"), run(engine="cohort", chunk=3)
+    for a, b, c in zip(*(r.model.parameters() for r in (one, again, many)), strict=True):
+        assert torch.equal(a, b)
+        assert torch.allclose(a, c, atol=1e-5)
+    assert one.ledger == many.ledger
+
+
+def test_the_ledger_counts_the_bytes_that_would_travel() -> None:
+    result = run(PRIVATE, rounds=4)
+    experiment = Experiment(
+        scheme=PRIVATE,
+        model=model(),
+        population=make_population(SIZES),
+        sampler=laconic.Poisson(sampling_rate=0.3),
+        rounds=4,
+        budget=laconic.Budget(delta=1e-5),
+    )
+    simulation = Simulation(experiment)
+    simulation.journal = Journal(None, "")
+    simulation.state = simulation._fresh()
+    for number in range(1, 5):
+        plan = simulation._plan(number)
+        up, down = every_message(simulation, plan)
+        row = result.history[number - 1]
+        assert row["bytes_up"] == sum(map(len, up))
+        assert row["bytes_down"] == sum(map(len, down))
+        assert row["cohort"] == len(up)
+
+
+def every_message(simulation: Simulation, plan: RoundPlan) -> tuple[list[bytes], list[bytes]]:
+    e, up, down = simulation.experiment, [], []
+    task = Task(
+        train=e.scheme.train,
+        weights=simulation.state.weights,
+        population=simulation.population,
+        clients=plan.cohort,
+        streams=simulation.streams,
+        path=("batches", plan.round, plan.attempt),
+    )
+    for some in simulation.engine.updates(task):
+        noise = [noise_stream(simulation.streams, plan, int(c)) for c in some.clients]
+        codes = client_messages(e.scheme, plan, some.updates, streams=noise)
+        for client, code, count in zip(some.clients, codes, some.num_records, strict=True):
+            weight = client_weight(e.scheme, int(count))
+            header = (plan.round, plan.attempt, int(client), weight, plan.fingerprint)
+            up.append(wire.encode(wire.Message("code", *header, code)))
+            down.append(wire.encode(wire.Message("weights", *header, simulation.state.weights)))
+    return up, down
+
+
+def test_the_released_epsilon_is_the_accountants() -> None:
+    result = run(PRIVATE, rounds=6)
+    accountant = laconic.Accountant(
+        sampler=laconic.Poisson(sampling_rate=0.3), noise=PRIVATE.noise, num_clients=len(SIZES), delta=1e-5
+    )
+    assert result.last["epsilon"] == accountant.released_epsilon(6)
+    assert result.statement["released"]["epsilon"] == accountant.released(6).to_dict()
+    most = result.statement["participant"]["participations"]
+    assert 1 <= most <= 6
+    assert result.last["participant_epsilon"] == accountant.participant_epsilon(most)
+
+
+def test_a_budget_stops_the_run_before_it_is_exceeded() -> None:
+    free = run(PRIVATE, rounds=6)
+    limit = (free.history[2]["epsilon"] + free.history[3]["epsilon"]) / 2
+    stopped = run(PRIVATE, rounds=6, epsilon=limit)
+    assert stopped.stop_reason == "budget"
+    assert stopped.last["round"] == 3
+    assert stopped.statement["released"]["rounds_charged"] == 3
+    assert stopped.last["epsilon"] <= limit
+
+
+def test_the_servers_budget_stops_the_run_too() -> None:
+    free = run(PRIVATE, rounds=6)
+    limit = (free.history[0]["participant_epsilon"] + free.history[-1]["participant_epsilon"]) / 2
+    stopped = run(PRIVATE, rounds=6, participant_epsilon=limit)
+    assert stopped.stop_reason == "budget"
+    assert stopped.last["participant_epsilon"] <= limit
+    assert stopped.last["round"] < 6
+
+
+def test_a_budget_for_no_round_at_all_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="does not allow a single round"):
+        run(PRIVATE, epsilon=0.01)
+
+
+def test_max_participations_caps_every_client() -> None:
+    result = run(PRIVATE, rounds=20, max_participations=2)
+    assert result.statement["participant"]["participations"] == 2
+    assert result.last["cohort"] == 0 or sum(row["cohort"] for row in result.history) <= 2 * len(SIZES)
+
+
+def test_an_empty_cohort_is_charged_and_changes_nothing() -> None:
+    result = run(PRIVATE, rounds=12, sampling_rate=0.02)
+    empty = [row for row in result.history if row["cohort"] == 0]
+    assert empty
+    assert all("discarded" in row and row["bytes_up"] == 0 for row in empty)
+    assert result.statement["released"]["rounds_charged"] == 12
+
+
+def test_too_few_for_the_noise_is_discarded_and_charged() -> None:
+    result = run(PRIVATE, rounds=8, sampling_rate=0.12, max_dropouts=4)
+    discarded = [row for row in result.history if "discarded" in row]
+    assert discarded
+    assert all(row["cohort"] <= 4 for row in discarded)
+    assert result.statement["released"]["rounds_charged"] == 8
+
+
+def test_early_stopping_needs_and_uses_the_held_out_set() -> None:
+    with pytest.raises(ConfigError, match="--holdout"):
+        run(patience=2)
+    result = run(rounds=200, patience=2, holdout=make_records(20, seed=4))
+    assert result.stop_reason == "patience"
+    assert result.last["round"] < 200
+    held = [row["holdout_accuracy"] for row in result.history]
+    assert max(held[:-2]) >= max(held[-2:])
+
+
+def test_a_nan_update_does_not_get_through_a_private_round() -> None:
+    good = make_population(SIZES)
+    huge = FunctionPopulation(
+        len(SIZES),
+        lambda c: good.records(c) if c else laconic.Records(good.records(0).inputs * 1e37, good.records(0).targets),
+    )
+    result = run(PRIVATE, clients=huge, sampling_rate=1.0, rounds=2)
+    assert all(bool(torch.isfinite(p).all()) for p in result.model.parameters())
+    with pytest.raises(TrainingError, match="diverged"):
+        run(PLAIN, clients=huge, sampling_rate=1.0, rounds=2)
+
+
+def test_centralized_pools_everything_and_sends_nothing() -> None:
+    pooled = make_population([sum(SIZES)])
+    scheme = schemes.centralized(local_lr=0.2, epochs=1, batch_size=10)
+    result = run(scheme, clients=pooled, sampling_rate=None, sampler=laconic.FixedSize(cohort_size=1), rounds=3)
+    assert result.ledger["bytes_up"] == result.ledger["bytes_down"] == 0
+    assert result.last["accuracy"] > 0.9
+
+
+def test_a_million_lazy_clients() -> None:
+    base = make_records(50)
+
+    def make(client: int) -> laconic.Records:
+        return laconic.Records(*(t[client % 45 : client % 45 + 5] for t in base))
+
+    clients: Population = FunctionPopulation(1_000_000, make)
+    result = run(clients=clients, sampling_rate=2e-5, rounds=2)
+    assert 5 < result.last["cohort"] < 60
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("scheme", [PLAIN, PRIVATE, schemes.fl_std(local_lr=0.2, epochs=1, momentum=0.9)])
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_stopped_and_resumed_is_bit_identical(scheme: Any, after: int, tmp_path: Path) -> None:
+    whole = run(scheme, out=tmp_path / "whole")
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == after:
+            raise Stopped
+
+    options = {"out": tmp_path / "cut", "checkpoint_seconds": 0.0 if after != 3 else 1e9}
+    with pytest.raises(Stopped):
+        run(scheme, observer=stop, **options)
+    resumed = run(scheme, resume=True, **options)
+    for name in ("model.safetensors", "best.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert resumed.ledger == whole.ledger
+    assert resumed.statement == whole.statement
+    assert strip(resumed.history) == strip(whole.history)
+
+
+def strip(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in history]
+
+
+def test_a_replay_elsewhere_is_a_new_attempt_and_is_charged(tmp_path: Path) -> None:
+    """Other hardware may round differently: the same noise on another sum would give the noise away."""
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == 4:
+            raise Stopped
+
+    options: dict[str, Any] = {"out": tmp_path / "run", "checkpoint_seconds": 1e9}
+    with pytest.raises(Stopped):
+        run(PRIVATE, observer=stop, engine="one-by-one", **options)
+    resumed = run(PRIVATE, resume=True, engine="cohort", **options)
+    assert [row["attempt"] for row in resumed.history] == [1, 1, 1, 1, 0, 0]
+    assert resumed.statement["released"]["rounds_charged"] == 10
+    assert resumed.last["epsilon"] > run(PRIVATE).last["epsilon"]
+    journal = Journal(RunFolder(tmp_path / "run"), "elsewhere")
+    counts: dict[int, int] = {}
+    for cohort in itertools.chain(cohort for _, cohort in journal._charged.values()):
+        for client in cohort:
+            counts[client] = counts.get(client, 0) + 1
+    assert resumed.statement["participant"]["participations"] == max(counts.values())
+
+
+def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
+    run(PLAIN, out=tmp_path / "run", rounds=2)
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(RunFolderError, match="resume=True"):
+        run(PLAIN, out=tmp_path / "run")
+    with pytest.raises(RunFolderError, match="another scheme"):
+        run(PRIVATE, out=tmp_path / "run", resume=True)
+    with pytest.raises(RunFolderError, match="another seed"):
+        run(PLAIN, out=tmp_path / "run", resume=True, seed=5)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+def test_rounds_may_grow_on_resume(tmp_path: Path) -> None:
+    run(PRIVATE, out=tmp_path / "run", rounds=3)
+    grown = run(PRIVATE, out=tmp_path / "run", rounds=6, resume=True)
+    assert strip(grown.history) == strip(run(PRIVATE, rounds=6).history)
+    assert np.isclose(grown.last["epsilon"], run(PRIVATE, rounds=6).last["epsilon"])
