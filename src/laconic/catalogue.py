@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from laconic import schemes
+from laconic import schemes as s
 from laconic.errors import ConfigError, unknown
 from laconic.scheme import Scheme
 from laconic.train.local import LocalSGD
@@ -16,14 +16,18 @@ from laconic.train.local import LocalSGD
 
 @dataclass(frozen=True)
 class SchemeEntry:
-    """One row of `laconic schemes`."""
+    """One row of `laconic schemes`. A private scheme takes the options of its `base` too."""
 
     build: Callable[..., Scheme]
     origin: str
     up: str
     down: str
-    linear: bool
-    private: bool
+    linear: bool = True
+    base: SchemeEntry | None = None
+
+    @property
+    def private(self) -> bool:
+        return self.base is not None
 
     @property
     def summary(self) -> str:
@@ -41,17 +45,61 @@ class SchemeEntry:
             f.name: inspect.Parameter.empty if f.default is dataclasses.MISSING else f.default
             for f in dataclasses.fields(LocalSGD)
         }
-        return own | training
+        if self.build in (s.sign_sgd, s.sign_sgd_dp):
+            training = {k: v for k, v in training.items() if k not in ("local_steps", "epochs")}
+        return training | (self.base.options if self.base else {}) | own
 
     @property
     def required(self) -> list[str]:
         return [name for name, default in self.options.items() if default is inspect.Parameter.empty]
 
 
+_FULL, _KEPT = "4·n bytes", "4·K bytes"
+_STD = SchemeEntry(s.fl_std, "thesis Alg. 1", _FULL, _FULL)
+_SIGN = SchemeEntry(s.fl_sign, "thesis Alg. 3", "n bits", _FULL, linear=False)
+_SGD = SchemeEntry(s.sign_sgd, "thesis section 4.1.1", "n bits", "n bits", linear=False)
+_RND = SchemeEntry(s.fl_rnd, "thesis Alg. 5", "4·m bytes", _FULL)
+_FREQ = SchemeEntry(s.fl_freq, "thesis Alg. 6", "4·m bytes", _FULL)
+_CS = SchemeEntry(s.fl_cs, "EuroS&P Alg. 3, thesis Alg. 4", "4·m bytes", _FULL)
+_BASIC = SchemeEntry(s.fl_basic, "thesis section 4.2.2", _KEPT, _FULL)
+_BAS_2 = SchemeEntry(s.fl_bas_2, "UAI Table 8", _KEPT, _FULL)
+_BAS_3 = SchemeEntry(s.fl_bas_3, "UAI Table 8", _KEPT, _KEPT)
+_BAS_4 = SchemeEntry(s.fl_bas_4, "UAI Table 8", _KEPT, _KEPT)
+_TOP = SchemeEntry(s.fl_top, "thesis Alg. 7", _KEPT, f"{_KEPT}, the set once")
+_TOP_BIS = SchemeEntry(s.fl_top_bis, "UAI Table 8", _KEPT, f"{_KEPT}, the set once")
+
+
+def _dp(base: SchemeEntry, build: Callable[..., Scheme], origin: str, up: str | None = None) -> SchemeEntry:
+    return SchemeEntry(build, origin, up or base.up, base.down, base.linear, base)
+
+
+_INTEGERS = "b·n bits, b from the tail of the sum"
 SCHEMES: dict[str, SchemeEntry] = {
-    "fl-std": SchemeEntry(schemes.fl_std, "thesis Alg. 1", "4·n bytes", "4·n bytes", True, False),
-    "fl-std-dp": SchemeEntry(schemes.fl_std_dp, "thesis Alg. 10", "4·n bytes", "4·n bytes", True, True),
-    "centralized": SchemeEntry(schemes.centralized, "reference", "nothing", "nothing", True, False),
+    "fl-std": _STD,
+    "fl-std-dp": _dp(_STD, s.fl_std_dp, "thesis Alg. 10"),
+    "fl-sign": _SIGN,
+    "fl-sign-dp": _dp(_SIGN, s.fl_sign_dp, "thesis Alg. 9", _INTEGERS),
+    "sign-sgd": _SGD,
+    "sign-sgd-dp": _dp(_SGD, s.sign_sgd_dp, "as thesis Alg. 9", _INTEGERS),
+    "fl-rnd": _RND,
+    "fl-rnd-dp": _dp(_RND, s.fl_rnd_dp, "thesis Alg. 12"),
+    "fl-freq": _FREQ,
+    "fl-freq-dp": _dp(_FREQ, s.fl_freq_dp, "thesis Alg. 13"),
+    "fl-cs": _CS,
+    "fl-cs-dp": _dp(_CS, s.fl_cs_dp, "EuroS&P Alg. 4, thesis Alg. 11"),
+    "fl-basic": _BASIC,
+    "fl-basic-dp": _dp(_BASIC, s.fl_basic_dp, "thesis section 5.4.5"),
+    "fl-bas-2": _BAS_2,
+    "fl-bas-2-dp": _dp(_BAS_2, s.fl_bas_2_dp, "UAI Table 8"),
+    "fl-bas-3": _BAS_3,
+    "fl-bas-3-dp": _dp(_BAS_3, s.fl_bas_3_dp, "UAI Table 8"),
+    "fl-bas-4": _BAS_4,
+    "fl-bas-4-dp": _dp(_BAS_4, s.fl_bas_4_dp, "UAI Table 8"),
+    "fl-top": _TOP,
+    "fl-top-dp": _dp(_TOP, s.fl_top_dp, "thesis Alg. 14"),
+    "fl-top-bis": _TOP_BIS,
+    "fl-top-bis-dp": _dp(_TOP_BIS, s.fl_top_bis_dp, "UAI Table 8"),
+    "centralized": SchemeEntry(s.centralized, "reference", "nothing", "nothing"),
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,8 @@ class RoundPlan:
     run_seed: int
     round_seed: int
     fingerprint: str
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    """What clients were told once, before their first round (the kept coordinates of FL-TOP)."""
 
     @property
     def viable(self) -> bool:

@@ -10,6 +10,7 @@ from laconic.codecs.base import Codec, Identity
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of
 from laconic.privacy.clip import Clip, NoClip
+from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.gaussian import Noise, NoNoise
 from laconic.secure_sum import PlainSum, SumProtocol
 from laconic.server.rules import Average, ServerRule
@@ -17,6 +18,7 @@ from laconic.train.local import LocalSGD
 
 WEIGHTINGS = ("data-size", "uniform")
 DENOMINATORS = ("planned", "survivors")
+DOWNLINKS = ("weights", "signs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +26,9 @@ class Scheme(Part):
     """One declaration of all the parts. Absent parts are identity objects, so an ablation is `replace(scheme, ...)`.
 
     `weighting` says whether a client counts by its number of records or as one. `denominator` says what the sum is
-    divided by: the cohort that was planned, or those whose message arrived. `pooled` is the centralised reference:
-    all records in one place, nothing sent.
+    divided by under DP: the cohort that was planned, or those whose message arrived. `downlink="signs"` sends the
+    signs of the last change instead of weights, which works only if every client takes part in every round. `pooled`
+    is the centralised reference: all records in one place, nothing sent.
     """
 
     name: str
@@ -37,11 +40,13 @@ class Scheme(Part):
     rule: ServerRule = Average()
     weighting: str = "uniform"
     denominator: str = "planned"
+    downlink: str = "weights"
     pooled: bool = False
 
     def __post_init__(self) -> None:
         one_of(WEIGHTINGS, weighting=self.weighting)
         one_of(DENOMINATORS, denominator=self.denominator)
+        one_of(DOWNLINKS, downlink=self.downlink)
         problems = list(self._problems())
         if problems:
             raise ConfigError(f"{self.name}: " + "; ".join(problems))
@@ -57,6 +62,8 @@ class Scheme(Part):
             problems.append("noise shares protect only the sum: use a secure sum, not PlainSum")
         if self.weighting != "uniform":
             problems.append("weights by data size change the sensitivity: use weighting='uniform' with noise")
+        if isinstance(self.noise, DiscreteGaussian) and self.codec.linear:
+            problems.append("DiscreteGaussian noise needs a code of signs: use Gaussian noise with this codec")
         if self.pooled:
             problems.append("the centralised reference has no clients to protect: it takes no noise")
         return problems

@@ -2,23 +2,47 @@
 
 A round of any of them: the server sends the weights, each client of the cohort trains (`train`), compresses its
 update (`codec`), bounds it (`clip`), adds its share of the noise (`noise`); the codes are summed (`secure_sum`) and
-the server turns their mean into a change of the weights (`rule`).
+the server turns their mean into a change of the weights (`rule`). What is not named is an identity part. A private
+version is the same declaration with a bound and noise (`private`), under secure aggregation.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from laconic.privacy.clip import L2Clip
+from laconic.codecs.dct import LowPassDCT
+from laconic.codecs.sign import Sign
+from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, TopSubset
+from laconic.privacy.clip import L2Clip, UnitEntries
+from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.gaussian import Gaussian
 from laconic.scheme import Scheme
 from laconic.secure_sum import SimulatedSecureSum
+from laconic.server.error_feedback import ErrorFeedback
 from laconic.server.rules import Average
+from laconic.server.vote import MajorityVote
+from laconic.solvers.sparse import Fista
 from laconic.train.local import LocalSGD
 
 
+def private(scheme: Scheme, *, clip_norm: float, noise_multiplier: float) -> Scheme:
+    """The private version: the code clipped to S plus a Gaussian share, c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I).
+
+    The server sees the sum only; clients count alike and the denominator is public.
+    """
+    return replace(
+        scheme,
+        name=f"{scheme.name}-dp",
+        clip=L2Clip(clip_norm=clip_norm),
+        noise=Gaussian(noise_multiplier=noise_multiplier),
+        secure_sum=SimulatedSecureSum(),
+        weighting="uniform",
+    )
+
+
 def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
-    """FL-STD (thesis Alg. 1): every client sends its whole update; the server averages them by data size.
+    """FL-STD: every client sends its whole update; the server averages by data size.
 
     w ← w + Σ_k |D_k|/|D|·Δw_k
     """
@@ -30,23 +54,196 @@ def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Sc
     )
 
 
-def fl_std_dp(
-    *, clip_norm: float, noise_multiplier: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any
-) -> Scheme:
-    """FL-STD-DP (thesis Alg. 10): the update clipped to S, plus a Gaussian share; the server sees only the sum.
-
-    w ← w + 1/|K|·Σ_k (Δw_k / max(1, ‖Δw_k‖₂/S) + G(0, S·σ/√|K|·I))
-    """
-    return Scheme(
-        name="fl-std-dp",
-        train=LocalSGD(**train),
-        clip=L2Clip(clip_norm=clip_norm),
-        noise=Gaussian(noise_multiplier=noise_multiplier),
-        secure_sum=SimulatedSecureSum(),
-        rule=Average(server_lr=server_lr, momentum=momentum),
-    )
+def fl_std_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-STD-DP: FL-STD with clipped and noised updates."""
+    return private(fl_std(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
 
 
 def centralized(**train: Any) -> Scheme:
-    """CENTRALIZED: plain SGD on the pooled records, the reference that no federation can beat. Nothing is sent."""
+    """CENTRALIZED: plain SGD on the pooled records, the reference of every federation. Nothing is sent."""
     return Scheme(name="centralized", train=LocalSGD(**train), pooled=True)
+
+
+def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -> Scheme:
+    """FL-SIGN: one bit a weight, the sign of the update; the server takes a majority vote.
+
+    w ← w + γ·sign(Σ_k sign(Δw_k))
+    """
+    return Scheme(
+        name="fl-sign",
+        train=LocalSGD(**train),
+        codec=Sign(),
+        rule=MajorityVote(sign_step=sign_step, momentum=momentum),
+    )
+
+
+def fl_sign_dp(*, noise_multiplier: float, sign_step: float = 0.005, **options: Any) -> Scheme:
+    """FL-SIGN-DP: an integer drawn around each sign, with sensitivity √n.
+
+    w ← w + γ·sign(Σ_k DG(sign(Δw_k), √n·σ/√|K|))
+    """
+    return replace(
+        fl_sign(sign_step=sign_step, **options),
+        name="fl-sign-dp",
+        clip=UnitEntries(),
+        noise=DiscreteGaussian(noise_multiplier=noise_multiplier),
+        secure_sum=SimulatedSecureSum(),
+    )
+
+
+def sign_sgd(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -> Scheme:
+    """SignSGD: every client, every round, the signs of one minibatch gradient up and the vote's signs down."""
+    plain = fl_sign(sign_step=sign_step, momentum=momentum, local_steps=1, **train)
+    return replace(plain, name="sign-sgd", downlink="signs")
+
+
+def sign_sgd_dp(*, noise_multiplier: float, sign_step: float = 0.005, **options: Any) -> Scheme:
+    """SignSGD-DP: SignSGD with an integer drawn around each sign, as in FL-SIGN-DP."""
+    return replace(
+        sign_sgd(sign_step=sign_step, **options),
+        name="sign-sgd-dp",
+        clip=UnitEntries(),
+        noise=DiscreteGaussian(noise_multiplier=noise_multiplier),
+        secure_sum=SimulatedSecureSum(),
+    )
+
+
+def fl_rnd(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
+    """FL-RND: a random subset of the update, new in each round, the same for all clients."""
+    return Scheme(
+        name="fl-rnd",
+        train=LocalSGD(**train),
+        codec=NewRandomSubset(ratio=ratio, train_only_kept=False),
+        rule=Average(server_lr=server_lr, momentum=momentum),
+        weighting="data-size",
+    )
+
+
+def fl_rnd_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-RND-DP: FL-RND with clipped and noised codes."""
+    return private(fl_rnd(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+
+
+def fl_freq(
+    *,
+    ratio: float,
+    num_chunks: int = 200,
+    order: str = "shuffled",
+    server_lr: float = 1.0,
+    momentum: float = 0.0,
+    **train: Any,
+) -> Scheme:
+    """FL-FREQ: the low DCT frequencies of the update; the server pads with zeros and inverts."""
+    return Scheme(
+        name="fl-freq",
+        train=LocalSGD(**train),
+        codec=LowPassDCT(ratio=ratio, num_chunks=num_chunks, order=order),
+        rule=Average(server_lr=server_lr, momentum=momentum),
+        weighting="data-size",
+    )
+
+
+def fl_freq_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-FREQ-DP: FL-FREQ with clipped and noised codes."""
+    return private(fl_freq(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+
+
+def fl_cs(
+    *,
+    ratio: float,
+    num_chunks: int = 200,
+    l1_weight: float = 1e-5,
+    max_iterations: int = 300,
+    tolerance: float = 1e-3,
+    momentum: float = 0.9,
+    server_lr: float = 0.35,
+    **train: Any,
+) -> Scheme:
+    """FL-CS: the low DCT frequencies of the shuffled update; the server solves for a sparse one, with error feedback.
+
+    s = argmin ½‖e − Θs‖² + λ‖s‖₁ for the accumulated code e
+    """
+    return Scheme(
+        name="fl-cs",
+        train=LocalSGD(**train),
+        codec=LowPassDCT(
+            ratio=ratio,
+            num_chunks=num_chunks,
+            solver=Fista(l1_weight=l1_weight, max_iterations=max_iterations, tolerance=tolerance),
+        ),
+        rule=ErrorFeedback(momentum=momentum, server_lr=server_lr),
+    )
+
+
+def fl_cs_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-CS-DP: FL-CS with clipped and noised codes."""
+    return private(fl_cs(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+
+
+def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
+    """FL-BASIC: a random subset, new in each round, and only its weights are trained."""
+    scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
+    return replace(scheme, name="fl-basic", codec=NewRandomSubset(ratio=ratio, train_only_kept=True))
+
+
+def fl_basic_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-BASIC-DP: FL-BASIC with clipped and noised codes."""
+    return private(fl_basic(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+
+
+def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
+    """FL-BAS-2: a random subset, new in each round; all weights are trained (it is FL-RND)."""
+    return replace(fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train), name="fl-bas-2")
+
+
+def fl_bas_2_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-BAS-2-DP: FL-BAS-2 with clipped and noised codes."""
+    return private(fl_bas_2(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+
+
+def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
+    """FL-BAS-3: a fixed random subset, and only its weights are trained."""
+    scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
+    return replace(scheme, name="fl-bas-3", codec=FixedRandomSubset(ratio=ratio, train_only_kept=True))
+
+
+def fl_bas_3_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-BAS-3-DP: FL-BAS-3 with clipped and noised codes."""
+    return private(fl_bas_3(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+
+
+def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
+    """FL-BAS-4: a fixed random subset; all weights are trained."""
+    scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
+    return replace(scheme, name="fl-bas-4", codec=FixedRandomSubset(ratio=ratio, train_only_kept=False))
+
+
+def fl_bas_4_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-BAS-4-DP: FL-BAS-4 with clipped and noised codes."""
+    return private(fl_bas_4(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+
+
+def fl_top(*, ratio: float, init_steps: int = 5, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
+    """FL-TOP: only the K weights that matter most on public data are ever trained or sent, in either direction."""
+    scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
+    codec = TopSubset(ratio=ratio, train_only_kept=True, init_steps=init_steps)
+    return replace(scheme, name="fl-top", codec=codec)
+
+
+def fl_top_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-TOP-DP: FL-TOP with clipped and noised codes."""
+    return private(fl_top(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+
+
+def fl_top_bis(
+    *, ratio: float, init_steps: int = 5, server_lr: float = 1.0, momentum: float = 0.0, **train: Any
+) -> Scheme:
+    """FL-TOP-BIS: as FL-TOP, but clients train all weights before they send the K."""
+    scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
+    codec = TopSubset(ratio=ratio, train_only_kept=False, init_steps=init_steps)
+    return replace(scheme, name="fl-top-bis", codec=codec)
+
+
+def fl_top_bis_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+    """FL-TOP-BIS-DP: FL-TOP-BIS with clipped and noised codes."""
+    return private(fl_top_bis(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from torch import Tensor, device
+    from torch import Generator, Tensor, device
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,36 @@ class Stream:
         if device.type == "cpu":
             generator = np.random.Generator(np.random.Philox(key=self.key))
             return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
-        torch_generator = torch.Generator(device=device).manual_seed(self.key & (2**63 - 1))
-        return torch.randn(shape, generator=torch_generator, device=device)
+        return torch.randn(shape, generator=self._on(device), device=device)
+
+    def words(self, count: int, device: device) -> Tensor:
+        """Uniform 64-bit words, as int64."""
+        import torch
+
+        if device.type == "cpu":
+            return torch.from_numpy(np.random.Philox(key=self.key).random_raw(count).view(np.int64))
+        return torch.empty(count, dtype=torch.int64, device=device).random_(-(2**63), None, generator=self._on(device))
+
+    def signs(self, shape: tuple[int, ...], device: device) -> Tensor:
+        """Uniform ±1 as float32."""
+        import math
+
+        import torch
+
+        count = math.prod(shape)
+        words = self.words(-(-count // 64), device)
+        bits = (words[:, None] >> torch.arange(64, device=device)) & 1
+        return (2 * bits.reshape(-1)[:count] - 1).to(torch.float32).reshape(shape)
+
+    def fork(self, name: str) -> Stream:
+        """Another stream, named after this one."""
+        digest = hashlib.blake2b(f"{self.key}/{name}".encode(), digest_size=16).digest()
+        return Stream(int.from_bytes(digest, "little"))
+
+    def _on(self, device: device) -> Generator:
+        import torch
+
+        return torch.Generator(device=device).manual_seed(self.key & (2**63 - 1))
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,24 +10,43 @@ from torch import Tensor
 
 from laconic.parts import Part
 from laconic.plan import RoundPlan
+from laconic.streams import Stream
+
+Importance = Callable[[int], Tensor]
+"""So many training steps on public data → accumulated absolute gradient of every weight (n,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Codec(Part):
-    """Update (..., n) → code (..., m) → update (n). Leading axes are clients."""
+    """Update (clients, n) → code (clients, m); mean code (m,) → update (n,)."""
 
     linear: ClassVar[bool] = True
     """Whether the code of a sum is the sum of the codes (only sign is not)."""
+    new_each_round: ClassVar[bool] = False
+    """Whether the code means something else in every round, so that one threshold must fit many of them."""
 
     def code_size(self, size: int) -> int:
         """m for a model of n weights."""
         raise NotImplementedError
 
+    def code_bits(self) -> int:
+        """Bits per value on the wire where nothing is masked."""
+        return 32
+
+    def downlink_size(self, size: int) -> int:
+        """How many weights a client lacks at the start of a round: all, unless only fixed ones ever change."""
+        return size
+
+    def shared(self, size: int, run_seed: int, importance: Importance) -> dict[str, Tensor]:
+        """What every client must be told once, before its first round; it is counted."""
+        return {}
+
     def support(self, size: int, plan: RoundPlan) -> Tensor | None:
         """The coordinates that are trained; None means all."""
         return None
 
-    def encode(self, update: Tensor, plan: RoundPlan) -> Tensor:
+    def encode(self, update: Tensor, plan: RoundPlan, streams: Sequence[Stream]) -> Tensor:
+        """The clients' codes; `streams` has one private source of randomness per client."""
         raise NotImplementedError
 
     def decode(self, code: Tensor, size: int, plan: RoundPlan) -> Tensor:
@@ -40,7 +60,7 @@ class Identity(Codec):
     def code_size(self, size: int) -> int:
         return size
 
-    def encode(self, update: Tensor, plan: RoundPlan) -> Tensor:
+    def encode(self, update: Tensor, plan: RoundPlan, streams: Sequence[Stream]) -> Tensor:
         return update
 
     def decode(self, code: Tensor, size: int, plan: RoundPlan) -> Tensor:

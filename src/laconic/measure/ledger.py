@@ -15,16 +15,18 @@ class Ledger:
     bytes_up: int = 0
     messages_down: int = 0
     bytes_down: int = 0
+    bytes_once: int = 0
     rows: list[dict[str, int]] = field(default_factory=list)
 
-    def add(self, *, round: int, up: list[int] | tuple[int, ...], down: list[int] | tuple[int, ...]) -> dict[str, int]:
-        """Record the lengths of the messages that travelled in a round."""
+    def add(self, *, round: int, up: list[int], down: list[int], once: list[int] | None = None) -> dict[str, int]:
+        """Record the lengths of the messages that travelled in a round; `once` are those of a client's first round."""
         row = {
             "round": round,
             "messages_up": len(up),
             "bytes_up": sum(up),
             "messages_down": len(down),
             "bytes_down": sum(down),
+            "bytes_once": sum(once or []),
         }
         self.restore(row)
         return row
@@ -35,30 +37,32 @@ class Ledger:
         self.bytes_up += row["bytes_up"]
         self.messages_down += row["messages_down"]
         self.bytes_down += row["bytes_down"]
+        self.bytes_once += row["bytes_once"]
         self.rows.append({key: row[key] for key in _KEYS})
 
     def summary(
-        self, *, num_clients: int, code_size: int, size: int, sampling_rate: float, rounds: int
+        self, *, num_clients: int, formula_bits: tuple[int, int], sampling_rate: float, rounds: int
     ) -> dict[str, Any]:
         """Measured totals, the average per client over the run, and the papers' formula for the same."""
         return {
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "bytes_once": self.bytes_once,
             "bytes_up_per_client_and_round": self.bytes_up / max(1, self.messages_up),
             "bytes_down_per_client_and_round": self.bytes_down / max(1, self.messages_down),
             "bytes_up_per_client_in_all": self.bytes_up / num_clients,
             "bytes_down_per_client_in_all": self.bytes_down / num_clients,
-            "formula_bytes_up_per_client_in_all": formula_bytes(code_size, sampling_rate, rounds),
-            "formula_bytes_down_per_client_in_all": formula_bytes(size, sampling_rate, rounds),
+            "formula_bytes_up_per_client_in_all": formula_bytes(formula_bits[0], sampling_rate, rounds),
+            "formula_bytes_down_per_client_in_all": formula_bytes(formula_bits[1], sampling_rate, rounds),
         }
 
 
-_KEYS = ("round", "messages_up", "bytes_up", "messages_down", "bytes_down")
+_KEYS = ("round", "messages_up", "bytes_up", "messages_down", "bytes_down", "bytes_once")
 
 
-def formula_bytes(code_size: int, sampling_rate: float, rounds: int, bits: int = 32) -> float:
-    """The papers' average cost per client, r·n·32·Round·C bits, in bytes (EuroS&P section 4.4)."""
-    return code_size * bits * rounds * sampling_rate / 8
+def formula_bytes(bits_per_message: int, sampling_rate: float, rounds: int) -> float:
+    """The papers' average cost per client, in bytes: r·n·32·Round·C bits, or n·Round·C for signs (EuroS&P 4.4)."""
+    return bits_per_message * rounds * sampling_rate / 8
 
 
 def human_bytes(count: float) -> str:

@@ -55,6 +55,8 @@ class Accountant:
     noise: Noise
     num_clients: int
     delta: float
+    sensitivity: float = 1.0
+    """S: what one client's code can measure at most. Only noise on integers depends on it."""
 
     def __post_init__(self) -> None:
         probability(delta=self.delta)
@@ -84,7 +86,7 @@ class Accountant:
 
     @property
     def _round_event(self) -> DpEvent:
-        return self.noise.event(sensitivity_scale=self.sampler.sensitivity_scale)
+        return self.noise.event(sensitivity_scale=self.sampler.sensitivity_scale, sensitivity=self.sensitivity)
 
     def _figures(self, event: DpEvent, count: int, methods: tuple[str, ...]) -> Figures:
         values = {m: self._epsilon(event, count, m) if m in methods else None for m in METHODS}

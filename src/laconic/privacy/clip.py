@@ -40,6 +40,17 @@ class NoClip(Clip):
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnitEntries(Clip):
+    """Entries within ±1, as signs are: ‖code‖₂ ≤ √m (thesis section 5.2.1)."""
+
+    def __call__(self, code: Tensor) -> Tensor:
+        return code.clamp(-1, 1)
+
+    def sensitivity(self, code_size: int) -> float:
+        return math.sqrt(code_size)
+
+
+@dataclass(frozen=True, kw_only=True)
 class L2Clip(Clip):
     """code / max(1, ‖code‖₂ / S), row by row (thesis Alg. 10, line 13).
 

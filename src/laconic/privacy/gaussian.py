@@ -28,9 +28,21 @@ class Noise(Part):
         """The code with one client's noise share. `min_cohort` shares together are the mechanism's noise."""
         raise NotImplementedError
 
-    def event(self, *, sensitivity_scale: float) -> DpEvent:
+    def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
         """What one round of it releases, for adjacent sums that differ by at most `sensitivity_scale` · S."""
         raise NotImplementedError
+
+    def code_bits(self, *, code_size: int, sensitivity: float, cohort: int, min_cohort: int) -> int | None:
+        """Bits per value if the noisy code is an integer; None if it is a float."""
+        return None
+
+    def opened(self, total: Tensor, *, sensitivity: float, cohort: int, min_cohort: int) -> Tensor:
+        """The sum as the server reads it: in units of the code."""
+        return total
+
+    def delta_slack(self, *, num_draws: float, sensitivity: float, min_cohort: int) -> float:
+        """What the sampler's finite precision adds to δ."""
+        return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +56,7 @@ class NoNoise(Noise):
     def share(self, code: Tensor, *, sensitivity: float, min_cohort: int, rng: Stream) -> Tensor:
         return code
 
-    def event(self, *, sensitivity_scale: float) -> DpEvent:
+    def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
         from dp_accounting import NonPrivateDpEvent
 
         return NonPrivateDpEvent()
@@ -77,7 +89,7 @@ class Gaussian(Noise):
         std = self.share_std(sensitivity=sensitivity, min_cohort=min_cohort)
         return code + rng.normal(tuple(code.shape), code.device) * std
 
-    def event(self, *, sensitivity_scale: float) -> DpEvent:
+    def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
         from dp_accounting import GaussianDpEvent
 
         return GaussianDpEvent(self.noise_multiplier / sensitivity_scale)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from laconic.catalogue import build_scheme, scheme_entry
+from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
 from laconic.errors import ConfigError, unknown
 from laconic.models.registry import build_model
 from laconic.privacy.budget import Budget
@@ -48,15 +48,16 @@ def settle(config: RunConfig) -> Settled:
     config = _with_model_name(config, federation)
     model = _model(config, federation, streams)
     sampler = make_sampler(config.sampler, federation.population.num_clients)
-    if entry.build(**_TRAIN_DEFAULTS, **_placeholders(entry.required)).pooled:
+    if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler) if entry.private else None
     options, notes = dict(config.scheme.options), []
-    options = _with_train_defaults(options)
+    options = _with_train_defaults(options, entry)
     if entry.private:
         options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients)
-        options["clip_norm"], note = _settle_clip(config, options, model, federation, streams)
-        notes += [note] if note else []
+        if "clip_norm" in entry.options:
+            options["clip_norm"], note = _settle_clip(config, options, model, federation, streams)
+            notes += [note] if note else []
     scheme = build_scheme(config.scheme.name, **options)
     config = _settled_config(config, scheme, options, federation, budget)
     run = config.run
@@ -69,6 +70,7 @@ def settle(config: RunConfig) -> Settled:
         budget=budget,
         test=federation.test,
         holdout=federation.holdout,
+        public=federation.public,
         loss=config.model.loss,
         seed=run.seed,
         device=run.device,
@@ -153,16 +155,11 @@ def _settle_clip(
     return given, _CLIP_SOURCES.get(source or "")
 
 
-def _with_train_defaults(options: dict[str, Any]) -> dict[str, Any]:
-    defaults = dict(_TRAIN_DEFAULTS)
+def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]:
+    defaults = {name: value for name, value in _TRAIN_DEFAULTS.items() if name in entry.options}
     if "epochs" in options:
-        del defaults["local_steps"]
+        defaults.pop("local_steps", None)
     return defaults | options
-
-
-def _placeholders(required: list[str]) -> dict[str, float]:
-    """Any valid value for each required option: enough to ask a scheme what kind it is."""
-    return {name: 1.0 for name in required if name not in _TRAIN_DEFAULTS}
 
 
 def _with_model_name(config: RunConfig, federation: Federation) -> RunConfig:

@@ -24,6 +24,7 @@ class RunState:
 
     weights: Tensor
     rule: State
+    shared: dict[str, Tensor] = field(default_factory=dict)
     rounds: int = 0
     participations: dict[int, int] = field(default_factory=dict)
     best: dict[str, Any] | None = None
@@ -50,6 +51,7 @@ def save_state(folder: RunFolder, state: RunState, identity: dict[str, Any]) -> 
         "participants": torch.tensor(clients, dtype=torch.int64),
         "participations": torch.tensor([state.participations[c] for c in clients], dtype=torch.int64),
         **{f"rule.{name}": value for name, value in state.rule.items()},
+        **{f"shared.{name}": value for name, value in state.shared.items()},
     }
     progress = {
         "rounds": state.rounds,
@@ -83,9 +85,11 @@ def load_state(folder: RunFolder, identity: dict[str, Any], device: torch.device
             )
     counts = zip(tensors["participants"].tolist(), tensors["participations"].tolist(), strict=True)
     rule = {name.removeprefix("rule."): t.to(device) for name, t in tensors.items() if name.startswith("rule.")}
+    shared = {name.removeprefix("shared."): t for name, t in tensors.items() if name.startswith("shared.")}
     return RunState(
         weights=tensors["weights"].to(device),
         rule=rule,
+        shared=shared,
         rounds=progress["rounds"],
         participations=dict(counts),
         best=progress["best"],

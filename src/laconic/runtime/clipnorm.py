@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from laconic.codecs.base import Codec
-from laconic.data.population import PooledPopulation, Population
-from laconic.data.sources import load_source
+from laconic.catalogue import build_scheme
+from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import ConfigError, TrainingError
-from laconic.plan import RoundPlan
+from laconic.privacy.clip import NoClip
+from laconic.privacy.gaussian import NoNoise
+from laconic.privacy.sampling import FixedSize
 from laconic.runtime.config import RunConfig
 from laconic.runtime.datasets import Federation
-from laconic.runtime.devices import choose_device
+from laconic.runtime.experiment import Experiment
+from laconic.runtime.simulator import Simulation
+from laconic.scheme import Scheme
+from laconic.secure_sum import PlainSum
 from laconic.streams import Streams
-from laconic.train.engine import Task, choose_engine
-from laconic.train.flat import FlatModel
-from laconic.train.local import LocalSGD
 
 MOST_CLIENTS = 1000
 """The median over this many clients, drawn at random, stands for the median over all of them."""
@@ -28,65 +30,52 @@ MOST_CLIENTS = 1000
 def clip_norm_from(
     source: str, config: RunConfig, options: dict[str, Any], model: nn.Module, federation: Federation, streams: Streams
 ) -> float:
-    """S measured on the clients themselves ('median') or on clients made of a public data set ('public')."""
-    from laconic.catalogue import build_scheme
+    """S measured on the clients themselves ('median'), or on public records by one client made of them ('public').
 
+    A code that means something else in every round (a new random subset) is measured in 100 rounds (thesis 5.4.5).
+    """
     scheme = build_scheme(config.scheme.name, **options, clip_norm=1.0)
-    population = federation.population
+    population, rounds = federation.population, 1
     if source == "public":
-        population = _public_clients(config, federation, streams)
-    return median_norm(scheme.train, scheme.codec, model, population, config, streams)
+        if federation.public is None:
+            raise ConfigError(
+                "--clip-norm public needs --public-dataset NAME (mnist for fashion-mnist, say) or --public-records N"
+            )
+        population = PooledPopulation(federation.public, np.arange(len(federation.public.targets))[None])
+        rounds = 100 if scheme.codec.new_each_round else 1
+    return median_norm(scheme, model, population, config, streams, federation.public, rounds)
 
 
 def median_norm(
-    train: LocalSGD, codec: Codec, model: nn.Module, population: Population, config: RunConfig, streams: Streams
+    scheme: Scheme,
+    model: nn.Module,
+    population: Population,
+    config: RunConfig,
+    streams: Streams,
+    public: Records | None,
+    rounds: int,
 ) -> float:
-    """The median over clients of ‖encode(Δw_k)‖₂ after one local round from the initial weights."""
-    device = choose_device(config.run.device)
-    first = population.records(0)
-    example = (first.inputs[:2].cpu(), first.targets[:2].cpu())
-    flat = FlatModel(model, example=example, loss=config.model.loss).to(device)
-    engine = choose_engine(config.run.engine, flat, device, example, config.run.chunk)
-    count = min(MOST_CLIENTS, population.num_clients)
-    clients = np.sort(streams.numpy("clip").choice(population.num_clients, count, replace=False))
-    task = Task(
-        train=train,
-        weights=flat.initial,
-        population=population.to(device),
-        clients=clients,
-        streams=streams,
-        path=("clip",),
+    """The median over clients and rounds of ‖encode(Δw_k)‖₂ after one local round from the initial weights."""
+    probe = Experiment(
+        scheme=replace(scheme, clip=NoClip(), noise=NoNoise(), secure_sum=PlainSum()),
+        model=model,
+        population=population,
+        sampler=FixedSize(cohort_size=min(MOST_CLIENTS, population.num_clients)),
+        rounds=rounds,
+        public=public,
+        loss=config.model.loss,
+        seed=config.run.seed,
+        device=config.run.device,
+        engine=config.run.engine,
+        chunk=config.run.chunk,
     )
-    plan = RoundPlan(
-        round=0,
-        attempt=0,
-        cohort=clients,
-        planned_cohort=float(count),
-        noise_shares=count,
-        run_seed=streams.key("public") & (2**63 - 1),
-        round_seed=streams.key("public", 0, 0) & (2**63 - 1),
-        fingerprint="",
-    )
-    norms = [torch.linalg.vector_norm(codec.encode(u.updates, plan), dim=-1).cpu() for u in engine.updates(task)]
-    median = float(torch.cat(norms).median())
+    norms = torch.cat([code_norms(Simulation(probe), number) for number in range(1, rounds + 1)])
+    median = float(norms.median())
     if not np.isfinite(median) or median <= 0:
         raise TrainingError(f"the median update norm is {median}: training diverges or does nothing; check --local-lr")
     return float(f"{median:.4g}")
 
 
-def _public_clients(config: RunConfig, federation: Federation, streams: Streams) -> Population:
-    """Clients of the private ones' average size, made of the public data set's records."""
-    name = config.data.public_dataset
-    if name is None:
-        raise ConfigError("--clip-norm public needs --public-dataset NAME, for example mnist for fashion-mnist")
-    source = load_source(name, config.data.data_dir)
-    if source.input_shape != federation.input_shape:
-        raise ConfigError(
-            f"--public-dataset {name} has inputs of {source.input_shape}, the clients' are {federation.input_shape}"
-        )
-    private = federation.population
-    sample = [private.size(c) for c in range(min(100, private.num_clients))]
-    each = max(1, round(sum(sample) / len(sample)))
-    count = max(1, min(100, len(source.train.targets) // each))
-    order = streams.numpy("public clients").permutation(len(source.train.targets))[: count * each]
-    return PooledPopulation(source.train, order.reshape(count, each))
+def code_norms(simulation: Simulation, number: int) -> Tensor:
+    """‖encode(Δw_k)‖₂ of the clients of a round, from the initial weights."""
+    return torch.cat([torch.linalg.vector_norm(codes, dim=-1).cpu() for codes in simulation.first_codes(number)])

@@ -37,6 +37,7 @@ class DataSection:
     client_column: str | None = None
     target: str = "target"
     public_dataset: str | None = None
+    public_records: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClie
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import ConfigError, unknown
-from laconic.parts import below_one
+from laconic.parts import below_one, positive_int
 from laconic.runtime.config import DataSection
 from laconic.streams import Streams
 
@@ -27,6 +27,7 @@ class Federation:
     population: Population
     test: Records | None
     holdout: Records | None
+    public: Records | None
     num_classes: int
     input_shape: tuple[int, ...]
 
@@ -55,7 +56,9 @@ def pooled(federation: Federation) -> Federation:
     """The same records in the hands of a single client: the centralised reference."""
     everything = pooled_records(federation.population)
     one = PooledPopulation(everything, np.arange(len(everything.targets))[None])
-    return Federation(one, federation.test, federation.holdout, federation.num_classes, federation.input_shape)
+    return Federation(
+        one, federation.test, federation.holdout, federation.public, federation.num_classes, federation.input_shape
+    )
 
 
 def _divided(
@@ -67,13 +70,17 @@ def _divided(
     holdout: float,
     streams: Streams,
 ) -> Federation:
+    public = _public(data, tuple(train.inputs.shape[1:]), streams)
     kept, held = _split(len(train.targets), holdout, streams)
     held_records = Records(train.inputs[held], train.targets[held]) if len(held) else None
+    if public is None and data.public_records:
+        kept, aside = _set_aside(kept, data.public_records, streams)
+        public = Records(train.inputs[aside], train.targets[aside])
     targets = train.targets.numpy()[kept]
     rows = partition_of(data).rows(targets, streams.numpy("partition"), None if column is None else column[kept])
     rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
     shape = tuple(train.inputs.shape[1:])
-    return Federation(PooledPopulation(train, rows), test, held_records, num_classes, shape)
+    return Federation(PooledPopulation(train, rows), test, held_records, public, num_classes, shape)
 
 
 def partition_of(data: DataSection) -> Partition:
@@ -115,7 +122,8 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     population, held = _without_holdout(folder, holdout, streams)
     seen = torch.cat([folder.records(c).targets for c in range(folder.num_clients)])
     classes = _classes(Records(seen, seen))
-    return Federation(population, test, held, classes, tuple(first.inputs.shape[1:]))
+    shape = tuple(first.inputs.shape[1:])
+    return Federation(population, test, held, _public(data, shape, streams), classes, shape)
 
 
 def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federation:
@@ -124,7 +132,30 @@ def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federatio
     clients = data.num_clients or _DEFAULT_CLIENTS["synthetic"]
     everyone, test = synthetic_population(clients, seed=streams.seed)
     population, held = _without_holdout(everyone, holdout, streams)
-    return Federation(population, test, held, _classes(test), tuple(test.inputs.shape[1:]))
+    shape = tuple(test.inputs.shape[1:])
+    return Federation(population, test, held, _public(data, shape, streams), _classes(test), shape)
+
+
+def _public(data: DataSection, shape: tuple[int, ...], streams: Streams) -> Records | None:
+    """`public_records` (10, as in the papers) random records of the public data set, if one is named."""
+    if data.public_dataset is None:
+        return None
+    source = load_source(data.public_dataset, data.data_dir)
+    if source.input_shape != shape:
+        raise ConfigError(
+            f"--public-dataset {data.public_dataset} has inputs of {source.input_shape}, the clients' are {shape}"
+        )
+    count = data.public_records or 10
+    positive_int(public_records=count)
+    _, chosen = _set_aside(np.arange(len(source.train.targets)), count, streams)
+    return Records(source.train.inputs[chosen], source.train.targets[chosen])
+
+
+def _set_aside(rows: np.ndarray, count: int, streams: Streams) -> tuple[np.ndarray, np.ndarray]:
+    if not 0 < count < len(rows):
+        raise ConfigError(f"--public-records {count} must leave some of the {len(rows)} records")
+    order = streams.numpy("public records").permutation(rows)
+    return np.sort(order[count:]), np.sort(order[:count])
 
 
 def _without_holdout(population: Population, holdout: float, streams: Streams) -> tuple[Population, Records | None]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from laconic.data.population import Population, Records
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import below_one, non_negative_int, one_of, positive_int
 from laconic.privacy.accountant import Accountant
 from laconic.privacy.budget import Budget
@@ -22,8 +22,9 @@ from laconic.train.losses import Loss
 class Experiment:
     """Everything a simulation needs.
 
-    `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric).
-    `notes` are sentences for the privacy statement: what was chosen on private data without being charged.
+    `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
+    `public` records belong to nobody, and some schemes choose with them what to train. `notes` are sentences for the
+    privacy statement: what was chosen on private data without being charged.
     """
 
     scheme: Scheme
@@ -34,6 +35,7 @@ class Experiment:
     budget: Budget | None = None
     test: Records | None = None
     holdout: Records | None = None
+    public: Records | None = None
     loss: str | Loss = "auto"
     seed: int = 0
     device: str = "cpu"
@@ -59,6 +61,11 @@ class Experiment:
             if self.holdout is None:
                 raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
         self.sampler.check(self.population.num_clients)
+        if self.scheme.downlink == "signs" and self.sampler.rate_in(self.population.num_clients) < 1:
+            raise ConfigError(
+                f"{self.scheme.name} sends only signs down, so every client must take part in every round:"
+                " use --sampling-rate 1"
+            )
         if self.scheme.private:
             if self.budget is None:
                 raise ConfigError(f"{self.scheme.name} is private and needs a delta (--delta)")
@@ -79,8 +86,28 @@ class Experiment:
             sampler=self.sampler,
             noise=self.scheme.noise,
             num_clients=self.population.num_clients,
-            delta=self.budget.delta,
+            delta=self.budget.delta - self.delta_slack(),
+            sensitivity=self._sensitivity(),
         )
+
+    def _sensitivity(self) -> float:
+        size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return self.scheme.clip.sensitivity(self.scheme.codec.code_size(size))
+
+    def delta_slack(self) -> float:
+        """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
+        assert self.budget is not None
+        size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        clients = max(1, round(self.sampler.planned_cohort(self.population.num_clients)))
+        draws = 2.0 * self.scheme.codec.code_size(size) * clients * self.rounds  # twice: cohorts vary, rounds repeat
+        slack = self.scheme.noise.delta_slack(
+            num_draws=draws,
+            sensitivity=self._sensitivity(),
+            min_cohort=max(1, clients - self.max_dropouts - self.max_colluders),
+        )
+        if slack > self.budget.delta / 100:
+            raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
+        return slack
 
 
 def check_holdout(holdout: float) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from laconic.catalogue import scheme_entry
 from laconic.measure.ledger import formula_bytes
+from laconic.plan import RoundPlan
+from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runtime import wire
 from laconic.runtime.build import settle
 from laconic.runtime.config import RunConfig
 from laconic.runtime.experiment import Experiment
+from laconic.runtime.outcome import formula_bits
 from laconic.runtime.simulator import Simulation
 from laconic.train.engine import CohortAtOnce
 
@@ -16,14 +22,29 @@ from laconic.train.engine import CohortAtOnce
 def forecast(config: RunConfig) -> dict[str, Any]:
     """The plan as data."""
     measured = isinstance(config.scheme.options.get("clip_norm"), str)
-    if measured or (config.scheme.name.endswith("-dp") and "clip_norm" not in config.scheme.options):
+    takes_clip = "clip_norm" in scheme_entry(config.scheme.name).options
+    if measured or (takes_clip and "clip_norm" not in config.scheme.options):
         config = config.with_values({"scheme.clip_norm": 1.0})  # bytes and ε do not depend on it
         measured = True
     experiment = settle(config).experiment
     simulation = Simulation(experiment)
     sampler, clients = experiment.sampler, experiment.population.num_clients
     cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
-    sizes = {"up": simulation.code_size, "down": simulation.model.size}
+    whole = max(1, round(cohort))
+    plan = RoundPlan(
+        round=1,
+        attempt=0,
+        cohort=np.arange(whole),
+        planned_cohort=cohort,
+        noise_shares=max(1, whole - experiment.max_dropouts - experiment.max_colluders),
+        run_seed=0,
+        round_seed=0,
+        fingerprint=experiment.scheme.fingerprint,
+    )
+    up = uplink_encoding(experiment.scheme, simulation.code_size, plan)
+    down = downlink_encoding(experiment.scheme)
+    messages = {"up": (simulation.code_size, up), "down": (simulation.down_size, down)}
+    formula = dict(zip(("up", "down"), formula_bits(experiment.scheme, simulation.model.size, cohort), strict=True))
     result: dict[str, Any] = {
         "scheme": experiment.scheme.name,
         "fingerprint": experiment.scheme.fingerprint,
@@ -36,12 +57,13 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "memory_bytes": _memory(experiment, simulation),
         "privacy": _privacy(experiment, measured),
     }
-    for direction, count in sizes.items():
-        each = 0 if experiment.scheme.pooled else wire.message_size(count)
+    for direction, (count, encoding) in messages.items():
+        each = 0 if experiment.scheme.pooled else wire.message_size(count, encoding)
+        result[f"bits_{direction}_per_value"] = encoding.bits
         result[f"bytes_{direction}_per_client_and_round"] = each
         result[f"bytes_{direction}_in_all"] = round(each * cohort * experiment.rounds)
-        formula = 0.0 if experiment.scheme.pooled else formula_bytes(count, rate, experiment.rounds)
-        result[f"formula_bytes_{direction}_per_client_in_all"] = formula
+        cost = formula_bytes(formula[direction], rate, experiment.rounds)
+        result[f"formula_bytes_{direction}_per_client_in_all"] = cost
     return result
 
 

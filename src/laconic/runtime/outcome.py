@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from laconic.measure.report import html_report
+from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement import privacy_statement, statement_lines
+from laconic.runtime.experiment import Experiment
+from laconic.scheme import Scheme
 
 if TYPE_CHECKING:
     from laconic.runtime.simulator import Simulation
@@ -54,8 +57,9 @@ def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
     sampling_rate = e.sampler.rate_in(e.population.num_clients)
     common: dict[str, Any] = {
         "num_clients": e.population.num_clients,
-        "code_size": 0 if e.scheme.pooled else simulation.code_size,
-        "size": 0 if e.scheme.pooled else simulation.model.size,
+        "formula_bits": formula_bits(
+            e.scheme, simulation.model.size, e.sampler.planned_cohort(e.population.num_clients)
+        ),
         "sampling_rate": sampling_rate,
     }
     best = state.best
@@ -81,11 +85,31 @@ def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
     return result
 
 
+def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
+    """Bits per message, up and down, as the papers count them: 32 per value, 1 per sign, log₂ m under FL-SIGN-DP."""
+    if scheme.pooled:
+        return 0, 0
+    code_size = scheme.codec.code_size(size)
+    bits = 32 if scheme.codec.linear else 1
+    if isinstance(scheme.noise, DiscreteGaussian):
+        whole = max(1, round(cohort))
+        bits = papers_bits(code_size=code_size, cohort=whole, noise_multiplier=scheme.noise.noise_multiplier)
+    down = size if scheme.downlink == "signs" else 32 * scheme.codec.downlink_size(size)
+    return code_size * bits, down
+
+
 def write_statement(simulation: Simulation) -> None:
     """The statement of what was charged so far, into the run folder."""
     assert simulation.folder is not None
     text = json.dumps(statement_of(simulation), indent=2, ensure_ascii=False)
     simulation.folder.write("privacy.json", text + "\n")
+
+
+def _about_noise(e: Experiment) -> list[str]:
+    if not isinstance(e.scheme.noise, DiscreteGaussian):
+        return ["the noise is float32, not drawn on integers: its low-order bits are not accounted for"]
+    slack = e.delta_slack()
+    return [f"the noise is drawn on integers; its sampler is within {slack:.1e} of the exact one over the run (in δ)"]
 
 
 def statement_of(simulation: Simulation) -> dict[str, Any]:
@@ -98,10 +122,10 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
             not_covered.append("early stopping looked at a held-out set whose records belong to no client")
     assumptions = [
         f"noise is drawn from a seed (simulation): whoever knows seed {e.seed} can subtract it",
-        "the noise is float32, not drawn on integers: its low-order bits are not accounted for",
+        *_about_noise(e),
         f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary",
     ]
-    mechanism = {
+    mechanism: dict[str, Any] = {
         "scheme": e.scheme.name,
         "fingerprint": e.scheme.fingerprint,
         "clip": e.scheme.clip.to_dict(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from laconic.data.population import Records
-from laconic.errors import PrivacyError, RunFolderError
+from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.measure.ledger import Ledger
+from laconic.packing import integers
 from laconic.plan import RoundPlan
 from laconic.privacy.accountant import largest
-from laconic.round import client_messages, client_weight, noise_stream, plan_round, server_step
+from laconic.round import (
+    client_messages,
+    client_weight,
+    downlink_encoding,
+    noise_stream,
+    plan_round,
+    server_step,
+    uplink_encoding,
+)
 from laconic.runtime import wire
 from laconic.runtime.checkpoint import RunState, load_state, save_state, save_weights
 from laconic.runtime.devices import choose_device, environment_of
@@ -29,6 +38,7 @@ from laconic.runtime.outcome import RunResult, outcome_of, write_statement
 from laconic.streams import Streams
 from laconic.train.engine import CohortAtOnce, Task, choose_engine
 from laconic.train.flat import FlatModel
+from laconic.train.importance import accumulated_gradient
 
 Observer = Callable[[dict[str, Any]], None]
 """Called with every round's row."""
@@ -53,6 +63,7 @@ class Simulation:
         self.streams = Streams(e.seed)
         self.accountant = e.accountant
         self.code_size = e.scheme.codec.code_size(self.model.size)
+        self.down_size = e.scheme.codec.downlink_size(self.model.size)
         chunk = self.engine.chunk if isinstance(self.engine, CohortAtOnce) else None
         self.environment = environment_of(self.device, self.engine.name, chunk)
         self.test = e.test and Records(*(t.to(self.device) for t in e.test))
@@ -65,6 +76,7 @@ class Simulation:
         """Train until the rounds, the budget or the patience is used up."""
         self.journal = Journal(self.folder, self.environment)
         self.state = self._restored() or self._fresh()
+        self._masks: tuple[int, Tensor | None] = (-1, None)
         started, saved = time.monotonic(), time.monotonic()
         try:
             for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
@@ -92,6 +104,7 @@ class Simulation:
             return False
         if self.accountant is not None:
             self.journal.charge(plan)
+        newcomers = [c for c in plan.cohort.tolist() if c not in state.participations]
         state.take_part(plan.cohort)
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
         if plan.viable:
@@ -108,7 +121,8 @@ class Simulation:
         else:
             up, down = [], []
             row["discarded"] = f"{len(plan.cohort)} clients are too few to carry the noise"
-        row |= self.ledger.add(round=number, up=up, down=down)
+        once = [self._shared_bytes()] * len(newcomers) if down and state.shared else []
+        row |= self.ledger.add(round=number, up=up, down=down, once=once)
         state.rounds = number
         row["seconds"] = round(time.perf_counter() - started, 4)
         if number % e.eval_every == 0 or number == e.rounds:
@@ -130,6 +144,7 @@ class Simulation:
             exhausted=exhausted,
             max_dropouts=e.max_dropouts,
             max_colluders=e.max_colluders,
+            shared=self.state.shared,
         )
 
     def _within_budget(self, plan: RoundPlan) -> bool:
@@ -149,39 +164,70 @@ class Simulation:
         assert budget is not None and accountant is not None
         return largest(lambda rounds: budget.released_fits(accountant, rounds), self.experiment.rounds)
 
-    def _collect(self, plan: RoundPlan) -> tuple[Tensor, float, list[int], list[int]]:
-        """Train the cohort and add up its messages; (sum, weight in it, bytes up, bytes down)."""
-        e = self.experiment
-        task = Task(
-            train=e.scheme.train,
+    def first_codes(self, number: int) -> Iterator[Tensor]:
+        """The codes that the cohort of a round would send from the initial weights: for choosing a threshold."""
+        self.journal = Journal(None, self.environment)
+        self.state, self._masks = self._fresh(), (-1, None)
+        plan = self._plan(number)
+        for chunk in self.engine.updates(self._task(plan)):
+            noise = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
+            yield client_messages(self.experiment.scheme, plan, chunk.updates, streams=noise)
+
+    def _task(self, plan: RoundPlan) -> Task:
+        return Task(
+            train=self.experiment.scheme.train,
             weights=self.state.weights,
             population=self.population,
             clients=plan.cohort,
             streams=self.streams,
             path=("batches", plan.round, plan.attempt),
+            trained=self._trained(plan),
         )
+
+    def _collect(self, plan: RoundPlan) -> tuple[Tensor, float, list[int], list[int]]:
+        """Train the cohort and add up its messages; (sum, weight in it, bytes up, bytes down)."""
+        e = self.experiment
+        encoding, back = uplink_encoding(e.scheme, self.code_size, plan), downlink_encoding(e.scheme)
         total = torch.zeros(self.code_size, device=self.device)
         total_weight = 0.0
         up: list[int] = []
         down: list[int] = []
-        for chunk in self.engine.updates(task):
+        for chunk in self.engine.updates(self._task(plan)):
             noise = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
             codes = client_messages(e.scheme, plan, chunk.updates, streams=noise)
             counts = [client_weight(e.scheme, int(size)) for size in chunk.num_records]
             if not e.scheme.pooled:
                 if not up:
                     self._check_counted(plan, int(chunk.clients[0]), codes[0], counts[0])
-                up += [wire.message_size(self.code_size)] * len(counts)
-                down += [wire.message_size(self.model.size)] * len(counts)
+                up += [wire.message_size(self.code_size, encoding)] * len(counts)
+                down += [wire.message_size(self.down_size, back)] * len(counts)
             total += torch.tensor(counts, device=self.device) @ codes
             total_weight += sum(counts)
         return total, total_weight, up, down
 
     def _check_counted(self, plan: RoundPlan, client: int, code: Tensor, weight: float) -> None:
         """Serialise one message of each direction for real: the ledger's count must be its length."""
-        for kind, values in (("code", code), ("weights", self.state.weights)):
+        scheme, down = self.experiment.scheme, self.state.weights[: self.down_size]
+        up_as, down_as = uplink_encoding(scheme, self.code_size, plan), downlink_encoding(scheme)
+        for kind, values, encoding in (("code", code, up_as), ("weights", down, down_as)):
             message = wire.Message(kind, plan.round, plan.attempt, client, weight, plan.fingerprint, values)
-            assert len(wire.encode(message)) == wire.message_size(values.numel())
+            assert len(wire.encode(message, encoding)) == wire.message_size(values.numel(), encoding)
+
+    def _shared_bytes(self) -> int:
+        """What a client is told once: the kept coordinates, as integers of 32 bits."""
+        return sum(wire.message_size(values.numel(), integers(32)) for values in self.state.shared.values())
+
+    def _trained(self, plan: RoundPlan) -> Tensor | None:
+        """A 0/1 mask of the weights that move; kept while the support stays the same."""
+        support = self.experiment.scheme.codec.support(self.model.size, plan)
+        if support is None:
+            return None
+        name = id(support) if self.experiment.scheme.codec.new_each_round else 0
+        if self._masks[0] != name:
+            mask = torch.zeros(self.model.size, device=self.device)
+            mask[support.to(self.device)] = 1
+            self._masks = (name, mask)
+        return self._masks[1]
 
     def _evaluate(self, number: int) -> dict[str, Any]:
         row: dict[str, Any] = {}
@@ -216,12 +262,23 @@ class Simulation:
     def _fresh(self) -> RunState:
         e = self.experiment
         rule = e.scheme.rule.init(self.model.size, self.code_size, self.device)
-        state = RunState(weights=self.model.initial.clone(), rule=rule)
+        run_seed = self.streams.key("public") & (2**63 - 1)
+        shared = e.scheme.codec.shared(self.model.size, run_seed, self._importance)
+        state = RunState(weights=self.model.initial.clone(), rule=rule, shared=shared)
         if self.folder:
             self.folder.replace_rows("rounds.jsonl", [])
         for cohort in self.journal.abandoned(0):
             state.take_part(cohort)
         return state
+
+    def _importance(self, steps: int) -> Tensor:
+        e = self.experiment
+        if e.public is None:
+            raise ConfigError(
+                f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
+                " or --public-records N to set some training records aside"
+            )
+        return accumulated_gradient(self.model, e.scheme.train, e.public, steps)
 
     def _restored(self) -> RunState | None:
         if self.folder is None:

@@ -1,6 +1,6 @@
 """Messages as bytes: a fixed header that names scheme, round, attempt and client, then the packed values.
 
-4 magic · 1 version · 1 kind · 1 encoding · 1 zero · 4 round · 4 attempt · 8 client · 8 count · 8 weight
+4 magic · 1 version · 1 kind · 1 encoding · 1 bits · 4 round · 4 attempt · 8 client · 8 count · 8 weight
 · 16 scheme fingerprint · 4 CRC-32 of the payload, all little-endian, then the payload
 """
 
@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from laconic.errors import WireError
+from laconic.packing import FLOAT32, Encoding, centred, pack, packed_size, unpack
 
 _HEADER = struct.Struct("<4sBBBBIIQQd16sI")
 _MAGIC, _VERSION = b"LACN", 1
-KINDS = {"weights": 0, "code": 1}
-ENCODINGS = {"float32": 0}
-_BITS = {"float32": 32}
+_KINDS = ("weights", "code", "shared")
+_ENCODINGS = ("float32", "sign", "integer")
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,20 @@ class Message:
     values: Tensor
 
 
-def message_size(count: int, encoding: str = "float32") -> int:
+def message_size(count: int, encoding: Encoding = FLOAT32) -> int:
     """The length in bytes of a message with so many values: what `encode` returns is exactly that long."""
-    return _HEADER.size + -(-count * _BITS[encoding] // 8)
+    return _HEADER.size + packed_size(count, encoding.bits)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Message, encoding: Encoding = FLOAT32) -> bytes:
     """The message as bytes."""
-    payload = message.values.detach().to("cpu", torch.float32).contiguous().numpy().astype("<f4", copy=False).tobytes()
+    payload = _packed(message.values.detach().cpu(), encoding)
     header = _HEADER.pack(
         _MAGIC,
         _VERSION,
-        KINDS[message.kind],
-        ENCODINGS["float32"],
-        0,
+        _KINDS.index(message.kind),
+        _ENCODINGS.index(encoding.kind),
+        encoding.bits,
         message.round,
         message.attempt,
         message.client,
@@ -61,28 +61,46 @@ def encode(message: Message) -> bytes:
     return header + payload
 
 
-def decode(data: bytes, *, fingerprint: str, round: int, attempt: int, size: int) -> Message:
+def decode(
+    data: bytes, *, fingerprint: str, round: int, attempt: int, size: int, encoding: Encoding = FLOAT32
+) -> Message:
     """The message, or a `WireError` that says why it is refused."""
     if len(data) < _HEADER.size:
         raise WireError(f"message of {len(data)} bytes is shorter than its header ({_HEADER.size})")
-    magic, version, kind, encoding, zero, its_round, its_attempt, client, count, weight, print_, crc = (
+    magic, version, kind, packing, bits, its_round, its_attempt, client, count, weight, print_, crc = (
         _HEADER.unpack_from(data)
     )
-    if magic != _MAGIC or version != _VERSION or zero != 0:
+    if magic != _MAGIC or version != _VERSION:
         raise WireError("not a message of this version of laconic")
-    if kind not in KINDS.values() or encoding not in ENCODINGS.values():
-        raise WireError(f"message of unknown kind {kind} or encoding {encoding}")
+    if kind >= len(_KINDS) or packing >= len(_ENCODINGS):
+        raise WireError(f"message of unknown kind {kind} or encoding {packing}")
+    if (_ENCODINGS[packing], bits) != (encoding.kind, encoding.bits):
+        raise WireError(f"message of {_ENCODINGS[packing]} values of {bits} bits, expected {encoding.kind}")
     if print_.hex() != fingerprint:
         raise WireError(f"message of scheme {print_.hex()[:8]}…, but this round runs {fingerprint[:8]}…")
     if (its_round, its_attempt) != (round, attempt):
         raise WireError(f"message of round {its_round}.{its_attempt}, but this is round {round}.{attempt}")
-    if count != size or len(data) != message_size(count):
+    if count != size or len(data) != message_size(count, encoding):
         raise WireError(f"message of {len(data)} bytes with {count} values, expected {size} values")
     payload = data[_HEADER.size :]
     if zlib.crc32(payload) != crc:
         raise WireError("message is corrupted: its checksum does not match")
     if not (np.isfinite(weight) and weight >= 0):
         raise WireError(f"message has weight {weight}")
-    values = torch.from_numpy(np.frombuffer(payload, dtype="<f4").astype(np.float32))
-    kind_name = next(name for name, number in KINDS.items() if number == kind)
-    return Message(kind_name, its_round, its_attempt, client, weight, print_.hex(), values)
+    return Message(_KINDS[kind], its_round, its_attempt, client, weight, print_.hex(), _read(payload, size, encoding))
+
+
+def _packed(values: Tensor, encoding: Encoding) -> bytes:
+    if encoding.kind == "float32":
+        return values.to(torch.float32).contiguous().numpy().astype("<f4", copy=False).tobytes()
+    whole = (values > 0).numpy() if encoding.kind == "sign" else values.double().numpy()
+    return pack(whole, encoding.bits)
+
+
+def _read(payload: bytes, count: int, encoding: Encoding) -> Tensor:
+    if encoding.kind == "float32":
+        return torch.from_numpy(np.frombuffer(payload, dtype="<f4").astype(np.float32))
+    residues = unpack(payload, count, encoding.bits)
+    if encoding.kind == "sign":
+        return torch.from_numpy(residues.astype(np.float32) * 2 - 1)
+    return torch.from_numpy(centred(residues, encoding.bits).astype(np.float32))

@@ -1,0 +1,102 @@
+"""Exact tables of the discrete Gaussian, and vectorised draws from them.
+
+DG(μ, ξ) has pmf ∝ exp(−(x − μ)²/2ξ²) on the integers (thesis Eq. 5.1). Inversion with a 64-bit uniform word is off by
+up to 2⁻⁶⁴ per entry of the table, which is too much for 3·10¹⁰ draws. So the table holds 128 bits of each cumulative
+probability: the first 64 decide, and only where a word equals a boundary (once in 10¹⁵ draws or so) 64 more are drawn.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from laconic.streams import Stream
+
+TAIL_BITS = 100
+"""Values whose tails hold less than 2^−100 are cut off."""
+
+
+@dataclass(frozen=True)
+class DiscreteTables:
+    """P(X ≤ first + i) for several means: rows of 128 bits, split into two signed words.
+
+    `guide[row, b]` is the first entry that a word with leading bits b can mean. `total_variation` bounds how far a
+    draw is from the exact distribution.
+    """
+
+    first: int
+    high: Tensor
+    low: Tensor
+    guide: Tensor
+    guide_bits: int
+    total_variation: float
+
+    def draw(self, rows: Tensor | None, count: int, stream: Stream, device: Any) -> Tensor:
+        """Draws as int64: from row 0, or for each draw from its own row."""
+        words = stream.words(count, device)
+        bucket = (words >> (64 - self.guide_bits)) + (1 << (self.guide_bits - 1))
+        width = self.high.shape[1]
+        start = 0 if rows is None else rows * width
+        index = self.guide.reshape(-1)[bucket if rows is None else rows * self.guide.shape[1] + bucket] + start
+        flat = self.high.reshape(-1)
+        late = (flat[index] < words).nonzero().reshape(-1)
+        if len(late):
+            index[late] = self._search(rows if rows is None else rows[late], words[late])
+        even = (flat[index] == words).nonzero().reshape(-1)
+        if len(even):
+            more = stream.fork("boundary").words(count, device)[even]
+            index[even] += self.low.reshape(-1)[index[even]] < more
+        return index - start + self.first
+
+    def _search(self, rows: Tensor | None, words: Tensor) -> Tensor:
+        import torch
+
+        if rows is None:
+            return torch.searchsorted(self.high[0], words)
+        return (self.high[rows] < words[:, None]).sum(1) + rows * self.high.shape[1]
+
+
+@functools.lru_cache(maxsize=64)
+def discrete_tables(scale: float, num_means: int, device: str) -> DiscreteTables:
+    """Tables of DG(j / num_means, scale) for j = 0 … num_means − 1, on a device."""
+    import torch
+
+    reach = math.ceil(scale * math.sqrt(2 * math.log(2) * (TAIL_BITS + 8))) + 2
+    support = range(-reach, reach + 2)
+    bounds = [_bounds(Decimal(j) / num_means, scale, support) for j in range(num_means)]
+    # Signed words, so that torch can compare them: unsigned 64-bit order, shifted by 2⁶³.
+    high = np.array([[(b >> 64) - 2**63 for b in row] for row in bounds], dtype=np.int64)
+    low = np.array([[(b & (2**64 - 1)) - 2**63 for b in row] for row in bounds], dtype=np.int64)
+    guide_bits = 16 if num_means == 1 else 8
+    starts = (np.arange(1 << guide_bits, dtype=np.int64) - (1 << (guide_bits - 1))) << (64 - guide_bits)
+    guide = np.stack([np.searchsorted(row, starts) for row in high])
+    return DiscreteTables(
+        first=support[0],
+        high=torch.from_numpy(high).to(device),
+        low=torch.from_numpy(low).to(device),
+        guide=torch.from_numpy(guide).to(device),
+        guide_bits=guide_bits,
+        total_variation=len(support) * 2.0**-128 + 2.0**-TAIL_BITS,
+    )
+
+
+def _bounds(mean: Decimal, scale: float, support: range) -> list[int]:
+    """The last 128-bit word that means each value, computed with 60 digits."""
+    with localcontext() as context:
+        context.prec = 60
+        two_variances = 2 * Decimal(scale) ** 2
+        mass = [(-((x - mean) ** 2) / two_variances).exp() for x in support]
+        total, running, bounds = sum(mass, Decimal(0)), Decimal(0), []
+        for part in mass:
+            running += part
+            bounds.append(min(max(int(running / total * 2**128), 1), 2**128) - 1)
+    bounds[-1] = 2**128 - 1
+    return bounds

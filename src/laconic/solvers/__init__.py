@@ -1,0 +1,1 @@
+"""Solvers: from a code back to the sparse update behind it."""
