@@ -6,12 +6,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
-from laconic.data.population import Population, Records, as_population, as_records
-from laconic.errors import RunFolderError
+from laconic.data.population import (
+    PooledPopulation,
+    Population,
+    Records,
+    as_population,
+    as_records,
+    pooled_records,
+)
+from laconic.errors import ConfigError, RunFolderError
 from laconic.privacy.budget import Budget
-from laconic.privacy.sampling import Poisson, Sampler
+from laconic.privacy.sampling import FixedSize, Poisson, Sampler
 from laconic.runtime.config import write_toml
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
@@ -27,6 +35,7 @@ def run(
     clients: Population | Sequence[Any],
     test: Records | tuple[Any, Any] | None = None,
     holdout: Records | tuple[Any, Any] | None = None,
+    public: Records | tuple[Any, Any] | None = None,
     sampler: Sampler | None = None,
     sampling_rate: float | None = None,
     rounds: int,
@@ -41,15 +50,22 @@ def run(
 ) -> RunResult:
     """Simulate a federation and return the model with its history, privacy statement and ledger.
 
-    `clients` is a `Population`, or a sequence with one (inputs, targets) pair or Dataset per client. Give a `sampler`
-    or a `sampling_rate` (Poisson). A private scheme needs `delta`; `epsilon` and `participant_epsilon` are budgets
-    that stop the run before the round that would exceed them. With `out` the run is kept in that folder and can be
-    resumed by the same call with `resume=True`. `options` are the further fields of `Experiment` (seed, device,
-    engine, eval_every, patience, loss, …).
+    `clients` is a `Population`, or a sequence with one (inputs, targets) pair or Dataset per client; `public` records
+    belong to none of them (FL-TOP chooses its weights with them). Give a `sampler` or a `sampling_rate` (Poisson). A
+    private scheme needs `delta`; `epsilon` and `participant_epsilon` are budgets that stop the run before the round
+    that would exceed them. With `out` the run is kept in that folder and can be resumed by the same call with
+    `resume=True`. `options` are the further fields of `Experiment` (seed, device, engine, eval_every, patience, …).
     """
+    population = as_population(clients)
+    if scheme.pooled:
+        everything = pooled_records(population)
+        population = PooledPopulation(everything, np.arange(len(everything.targets))[None])
+        sampler, sampling_rate = FixedSize(cohort_size=1), None
     if (sampler is None) == (sampling_rate is None):
         raise TypeError("give either sampler or sampling_rate")
     chosen = sampler if sampler is not None else Poisson(sampling_rate=sampling_rate or 0.0)
+    if not scheme.private and (epsilon, participant_epsilon, max_participations) != (None, None, None):
+        raise ConfigError(f"{scheme.name} adds no noise, so it cannot keep a budget: use its private version")
     budget = None
     if delta is not None:
         budget = Budget(
@@ -61,12 +77,13 @@ def run(
     experiment = Experiment(
         scheme=scheme,
         model=model,
-        population=as_population(clients),
+        population=population,
         sampler=chosen,
         rounds=rounds,
         budget=budget,
         test=None if test is None else as_records(test, "test"),
         holdout=None if holdout is None else as_records(holdout, "holdout"),
+        public=None if public is None else as_records(public, "public"),
         **options,
     )
     if out is None:

@@ -21,6 +21,9 @@ class Part:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        other = Part._kinds.get(cls.__name__)
+        if other is not None and other.__module__ != cls.__module__:
+            raise TypeError(f"a part named {cls.__name__} exists already, in {other.__module__}: choose another name")
         Part._kinds[cls.__name__] = cls
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,16 +13,19 @@ import numpy as np
 class RoundPlan:
     """One attempt at one round.
 
-    `cohort` are the announced clients; `noise_shares` is how many of their noise shares must be in the sum for it to
-    be opened (announced minus tolerated dropouts and colluders); `planned_cohort` is the public denominator.
-    `run_seed` and `round_seed` are public: codecs draw their shuffles and subsets from them.
+    `cohort` are the announced clients, of whom `max_dropouts` may vanish and `max_colluders` may side with the
+    adversary; `planned_cohort` is the public denominator. Cohorts outside `least_cohort` … `largest_cohort` are not
+    opened. `run_seed` and `round_seed` are public: codecs draw their shuffles and subsets from them.
     """
 
     round: int
     attempt: int
     cohort: np.ndarray
     planned_cohort: float
-    noise_shares: int
+    least_cohort: int = 1
+    largest_cohort: int = 2**31
+    max_dropouts: int = 0
+    max_colluders: int = 0
     run_seed: int
     round_seed: int
     fingerprint: str
@@ -30,6 +33,25 @@ class RoundPlan:
     """What clients were told once, before their first round (the kept coordinates of FL-TOP)."""
 
     @property
+    def slack(self) -> int:
+        return self.max_dropouts + self.max_colluders
+
+    @property
+    def noise_shares(self) -> int:
+        """How many shares alone must make up the noise: dropouts bring none, colluders can subtract theirs."""
+        return len(self.cohort) - self.slack
+
+    @property
+    def min_survivors(self) -> int:
+        """How many messages must arrive for the sum to be opened."""
+        return len(self.cohort) - self.max_dropouts
+
+    @property
     def viable(self) -> bool:
-        """Whether the sum may be opened at all: there are enough clients for the noise and the sum."""
-        return len(self.cohort) > 0 and self.noise_shares >= 1
+        """Whether the sum may be opened at all."""
+        return self.least_cohort <= len(self.cohort) <= self.largest_cohort and self.noise_shares >= 1
+
+    @property
+    def released_variance(self) -> float:
+        """The variance of the released noise in units of (S·σ)²: the same in every round, whoever came."""
+        return self.least_cohort / (self.least_cohort - self.slack) if self.slack else 1.0

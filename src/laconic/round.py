@@ -38,7 +38,10 @@ def plan_round(
         attempt=attempt,
         cohort=cohort,
         planned_cohort=sampler.planned_cohort(num_clients),
-        noise_shares=len(cohort) - max_dropouts - max_colluders,
+        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders),
+        largest_cohort=sampler.largest_cohort(num_clients),
+        max_dropouts=max_dropouts,
+        max_colluders=max_colluders,
         run_seed=streams.key("public") & (2**63 - 1),
         round_seed=streams.key("public", round, attempt) & (2**63 - 1),
         fingerprint=scheme.fingerprint,
@@ -53,7 +56,7 @@ def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams
         return codes
     sensitivity = scheme.clip.sensitivity(codes.shape[-1])
     shares = [
-        scheme.noise.share(code, sensitivity=sensitivity, min_cohort=plan.noise_shares, rng=stream)
+        scheme.noise.share(code, sensitivity=sensitivity, plan=plan, rng=stream)
         for code, stream in zip(codes, streams, strict=True)
     ]
     return torch.stack(shares)
@@ -71,13 +74,8 @@ def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
 
 def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding:
     """How a client's message is packed: floats, signs, or integers of as many bits as the sum needs."""
-    if scheme.private and plan.viable:
-        bits = scheme.noise.code_bits(
-            code_size=code_size,
-            sensitivity=scheme.clip.sensitivity(code_size),
-            cohort=len(plan.cohort),
-            min_cohort=plan.noise_shares,
-        )
+    if scheme.private:
+        bits = scheme.noise.code_bits(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)
         return FLOAT32 if bits is None else integers(bits)
     return SIGNS if scheme.codec.code_bits() == 1 else FLOAT32
 
@@ -92,6 +90,11 @@ def client_weight(scheme: Scheme, num_records: int) -> float:
     return float(num_records) if scheme.weighting == "data-size" else 1.0
 
 
+def release_stream(streams: Streams, plan: RoundPlan) -> Stream:
+    """The server's own noise in this attempt (see `server_step`)."""
+    return streams.stream("release", plan.round, plan.attempt)
+
+
 def server_step(
     scheme: Scheme,
     plan: RoundPlan,
@@ -101,23 +104,22 @@ def server_step(
     total_weight: float,
     weights: Tensor,
     state: State,
+    stream: Stream,
 ) -> tuple[Tensor, State]:
     """New weights and rule state from the weighted sum of the codes. Everything here is post-processing.
 
-    Under DP the denominator is public and fixed (`planned_cohort`) unless the scheme says otherwise; without it the
-    sum is divided by the weights that it holds.
+    Under DP the denominator is the public `planned_cohort`, and the server tops up the noise so that what an outsider
+    sees has the same distribution however many clients came: a round in which too few came (`survivors=0`) releases
+    noise alone. Otherwise the size of a cohort would show, and with it a little of who was in it.
     """
-    if scheme.private and survivors < plan.noise_shares:
-        raise PrivacyError(
-            f"round {plan.round}: {survivors} messages, but the noise was sized for {plan.noise_shares}: not opened"
-        )
     if scheme.private:
+        if 0 < survivors < plan.min_survivors or (survivors and not plan.viable):
+            raise PrivacyError(
+                f"round {plan.round}: {survivors} messages, but the noise needs {plan.min_survivors}: not opened"
+            )
         sensitivity = scheme.clip.sensitivity(len(total))
-        total = scheme.noise.opened(
-            total, sensitivity=sensitivity, cohort=len(plan.cohort), min_cohort=plan.noise_shares
-        )
-    fixed = scheme.private and scheme.denominator == "planned"
-    denominator = plan.planned_cohort if fixed else total_weight
+        total = scheme.noise.released(total, sensitivity=sensitivity, plan=plan, survivors=survivors, rng=stream)
+    denominator = plan.planned_cohort if scheme.private else total_weight
     change, state = scheme.rule.step(total / denominator, state, scheme.codec, len(weights), plan)
     updated = weights + change
     if not bool(torch.isfinite(updated).all()):

@@ -17,7 +17,6 @@ from laconic.server.rules import Average, ServerRule
 from laconic.train.local import LocalSGD
 
 WEIGHTINGS = ("data-size", "uniform")
-DENOMINATORS = ("planned", "survivors")
 DOWNLINKS = ("weights", "signs")
 
 
@@ -25,10 +24,9 @@ DOWNLINKS = ("weights", "signs")
 class Scheme(Part):
     """One declaration of all the parts. Absent parts are identity objects, so an ablation is `replace(scheme, ...)`.
 
-    `weighting` says whether a client counts by its number of records or as one. `denominator` says what the sum is
-    divided by under DP: the cohort that was planned, or those whose message arrived. `downlink="signs"` sends the
-    signs of the last change instead of weights, which works only if every client takes part in every round. `pooled`
-    is the centralised reference: all records in one place, nothing sent.
+    `weighting` says whether a client counts by its number of records or as one. `downlink="signs"` sends the signs of
+    the last change instead of weights, which works only if every client takes part in every round. `pooled` is the
+    centralised reference: all records in one place, nothing sent.
     """
 
     name: str
@@ -39,13 +37,11 @@ class Scheme(Part):
     secure_sum: SumProtocol = PlainSum()
     rule: ServerRule = Average()
     weighting: str = "uniform"
-    denominator: str = "planned"
     downlink: str = "weights"
     pooled: bool = False
 
     def __post_init__(self) -> None:
         one_of(WEIGHTINGS, weighting=self.weighting)
-        one_of(DENOMINATORS, denominator=self.denominator)
         one_of(DOWNLINKS, downlink=self.downlink)
         problems = list(self._problems())
         if problems:

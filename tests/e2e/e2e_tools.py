@@ -32,6 +32,11 @@ class Ended:
         return strict_json(self.out)
 
 
+def words(line: str) -> list[str]:
+    """A command line as a list of arguments."""
+    return line.split()
+
+
 def process(*arguments: str, cwd: Path | None = None) -> Ended:
     """The command in a process of its own."""
     done = subprocess.run([*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)

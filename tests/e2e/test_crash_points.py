@@ -11,14 +11,14 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from e2e_tools import Ended, call, charges, rounds, strict_json
+from e2e_tools import Ended, call, charges, rounds, strict_json, words
 
 from laconic.runtime.folder import RunFolder
 
-RUN = (
+RUN = words(
     "run fl-std-dp --clip-norm 0.4 --noise-multiplier 2 --dataset synthetic --num-clients 60 --sampling-rate 0.2"
     " --max-participations 2 --rounds 5 --eval-every 2 --threads 1 --engine one-by-one --quiet --json"
-).split()
+)
 EVERY_ROUND, NEVER = ("--checkpoint-seconds", "0"), ("--checkpoint-seconds", "1000")
 Run = Callable[..., Ended]
 
@@ -131,7 +131,11 @@ def test_half_a_charge_is_no_charge_yet(run: Run, writes: Writes, tmp_path: Path
 
 
 def interrupted_at(
-    monkeypatch: pytest.MonkeyPatch, target: str, number: int, only: str = "", error: type[BaseException] = KeyboardInterrupt
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    number: int,
+    only: str = "",
+    error: type[BaseException] = KeyboardInterrupt,
 ) -> None:
     """Ctrl-C at the start of the numbered call; with `only`, of those calls that have it as second argument."""
     real, count = resolve_name(target), 0
@@ -158,13 +162,9 @@ STAGES = {
     "checkpoint": ("laconic.runtime.folder.RunFolder.write", 3, "checkpoint/state.safetensors"),
     "report": ("laconic.runtime.folder.RunFolder.write", 1, "report.html"),
 }
-MENDED = ("planning", "charging", "display", "checkpoint", "report")
-HALF_A_ROUND = pytest.mark.xfail(
-    strict=True, reason="Ctrl-C saves the state in the middle of a round: it is counted twice, or its row is missing"
-)
 
 
-@pytest.mark.parametrize("stage", [s if s in MENDED else pytest.param(s, marks=HALF_A_ROUND) for s in STAGES])
+@pytest.mark.parametrize("stage", STAGES)
 def test_interrupted_in_every_stage(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, stage: str
 ) -> None:

@@ -26,10 +26,10 @@ def summed_noise(scheme: Scheme, *, max_dropouts: int = 0, vanish: int = 0, numb
     streams = Streams(12)
     plan = plan_round(
         scheme,
-        Poisson(sampling_rate=0.1),
+        Poisson(sampling_rate=0.05),
         streams=streams,
         round=number,
-        num_clients=200,
+        num_clients=400,
         max_dropouts=max_dropouts,
     )
     assert len(plan.cohort) > 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from laconic.cli.main import cli
+from laconic.parts import Part
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -27,9 +29,8 @@ def commands(path: Path) -> Iterator[list[str]]:
     """The words of every `laconic ...` command line in the document's fenced blocks, continued lines joined."""
     for block in fenced(path):
         for line in block.replace("\\\n", " ").splitlines():
-            words = line.strip().removeprefix("$ ").split("#")[0]
-            if words.startswith("laconic "):
-                yield shlex.split(words)
+            if re.match(r"laconic [a-z]", line.strip()):
+                yield shlex.split(line, comments=True)
 
 
 @pytest.mark.filterwarnings("error")
@@ -38,16 +39,23 @@ def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     blocks = fenced(ROOT / name, "python")
     assert blocks
-    with torch.random.fork_rng():
-        exec(compile("\n".join(blocks), name, "exec"), {"__name__": "document"})
+    script = tmp_path / "document.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the models are tiny
+    try:
+        with torch.random.fork_rng():
+            runpy.run_path(str(script), run_name="document")
+    finally:
+        torch.set_num_threads(threads)
+        for kind in [kind for kind, part in Part._kinds.items() if part.__module__ == "document"]:
+            del Part._kinds[kind]  # other tests do not know the parts that a document defines
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_of_the_documents_exist(path: Path) -> None:
     context = click.Context(cli)
     for _, name, *words in commands(path):
-        if name.startswith("-"):
-            continue
         command = cli.get_command(context, name)
         assert command, f"no command '{name}'"
         known = {option for parameter in command.get_params(context) for option in parameter.opts}

@@ -14,7 +14,7 @@ from laconic.plan import RoundPlan
 from laconic.privacy.gaussian import NoNoise
 from laconic.privacy.sampling import FixedSize, Poisson
 from laconic.round import client_message, client_messages, noise_stream, plan_round, server_step
-from laconic.streams import Streams
+from laconic.streams import Stream, Streams
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.2, local_lr=0.1, local_steps=3, batch_size=4)
 STREAMS = Streams(3)
@@ -62,6 +62,7 @@ def test_noise_is_sized_for_those_who_stay() -> None:
     sized = plan(1, max_dropouts=4, max_colluders=2)
     assert sized.noise_shares == len(sized.cohort) - 6
     assert sized.viable
+    assert 7 <= sized.least_cohort < 20
     assert not plan(1, max_dropouts=len(sized.cohort)).viable
 
 
@@ -81,26 +82,65 @@ def test_messages_are_clipped_before_the_noise() -> None:
     assert float(codes[0].norm()) == pytest.approx(0.5, rel=1e-5)
 
 
+def everyone(**options: int) -> RoundPlan:
+    return plan_round(PRIVATE, FixedSize(cohort_size=50), streams=STREAMS, round=1, num_clients=500, **options)
+
+
+def step(total: torch.Tensor, *, survivors: int, chosen: RoundPlan) -> torch.Tensor:
+    new, _ = server_step(
+        PRIVATE,
+        chosen,
+        total,
+        survivors=survivors,
+        total_weight=float(survivors),
+        weights=torch.zeros(len(total)),
+        state={},
+        stream=Stream(1),
+    )
+    return new
+
+
 def test_the_private_denominator_is_public() -> None:
-    """q·N under Poisson sampling, whoever came."""
-    weights, total = torch.zeros(3), torch.tensor([50.0, 100.0, -50.0])
-    new, _ = server_step(PRIVATE, plan(), total, survivors=60, total_weight=60.0, weights=weights, state={})
-    assert torch.equal(new, torch.tensor([1.0, 2.0, -1.0]))
-    by_survivors = dataclasses.replace(PRIVATE, denominator="survivors")
-    new, _ = server_step(by_survivors, plan(), total, survivors=60, total_weight=60.0, weights=weights, state={})
-    assert torch.allclose(new, total / 60)
+    """q·N under Poisson sampling, whoever came; and with everyone there the server adds no noise."""
+    total = torch.tensor([50.0, 100.0, -50.0])
+    assert torch.equal(step(total, survivors=len(plan().cohort), chosen=plan()), torch.tensor([1.0, 2.0, -1.0]))
 
 
 def test_an_under_noised_sum_is_not_opened() -> None:
     with pytest.raises(PrivacyError, match="not opened"):
-        server_step(PRIVATE, plan(), torch.zeros(3), survivors=3, total_weight=3.0, weights=torch.zeros(3), state={})
+        step(torch.zeros(3), survivors=3, chosen=plan())
+    # Colluders can subtract their shares, so dropouts must not eat into what is kept for them.
+    slack = everyone(max_dropouts=4, max_colluders=6)
+    assert (slack.noise_shares, slack.min_survivors) == (40, 46)
+    with pytest.raises(PrivacyError, match="not opened"):
+        step(torch.zeros(3), survivors=45, chosen=slack)
+
+
+@pytest.mark.parametrize("survivors", [0, 46, 50])
+def test_what_is_released_has_the_same_noise_whoever_came(survivors: int) -> None:
+    """The shares that are there and the server's top-up together: a constant variance."""
+    chosen, size = everyone(max_dropouts=4, max_colluders=6), 200_000
+    noise = [noise_stream(STREAMS, chosen, client) for client in range(survivors)]
+    total = torch.zeros(size)
+    for stream in noise:
+        total += client_message(PRIVATE, chosen, torch.zeros(size), stream=stream)
+    released = step(total, survivors=survivors, chosen=chosen) * chosen.planned_cohort
+    expected = 0.5 * 1.2 * (50 / 40) ** 0.5
+    assert float(released.std()) == pytest.approx(expected, rel=0.01)
 
 
 def test_plain_averaging_divides_by_the_weights_that_came() -> None:
     scheme = schemes.fl_std(local_lr=0.1, local_steps=1)
     fixed = plan_round(scheme, FixedSize(cohort_size=5), streams=STREAMS, round=1, num_clients=10)
     new, _ = server_step(
-        scheme, fixed, torch.tensor([30.0]), survivors=2, total_weight=15.0, weights=torch.ones(1), state={}
+        scheme,
+        fixed,
+        torch.tensor([30.0]),
+        survivors=2,
+        total_weight=15.0,
+        weights=torch.ones(1),
+        state={},
+        stream=Stream(1),
     )
     assert torch.equal(new, torch.tensor([3.0]))
 
@@ -112,7 +152,7 @@ def test_momentum_and_learning_rate_of_the_server() -> None:
     seen = []
     for _ in range(3):
         weights, state = server_step(
-            scheme, plan(), torch.ones(1), survivors=1, total_weight=1.0, weights=weights, state=state
+            scheme, plan(), torch.ones(1), survivors=1, total_weight=1.0, weights=weights, state=state, stream=Stream(1)
         )
         seen.append(float(weights))
     assert seen == pytest.approx([0.5, 0.5 + 0.95, 0.5 + 0.95 + 0.5 * 2.71])
@@ -122,5 +162,12 @@ def test_divergence_is_named() -> None:
     scheme = schemes.fl_std(local_lr=0.1, local_steps=1)
     with pytest.raises(TrainingError, match="lower --local-lr"):
         server_step(
-            scheme, plan(), torch.tensor([float("nan")]), survivors=1, total_weight=1.0, weights=torch.ones(1), state={}
+            scheme,
+            plan(),
+            torch.tensor([float("nan")]),
+            survivors=1,
+            total_weight=1.0,
+            weights=torch.ones(1),
+            state={},
+            stream=Stream(1),
         )

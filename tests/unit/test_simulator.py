@@ -17,13 +17,11 @@ from laconic import schemes
 from laconic.data.population import FunctionPopulation, Population
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, TrainingError
 from laconic.plan import RoundPlan
-from laconic.round import client_messages, client_weight, noise_stream
 from laconic.runtime import wire
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
 from laconic.runtime.journal import Journal
 from laconic.runtime.simulator import Simulation
-from laconic.train.engine import Task
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=2, batch_size=4)
 PLAIN = schemes.fl_std(local_lr=0.2, local_steps=2, batch_size=4)
@@ -91,20 +89,9 @@ def test_the_ledger_counts_the_bytes_that_would_travel() -> None:
 
 
 def every_message(simulation: Simulation, plan: RoundPlan) -> tuple[list[bytes], list[bytes]]:
-    e, up, down = simulation.experiment, [], []
-    task = Task(
-        train=e.scheme.train,
-        weights=simulation.state.weights,
-        population=simulation.population,
-        clients=plan.cohort,
-        streams=simulation.streams,
-        path=("batches", plan.round, plan.attempt),
-    )
-    for some in simulation.engine.updates(task):
-        noise = [noise_stream(simulation.streams, plan, int(c)) for c in some.clients]
-        codes = client_messages(e.scheme, plan, some.updates, streams=noise)
-        for client, code, count in zip(some.clients, codes, some.num_records, strict=True):
-            weight = client_weight(e.scheme, int(count))
+    up, down = [], []
+    for clients, codes, counts in simulation._codes(plan):
+        for client, code, weight in zip(clients, codes, counts, strict=True):
             header = (plan.round, plan.attempt, int(client), weight, plan.fingerprint)
             up.append(wire.encode(wire.Message("code", *header, code)))
             down.append(wire.encode(wire.Message("weights", *header, simulation.state.weights)))
@@ -140,6 +127,13 @@ def test_the_servers_budget_stops_the_run_too() -> None:
     assert stopped.stop_reason == "budget"
     assert stopped.last["participant_epsilon"] <= limit
     assert stopped.last["round"] < 6
+    # Where a run stops by who took part, its length says something of that: nothing amplifies the outsider's ε.
+    assert not stopped.statement["released"]["amplified_by_sampling"]
+    assert stopped.statement["released"]["epsilon"]["pld"] == stopped.statement["participant"]["epsilon"]["pld"]
+    with pytest.raises(ConfigError, match="--max-participations"):
+        run(PRIVATE, rounds=6, participant_epsilon=limit, epsilon=50.0)
+    capped = run(PRIVATE, rounds=6, participant_epsilon=50.0, epsilon=50.0, max_participations=2)
+    assert capped.statement["released"]["amplified_by_sampling"]
 
 
 def test_a_budget_for_no_round_at_all_is_refused() -> None:
@@ -153,12 +147,15 @@ def test_max_participations_caps_every_client() -> None:
     assert result.last["cohort"] == 0 or sum(row["cohort"] for row in result.history) <= 2 * len(SIZES)
 
 
-def test_an_empty_cohort_is_charged_and_changes_nothing() -> None:
+def test_an_empty_cohort_is_charged_and_releases_noise_alone() -> None:
+    """A model that does not change would tell an outsider that nobody came."""
     result = run(PRIVATE, rounds=12, sampling_rate=0.02)
     empty = [row for row in result.history if row["cohort"] == 0]
     assert empty
     assert all("discarded" in row and row["bytes_up"] == 0 for row in empty)
     assert result.statement["released"]["rounds_charged"] == 12
+    losses = [row["loss"] for row in result.history]
+    assert len(set(losses)) == 12
 
 
 def test_too_few_for_the_noise_is_discarded_and_charged() -> None:
@@ -167,6 +164,16 @@ def test_too_few_for_the_noise_is_discarded_and_charged() -> None:
     assert discarded
     assert all(row["cohort"] <= 4 for row in discarded)
     assert result.statement["released"]["rounds_charged"] == 8
+    # So small a federation cannot hide that a cohort was too small.
+    assert not result.statement["released"]["amplified_by_sampling"]
+
+
+def test_large_cohorts_keep_their_amplification_with_slack() -> None:
+    accountant = laconic.Accountant(
+        sampler=laconic.Poisson(sampling_rate=1 / 60), noise=PRIVATE.noise, num_clients=6000, delta=1e-5, slack=10
+    )
+    assert accountant.amplified(200)
+    assert accountant.released_epsilon(200) < accountant.participant_epsilon(1)
 
 
 def test_early_stopping_needs_and_uses_the_held_out_set() -> None:
@@ -192,9 +199,8 @@ def test_a_nan_update_does_not_get_through_a_private_round() -> None:
 
 
 def test_centralized_pools_everything_and_sends_nothing() -> None:
-    pooled = make_population([sum(SIZES)])
-    scheme = schemes.centralized(local_lr=0.2, epochs=1, batch_size=10)
-    result = run(scheme, clients=pooled, sampling_rate=None, sampler=laconic.FixedSize(cohort_size=1), rounds=3)
+    result = run(schemes.centralized(local_lr=0.2, epochs=1, batch_size=10), rounds=3)
+    assert [row["cohort"] for row in result.history] == [1, 1, 1]
     assert result.ledger["bytes_up"] == result.ledger["bytes_down"] == 0
     assert result.last["accuracy"] > 0.9
 
@@ -270,6 +276,54 @@ def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="another seed"):
         run(PLAIN, out=tmp_path / "run", resume=True, seed=5)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+def test_other_weights_or_data_are_another_run(tmp_path: Path) -> None:
+    """Even before the first checkpoint: the same noise must not meet other updates."""
+
+    def stop(row: dict[str, Any]) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        run(PRIVATE, out=tmp_path / "run", observer=stop, checkpoint_seconds=1e9)
+    torch.manual_seed(1)
+    with pytest.raises(RunFolderError, match="another model"):
+        run(PRIVATE, out=tmp_path / "run", resume=True, model=nn.Linear(6, 3))
+    with pytest.raises(RunFolderError, match="another population"):
+        run(PRIVATE, out=tmp_path / "run", resume=True, clients=make_population(SIZES, seed=5))
+    assert run(PRIVATE, out=tmp_path / "run", resume=True).statement == run(PRIVATE).statement
+
+
+@pytest.mark.parametrize("place", ["updates", "server_step"])
+def test_ctrl_c_in_the_middle_of_a_round_changes_nothing(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"out": tmp_path / "cut", "max_participations": 3, "checkpoint_seconds": 0.0}
+    calls = itertools.count(1)
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    from laconic.runtime import simulator
+
+    target = simulator if place == "server_step" else simulator.Simulation
+    name = place if place == "server_step" else "_codes"
+    original = getattr(target, name)
+    monkeypatch.setattr(target, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(PRIVATE, **options)
+    monkeypatch.undo()
+    resumed = run(PRIVATE, resume=True, **options)
+    whole = run(PRIVATE, out=tmp_path / "whole", max_participations=3)
+    assert strip(resumed.history) == strip(whole.history)
+    assert resumed.statement == whole.statement
+
+
+def test_a_budget_for_a_scheme_without_noise_is_refused() -> None:
+    with pytest.raises(ConfigError, match="adds no noise"):
+        run(PLAIN, epsilon=1.0)
 
 
 def test_rounds_may_grow_on_resume(tmp_path: Path) -> None:

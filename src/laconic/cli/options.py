@@ -87,6 +87,8 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--num-chunks": ("scheme.num_chunks", int, "P: chunks of DCT schemes.  [200]"),
     "--l1-weight": ("scheme.l1_weight", NUMBER, "λ of FL-CS.  [1e-5]"),
     "--max-iterations": ("scheme.max_iterations", int, "FL-CS: iterations of the solver at most.  [300]"),
+    "--tolerance": ("scheme.tolerance", NUMBER, "FL-CS: the solver stops at this relative duality gap.  [0.001]"),
+    "--order": ("scheme.order", str, "FL-FREQ: shuffled or natural.  [shuffled]"),
     "--init-steps": ("scheme.init_steps", int, "T_init: steps on public data by which FL-TOP chooses.  [5]"),
     "--ratio": ("scheme.ratio", NUMBER, "Compression ratio m/n, for schemes that compress."),
     "--sampler": (

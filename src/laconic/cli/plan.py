@@ -61,7 +61,8 @@ def _print(result: dict[str, Any]) -> None:
         each, total = result[f"bytes_{direction}_per_client_and_round"], result[f"bytes_{direction}_in_all"]
         formula = result[f"formula_bytes_{direction}_per_client_in_all"]
         console.print(
-            f"{direction}: {each:,} bytes per client and round, {human_bytes(total)} in all;"
+            f"{direction}: {each:,} bytes per client and round ({result[f'bits_{direction}_per_value']} bits a value),"
+            f" {human_bytes(total)} in all;"
             f" papers' formula per client over the run: {human_bytes(formula)}"
         )
     memory = result["memory_bytes"]

@@ -18,20 +18,20 @@ class Ledger:
     bytes_once: int = 0
     rows: list[dict[str, int]] = field(default_factory=list)
 
-    def add(self, *, round: int, up: list[int], down: list[int], once: list[int] | None = None) -> dict[str, int]:
-        """Record the lengths of the messages that travelled in a round; `once` are those of a client's first round."""
-        row = {
+    @staticmethod
+    def row(*, round: int, up: list[int], down: list[int], once: list[int]) -> dict[str, int]:
+        """The lengths of the messages that travelled in a round; `once` are those of a client's first round."""
+        return {
             "round": round,
             "messages_up": len(up),
             "bytes_up": sum(up),
             "messages_down": len(down),
             "bytes_down": sum(down),
-            "bytes_once": sum(once or []),
+            "bytes_once": sum(once),
         }
-        self.restore(row)
-        return row
 
-    def restore(self, row: dict[str, int]) -> None:
+    def add(self, row: dict[str, int]) -> None:
+        """Count a round's row."""
         self.rounds += 1
         self.messages_up += row["messages_up"]
         self.bytes_up += row["bytes_up"]

@@ -61,6 +61,8 @@ def ledger_lines(ledger: dict[str, Any]) -> list[tuple[str, str]]:
         formula = ledger[f"formula_bytes_{direction}_per_client_in_all"]
         text = f"{human_bytes(per_message)} per client and round, {human_bytes(total)} in all; average per client"
         lines.append((f"Bytes {direction}", f"{text} {human_bytes(mean)} (papers' formula: {human_bytes(formula)})"))
+    if ledger["bytes_once"]:
+        lines.append(("Bytes once", f"{human_bytes(ledger['bytes_once'])} in all, in each client's first round"))
     return lines
 
 

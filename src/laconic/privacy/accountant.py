@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 METHODS = ("moments", "rdp", "pld")
+_LARGEST_PLD = 100.0
+_VISIBLE_EPSILON = 10.0
 _PAPER_ORDERS = tuple(range(2, 34))  # order λ + 1 for λ = 1..32
 
 
@@ -57,6 +59,11 @@ class Accountant:
     delta: float
     sensitivity: float = 1.0
     """S: what one client's code can measure at most. Only noise on integers depends on it."""
+    slack: int = 0
+    """Dropouts and colluders of a cohort that the noise allows for."""
+    max_participations: int | None = None
+    cohort_dependent_stop: bool = False
+    """Whether the run may stop because of who took part: then the number of rounds says something of it."""
 
     def __post_init__(self) -> None:
         probability(delta=self.delta)
@@ -68,8 +75,13 @@ class Accountant:
         """The preferred method for this sampler: the tightest that can answer."""
         return self.sampler.figures[-1]
 
-    def released(self, rounds: int) -> Figures:
-        """ε against someone who sees all sums and models but not the cohorts."""
+    def released(self, rounds: int, most: int | None = None) -> Figures:
+        """ε against someone who sees all sums and models but not the cohorts.
+
+        `most` is how often the busiest client took part, if that is known: it counts where nothing amplifies.
+        """
+        if not self.amplified(rounds):
+            return self._figures(self._round_event, self._most(rounds, most), METHODS)
         event = self.sampler.released_event(self._round_event, self.num_clients)
         return self._figures(event, rounds, self.sampler.figures)
 
@@ -77,9 +89,36 @@ class Accountant:
         """ε of a client that took part so often, against someone who knows the cohorts."""
         return self._figures(self._round_event, participations, METHODS)
 
-    def released_epsilon(self, rounds: int, method: str | None = None) -> float:
+    def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float:
+        chosen = method or self.method
+        if not self.amplified(rounds):
+            return self._epsilon(self._round_event, self._most(rounds, most), chosen)
         event = self.sampler.released_event(self._round_event, self.num_clients)
-        return self._epsilon(event, rounds, method or self.method)
+        return self._epsilon(event, rounds, chosen)
+
+    def amplified(self, rounds: int) -> bool:
+        """Whether sampling lowers the released ε. Where that is not proven, it is the ε of every round's participant.
+
+        With slack, a cohort below the least one is not opened, which is visible; that must be as unlikely as δ/100
+        over the run even for the cohorts that remain when capped clients are gone, times 1 + e^ε for both directions.
+        """
+        if self.cohort_dependent_stop:
+            return False
+        least = self.sampler.least_cohort(self.num_clients, self.slack)
+        if least <= 1 or self.sampler.rate_in(self.num_clients) >= 1 or not self.sampler.allows_participation_cap:
+            return True
+        from scipy.stats import binom
+
+        rate, cap = self.sampler.rate_in(self.num_clients), self.max_participations
+        if cap is None:
+            seen = rounds * float(binom.cdf(least - 1, self.num_clients - 1, rate))
+        else:
+            open_ = [rate * float(binom.cdf(cap - 1, before, rate)) for before in range(rounds)]
+            seen = float(sum(binom.cdf(least - 1, self.num_clients - 1, p) for p in open_))
+        return seen * (1 + math.exp(_VISIBLE_EPSILON)) <= self.delta / 100
+
+    def _most(self, rounds: int, most: int | None) -> int:
+        return min(x for x in (rounds, self.max_participations, most) if x is not None)
 
     def participant_epsilon(self, participations: int, method: str = "pld") -> float:
         return self._epsilon(self._round_event, participations, method)
@@ -95,7 +134,9 @@ class Accountant:
     def _epsilon(self, event: DpEvent, count: int, method: str) -> float:
         if count == 0:
             return 0.0
-        return epsilon(event, count, self.delta, method, replace_one=self.sampler.adjacency == REPLACE_ONE)
+        # With slack, a hundredth of δ is kept for cohorts that show themselves by being too small (see `amplified`).
+        delta = self.delta * 0.99 if self.slack else self.delta
+        return epsilon(event, count, delta, method, replace_one=self.sampler.adjacency == REPLACE_ONE)
 
 
 def epsilon(event: DpEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
@@ -113,7 +154,9 @@ def epsilon(event: DpEvent, count: int, delta: float, method: str, *, replace_on
         divergences = _rdp(event, orders, replace_one)
         return float(rdp.compute_epsilon(orders, [count * d for d in divergences], delta)[0])
     if method == "pld":
-        return _pld_epsilon(event, count, delta)
+        # A privacy loss distribution grows with ε; where ε is that large, rdp's bound (never smaller) says enough.
+        bound = epsilon(event, count, delta, "rdp")
+        return bound if bound > _LARGEST_PLD else _pld_epsilon(event, count, delta)
     raise ValueError(f"unknown method {method}")
 
 

@@ -39,15 +39,20 @@ class Budget(Part):
                 f"max_participations cannot be combined with {type(sampler).__name__} sampling: no proof covers the"
                 " released ε; use Poisson sampling (--sampling-rate) or drop --max-participations"
             )
+        if self.epsilon is not None and self.participant_epsilon is not None and self.max_participations is None:
+            raise ConfigError(
+                "with both --epsilon and --participant-epsilon give --max-participations: a run that stops because of"
+                " who took part tells an outsider about it, so only the cap keeps the outsider's ε amplified"
+            )
         if self.accountant is not None and self.accountant not in sampler.figures:
             raise ConfigError(
                 f"accountant '{self.accountant}' is not available for {type(sampler).__name__} sampling:"
                 f" use --accountant {sampler.figures[-1]}"
             )
 
-    def released_fits(self, accountant: Accountant, rounds: int) -> bool:
+    def released_fits(self, accountant: Accountant, rounds: int, most: int) -> bool:
         """Whether the released ε after so many charged rounds stays within the budget."""
-        return self.epsilon is None or accountant.released_epsilon(rounds, self.accountant) <= self.epsilon
+        return self.epsilon is None or accountant.released_epsilon(rounds, self.accountant, most) <= self.epsilon
 
     def participant_fits(self, accountant: Accountant, participations: int) -> bool:
         if self.participant_epsilon is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import one_of, positive, positive_int, probability
 from laconic.privacy.accountant import METHODS, Accountant
-from laconic.privacy.gaussian import Gaussian
+from laconic.privacy.gaussian import Gaussian, Noise
 from laconic.privacy.sampling import Sampler
 
 _SMALLEST, _LARGEST = 0.05, 10_000.0
@@ -23,10 +23,14 @@ def calibrate_noise(
     num_clients: int,
     method: str | None = None,
     participations: int | None = None,
+    noise: Callable[[float], Noise] | None = None,
+    sensitivity: float = 1.0,
+    slack: int = 0,
 ) -> float:
     """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
 
-    The released ε after `rounds` rounds, or, with `participations`, the participant's after so many.
+    The released ε after `rounds` rounds, or, with `participations`, the participant's after so many. `noise` makes the
+    noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code.
     """
     positive(epsilon=epsilon)
     positive_int(rounds=rounds)
@@ -39,6 +43,7 @@ def calibrate_noise(
             f" use --accountant {sampler.figures[-1]}"
         )
 
+    make = noise or (lambda sigma: Gaussian(noise_multiplier=sigma))
     floor = -math.log(delta) / 32
     if chosen == "moments" and epsilon <= floor:
         raise PrivacyError(
@@ -48,7 +53,12 @@ def calibrate_noise(
 
     def excess(noise_multiplier: float, by: str) -> float:
         accountant = Accountant(
-            sampler=sampler, noise=Gaussian(noise_multiplier=noise_multiplier), num_clients=num_clients, delta=delta
+            sampler=sampler,
+            noise=make(noise_multiplier),
+            num_clients=num_clients,
+            delta=delta,
+            sensitivity=sensitivity,
+            slack=slack,
         )
         if participations is not None:
             return accountant.participant_epsilon(participations, by) - epsilon

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from torch import Tensor
 
+    from laconic.plan import RoundPlan
     from laconic.streams import Stream
 
 SMALLEST_SHARE = 4.0
@@ -53,39 +54,52 @@ class DiscreteGaussian(Noise):
     def private(self) -> bool:
         return True
 
-    def units(self, *, sensitivity: float, min_cohort: int) -> int:
-        """Grid units per unit of the code: a public function of public numbers."""
-        if min_cohort < 1:
-            raise PrivacyError(f"{min_cohort} clients cannot share the noise: lower max_dropouts or max_colluders")
-        return max(1, math.ceil(SMALLEST_SHARE / (sensitivity * self.noise_multiplier / math.sqrt(min_cohort))))
+    def units(self, *, sensitivity: float, plan: RoundPlan) -> int:
+        """Grid units per unit of the code: the same in every round, so that the grid says nothing of the cohort."""
+        narrowest = sensitivity * self.noise_multiplier / math.sqrt(plan.largest_cohort)
+        return max(1, math.ceil(SMALLEST_SHARE / narrowest))
 
-    def share_scale(self, *, sensitivity: float, min_cohort: int) -> float:
-        """ξ of one share in grid units: units·S·σ/√min_cohort."""
-        units = self.units(sensitivity=sensitivity, min_cohort=min_cohort)
-        return units * sensitivity * self.noise_multiplier / math.sqrt(min_cohort)
+    def share_scale(self, *, sensitivity: float, plan: RoundPlan) -> float:
+        """ξ of one share in grid units: units·S·σ/√noise_shares."""
+        if plan.noise_shares < 1:
+            raise PrivacyError(
+                f"{plan.noise_shares} clients cannot share the noise: lower max_dropouts or max_colluders"
+            )
+        units = self.units(sensitivity=sensitivity, plan=plan)
+        return units * sensitivity * self.noise_multiplier / math.sqrt(plan.noise_shares)
 
-    def share(self, code: Tensor, *, sensitivity: float, min_cohort: int, rng: Stream) -> Tensor:
-        scale = self.share_scale(sensitivity=sensitivity, min_cohort=min_cohort)
-        units = self.units(sensitivity=sensitivity, min_cohort=min_cohort)
+    def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
+        scale = self.share_scale(sensitivity=sensitivity, plan=plan)
+        units = self.units(sensitivity=sensitivity, plan=plan)
         noisy: Tensor = draw_discrete_gaussian(code * units, scale, rng, integer_mean=True).to(code.dtype)
         return noisy
 
-    def code_bits(self, *, code_size: int, sensitivity: float, cohort: int, min_cohort: int) -> int | None:
+    def code_bits(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> int | None:
         """b such that the sum of a round, of codes within ±1, fits into b bits but for a chance of 2^−40.
 
         Only the sum must fit: residues of single messages may wrap. The tail is Lemma 2's, over all coordinates.
         """
-        scale = self.share_scale(sensitivity=sensitivity, min_cohort=min_cohort) * math.sqrt(cohort)
+        scale = self._released_scale(sensitivity, plan)
         tail = scale * math.sqrt(2 * (math.log(2) * (WRAP_BITS + 2) + math.log(code_size)))
-        largest = tail + cohort * self.units(sensitivity=sensitivity, min_cohort=min_cohort)
+        largest = tail + plan.largest_cohort * self.units(sensitivity=sensitivity, plan=plan)
         return math.ceil(math.log2(2 * largest + 1))
 
-    def opened(self, total: Tensor, *, sensitivity: float, cohort: int, min_cohort: int) -> Tensor:
-        bits = self.code_bits(code_size=total.numel(), sensitivity=sensitivity, cohort=cohort, min_cohort=min_cohort)
+    def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
+        bits = self.code_bits(code_size=total.numel(), sensitivity=sensitivity, plan=plan)
         assert bits is not None
+        present = survivors * self.share_scale(sensitivity=sensitivity, plan=plan) ** 2 if survivors else 0.0
+        missing = self._released_scale(sensitivity, plan) ** 2 - present
+        if missing > 1e-6:
+            scale = math.sqrt(missing)
+            total = total + draw_discrete_gaussian(total.new_zeros(total.shape), scale, rng, integer_mean=True)
         half = 2 ** (bits - 1)
         centred: Tensor = (total.double() + half).remainder(2.0**bits) - half
-        return centred.div(self.units(sensitivity=sensitivity, min_cohort=min_cohort)).to(total.dtype)
+        return centred.div(self.units(sensitivity=sensitivity, plan=plan)).float()
+
+    def _released_scale(self, sensitivity: float, plan: RoundPlan) -> float:
+        """ξ of the released sum. With slack it has room for a top-up of at least 4 units, whoever came."""
+        square = (self.units(sensitivity=sensitivity, plan=plan) * sensitivity * self.noise_multiplier) ** 2
+        return math.sqrt(square * plan.released_variance + (SMALLEST_SHARE**2 if plan.slack else 0.0))
 
     def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
         from dp_accounting import GaussianDpEvent
@@ -94,15 +108,15 @@ class DiscreteGaussian(Noise):
         effective = self.noise_multiplier * math.sqrt(1 - (_SMOOTHING / total) ** 2)
         return GaussianDpEvent(effective / sensitivity_scale)
 
-    def epsilon_slack(self, *, code_size: int, cohort: int, min_cohort: int, sensitivity: float) -> float:
+    def epsilon_slack(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
         """At most how much one round's ε exceeds the continuous mechanism's: the factors of the module's text."""
-        share = self.share_scale(sensitivity=sensitivity, min_cohort=min_cohort)
-        gap = 3 * cohort * theta_gap(share / math.sqrt(2)) + 3 * theta_gap(_SMOOTHING)
+        share = self.share_scale(sensitivity=sensitivity, plan=plan)
+        gap = 3 * (len(plan.cohort) + 1) * theta_gap(share / math.sqrt(2)) + 3 * theta_gap(_SMOOTHING)
         return 2 * code_size * math.log1p(gap)
 
-    def delta_slack(self, *, num_draws: float, sensitivity: float, min_cohort: int) -> float:
+    def delta_slack(self, *, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         """What finite precision adds to δ: the total variation distance over all draws of a run."""
-        scale = self.share_scale(sensitivity=sensitivity, min_cohort=min_cohort)
+        scale = self.share_scale(sensitivity=sensitivity, plan=plan)
         return num_draws * draw_total_variation(scale, integer_mean=True)
 
 

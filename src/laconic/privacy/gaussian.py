@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from torch import Tensor
 
+    from laconic.plan import RoundPlan
     from laconic.streams import Stream
 
 
@@ -24,23 +25,23 @@ class Noise(Part):
     def private(self) -> bool:
         raise NotImplementedError
 
-    def share(self, code: Tensor, *, sensitivity: float, min_cohort: int, rng: Stream) -> Tensor:
-        """The code with one client's noise share. `min_cohort` shares together are the mechanism's noise."""
+    def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
+        """The code with one client's noise share. `plan.noise_shares` of them together are the mechanism's noise."""
         raise NotImplementedError
 
     def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
         """What one round of it releases, for adjacent sums that differ by at most `sensitivity_scale` · S."""
         raise NotImplementedError
 
-    def code_bits(self, *, code_size: int, sensitivity: float, cohort: int, min_cohort: int) -> int | None:
+    def code_bits(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> int | None:
         """Bits per value if the noisy code is an integer; None if it is a float."""
         return None
 
-    def opened(self, total: Tensor, *, sensitivity: float, cohort: int, min_cohort: int) -> Tensor:
-        """The sum as the server reads it: in units of the code."""
+    def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
+        """The sum in units of the code, its noise topped up to the same variance in every round."""
         return total
 
-    def delta_slack(self, *, num_draws: float, sensitivity: float, min_cohort: int) -> float:
+    def delta_slack(self, *, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         """What the sampler's finite precision adds to δ."""
         return 0.0
 
@@ -53,7 +54,7 @@ class NoNoise(Noise):
     def private(self) -> bool:
         return False
 
-    def share(self, code: Tensor, *, sensitivity: float, min_cohort: int, rng: Stream) -> Tensor:
+    def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         return code
 
     def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
@@ -85,9 +86,17 @@ class Gaussian(Noise):
             )
         return sensitivity * self.noise_multiplier / math.sqrt(min_cohort)
 
-    def share(self, code: Tensor, *, sensitivity: float, min_cohort: int, rng: Stream) -> Tensor:
-        std = self.share_std(sensitivity=sensitivity, min_cohort=min_cohort)
+    def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
+        std = self.share_std(sensitivity=sensitivity, min_cohort=plan.noise_shares)
         return code + rng.normal(tuple(code.shape), code.device) * std
+
+    def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
+        present = survivors / plan.noise_shares if survivors else 0.0
+        missing = plan.released_variance - present
+        if missing <= 1e-12:
+            return total
+        std = sensitivity * self.noise_multiplier * math.sqrt(missing)
+        return total + rng.normal(tuple(total.shape), total.device) * std
 
     def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
         from dp_accounting import GaussianDpEvent

@@ -1,13 +1,16 @@
 """Who takes part in a round, and what that is worth: sampler and accounting are one object.
 
-Every sampler draws from all clients first and drops those that reached `max_participations` afterwards. Under
-Poisson sampling this keeps the released ε valid: given all earlier releases, a client takes part with probability
-q·P(not yet capped) ≤ q, and the mixture with a smaller rate is dominated by the one with rate q. For samples of a
-fixed size no such argument is known to us, so there the combination is refused.
+The released ε of a Poisson sample needs two things. First, what is released must not depend on whether a client came,
+except through its data: so the noise in a release is the same whatever the size of the cohort, and a round in which
+nobody came releases noise alone (`server_step`). Second, a client must come with probability q at most, given all
+earlier releases. Clients that reached `max_participations` are dropped *after* the draw from all of them, so that is
+q·P(not yet capped) ≤ q, and a mixture with a smaller rate is dominated by the one with rate q. For samples of a fixed
+size no such argument is known to us, so there the combination is refused.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -47,6 +50,14 @@ class Sampler(Part):
         """The public denominator of a round: the expected cohort, never the drawn one."""
         return self.rate_in(num_clients) * num_clients
 
+    def least_cohort(self, num_clients: int, slack: int) -> int:
+        """The smallest cohort whose sum is opened, given how many of it may vanish or collude."""
+        raise NotImplementedError
+
+    def largest_cohort(self, num_clients: int) -> int:
+        """The largest one; only a freak of chance is larger."""
+        raise NotImplementedError
+
     def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
         """A cohort: sorted client numbers."""
         raise NotImplementedError
@@ -75,6 +86,18 @@ class Poisson(Sampler):
 
     def rate_in(self, num_clients: int) -> float:
         return self.sampling_rate
+
+    def least_cohort(self, num_clients: int, slack: int) -> int:
+        if not slack:
+            return 1
+        # So small that hardly any cohort is smaller: a cohort that is not opened shows its size.
+        from scipy.stats import binom
+
+        return max(slack + 1, int(binom.ppf(1e-15, num_clients, self.sampling_rate)))
+
+    def largest_cohort(self, num_clients: int) -> int:
+        planned = self.planned_cohort(num_clients)
+        return min(num_clients, math.ceil(planned + 10 * math.sqrt(planned) + 20))
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
         count = int(rng.binomial(num_clients, self.sampling_rate))
@@ -109,6 +132,12 @@ class FixedSize(Sampler):
 
     def rate_in(self, num_clients: int) -> float:
         return self.cohort_size / num_clients
+
+    def least_cohort(self, num_clients: int, slack: int) -> int:
+        return self.cohort_size
+
+    def largest_cohort(self, num_clients: int) -> int:
+        return self.cohort_size
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
         self.check(num_clients)

@@ -37,7 +37,8 @@ def privacy_statement(
             "not_covered": list(not_covered),
         }
     sampler = accountant.sampler
-    released, participant = accountant.released(rounds_charged), accountant.participant(participations)
+    released = accountant.released(rounds_charged, participations)
+    participant = accountant.participant(participations)
     method = budget.accountant or accountant.method
     return {
         "private": True,
@@ -56,6 +57,7 @@ def privacy_statement(
             "rounds_charged": rounds_charged,
             "epsilon": released.to_dict(),
             "accountant": method,
+            "amplified_by_sampling": accountant.amplified(rounds_charged),
         },
         "participant": {
             "adversary": PARTICIPANT,

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
+from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, unknown
 from laconic.models.registry import build_model
 from laconic.privacy.budget import Budget
@@ -43,6 +44,7 @@ def settle(config: RunConfig) -> Settled:
     if config.run.threads is not None:
         torch.set_num_threads(config.run.threads)
     entry = scheme_entry(config.scheme.name)
+    _refuse_idle_options(config, entry)
     streams = Streams(config.run.seed)
     federation = load_federation(config.data, holdout=config.run.holdout, streams=streams)
     config = _with_model_name(config, federation)
@@ -54,12 +56,14 @@ def settle(config: RunConfig) -> Settled:
     options, notes = dict(config.scheme.options), []
     options = _with_train_defaults(options, entry)
     if entry.private:
-        options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients)
+        options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
         if "clip_norm" in entry.options:
             options["clip_norm"], note = _settle_clip(config, options, model, federation, streams)
             notes += [note] if note else []
+    if config.data.public_records and config.data.public_dataset is None and entry.private:
+        notes.append(f"{config.data.public_records} training records were set aside and treated as public")
     scheme = build_scheme(config.scheme.name, **options)
-    config = _settled_config(config, scheme, options, federation, budget)
+    config = _settled_config(config, scheme, options, federation, sampler, budget)
     run = config.run
     experiment = Experiment(
         scheme=scheme,
@@ -85,6 +89,16 @@ def settle(config: RunConfig) -> Settled:
         config=config.to_dict(),
     )
     return Settled(config, experiment)
+
+
+def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:
+    """An option that would do nothing is a misunderstanding, and with privacy a dangerous one."""
+    if entry.private:
+        return
+    given = config.privacy.epsilon, config.privacy.participant_epsilon, config.sampler.max_participations
+    for flag, value in zip(("--epsilon", "--participant-epsilon", "--max-participations"), given, strict=True):
+        if value is not None:
+            raise ConfigError(f"{config.scheme.name} adds no noise, so {flag} cannot be kept: use a scheme in -dp")
 
 
 def make_sampler(section: SamplerSection, num_clients: int) -> Sampler:
@@ -117,7 +131,9 @@ def make_budget(config: RunConfig, sampler: Sampler) -> Budget:
     return budget
 
 
-def settle_noise(config: RunConfig, sampler: Sampler, num_clients: int) -> float:
+def settle_noise(
+    config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
+) -> float:
     """σ as given, or the smallest that keeps the promised ε over all rounds."""
     given = config.scheme.options.get("noise_multiplier")
     if given is not None:
@@ -125,7 +141,19 @@ def settle_noise(config: RunConfig, sampler: Sampler, num_clients: int) -> float
     privacy = config.privacy
     if privacy.epsilon is None:
         raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
+    # Any bound serves here: only integer noise looks at the sensitivity, and its bound is not an option.
+    others = {k: v for k, v in options.items() if k != "clip_norm"}
+    bound = {"clip_norm": 1.0} if "clip_norm" in scheme_entry(config.scheme.name).options else {}
+
+    def scheme(sigma: float) -> Scheme:
+        return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
+
+    example = scheme(1.0)
+    size = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return calibrate_noise(
+        noise=lambda sigma: scheme(sigma).noise,
+        sensitivity=example.clip.sensitivity(example.codec.code_size(size)),
+        slack=config.sampler.max_dropouts + config.sampler.max_colluders,
         epsilon=privacy.epsilon,
         delta=1e-5 if privacy.delta is None else privacy.delta,
         rounds=config.run.rounds,
@@ -181,7 +209,12 @@ def _model(config: RunConfig, federation: Federation, streams: Streams) -> nn.Mo
 
 
 def _settled_config(
-    config: RunConfig, scheme: Scheme, options: dict[str, Any], federation: Federation, budget: Budget | None
+    config: RunConfig,
+    scheme: Scheme,
+    options: dict[str, Any],
+    federation: Federation,
+    sampler: Sampler,
+    budget: Budget | None,
 ) -> RunConfig:
     """The configuration with the measured and calibrated numbers in it: running it repeats the run."""
     changes: dict[str, Any] = {f"scheme.{key}": value for key, value in options.items() if value is not None}
@@ -190,6 +223,10 @@ def _settled_config(
         changes["privacy.clip_norm_from"] = asked
     if budget is not None:
         changes["privacy.delta"] = budget.delta
-    if not scheme.pooled and config.data.num_clients is None and config.run.holdout == 0:
+    if config.data.dataset in SOURCES and config.data.num_clients is None and not scheme.pooled:
         changes["data.num_clients"] = federation.population.num_clients
+    if isinstance(sampler, Poisson):
+        changes["sampler.sampling_rate"] = sampler.sampling_rate
+    elif not scheme.pooled and isinstance(sampler, FixedSize):
+        changes["sampler.cohort_size"] = sampler.cohort_size
     return config.with_values(changes)

@@ -41,7 +41,7 @@ class RunState:
             self.participations[client] = self.participations.get(client, 0) + 1
 
 
-def save_state(folder: RunFolder, state: RunState, identity: dict[str, Any]) -> None:
+def save_state(folder: RunFolder, state: RunState) -> None:
     """Replace the checkpoint atomically."""
     from safetensors.torch import save
 
@@ -58,14 +58,13 @@ def save_state(folder: RunFolder, state: RunState, identity: dict[str, Any]) -> 
         "best": state.best,
         "stale": state.stale,
         "best_holdout": state.best_holdout,
-        "identity": identity,
     }
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     folder.write(_FILE, save(contiguous, metadata={"progress": json.dumps(progress)}))
 
 
-def load_state(folder: RunFolder, identity: dict[str, Any], device: torch.device) -> RunState | None:
-    """The checkpointed state; None before the first checkpoint. Refuses one of another scheme, model or seed."""
+def load_state(folder: RunFolder, size: int, device: torch.device) -> RunState | None:
+    """The checkpointed state of a model of so many weights; None before the first checkpoint."""
     from safetensors import SafetensorError, safe_open
 
     path = folder.path / _FILE
@@ -77,12 +76,8 @@ def load_state(folder: RunFolder, identity: dict[str, Any], device: torch.device
             progress = json.loads(file.metadata()["progress"])
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise RunFolderError(f"{path} is damaged ({error}): the run cannot be resumed; start a new one") from None
-    for key, value in identity.items():
-        if progress["identity"].get(key) != value:
-            raise RunFolderError(
-                f"{folder.path} was started with another {key} ({progress['identity'].get(key)}, now {value}):"
-                " resume with the same options, or choose another --out"
-            )
+    if "weights" not in tensors or tensors["weights"].shape != (size,):
+        raise RunFolderError(f"{path} is not a checkpoint of this model: start a new run")
     counts = zip(tensors["participants"].tolist(), tensors["participations"].tolist(), strict=True)
     rule = {name.removeprefix("rule."): t.to(device) for name, t in tensors.items() if name.startswith("rule.")}
     shared = {name.removeprefix("shared."): t for name, t in tensors.items() if name.startswith("shared.")}

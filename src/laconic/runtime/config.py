@@ -143,8 +143,9 @@ def full_path(key: str) -> str:
         raise ConfigError(
             f"--set {key}: it is in several sections; write one of {', '.join(f'{o}.{key}' for o in owners)}"
         )
-    known = [f"{s}.{k}" for s, keys in _known_keys().items() for k in keys]
-    raise ConfigError(unknown("key", key, [*known, *(k for keys in _known_keys().values() for k in keys)]))
+    if key in ("name", "kind"):
+        raise ConfigError(f"--set {key}: say whose, for example scheme.name, model.name or sampler.kind")
+    raise ConfigError(unknown("key", key, {k for keys in _known_keys().values() for k in keys}))
 
 
 def parse_set(text: str) -> tuple[str, Any]:

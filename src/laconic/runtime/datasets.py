@@ -116,6 +116,9 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
     from laconic.data.folder import FolderPopulation
 
+    if data.num_clients is not None or data.partition != "iid":
+        raise ConfigError(f"--dataset {path} has one file per client: leave out --num-clients and --partition")
+    _refuse_set_aside(data)
     folder = FolderPopulation(path, target=data.target)
     folder.validate()
     test, first = folder.test_records(), folder.records(0)
@@ -129,6 +132,7 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
 def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federation:
     from laconic.data.synthetic import synthetic_population
 
+    _refuse_set_aside(data)
     clients = data.num_clients or _DEFAULT_CLIENTS["synthetic"]
     everyone, test = synthetic_population(clients, seed=streams.seed)
     population, held = _without_holdout(everyone, holdout, streams)
@@ -149,6 +153,14 @@ def _public(data: DataSection, shape: tuple[int, ...], streams: Streams) -> Reco
     positive_int(public_records=count)
     _, chosen = _set_aside(np.arange(len(source.train.targets)), count, streams)
     return Records(source.train.inputs[chosen], source.train.targets[chosen])
+
+
+def _refuse_set_aside(data: DataSection) -> None:
+    if data.public_records is not None and data.public_dataset is None:
+        raise ConfigError(
+            f"--public-records without --public-dataset cannot set records of --dataset {data.dataset} aside:"
+            " it works with the named data sets and with tables"
+        )
 
 
 def _set_aside(rows: np.ndarray, count: int, streams: Streams) -> tuple[np.ndarray, np.ndarray]:

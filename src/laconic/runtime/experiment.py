@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, PrivacyError
-from laconic.parts import below_one, non_negative_int, one_of, positive_int
+from laconic.parts import non_negative, non_negative_int, one_of, positive_int
+from laconic.plan import RoundPlan
 from laconic.privacy.accountant import Accountant
 from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import Sampler
@@ -52,6 +54,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         positive_int(rounds=self.rounds, eval_every=self.eval_every)
+        non_negative(checkpoint_seconds=self.checkpoint_seconds)
         one_of(ENGINES, engine=self.engine)
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, seed=self.seed)
         if self.chunk is not None:
@@ -88,11 +91,50 @@ class Experiment:
             num_clients=self.population.num_clients,
             delta=self.budget.delta - self.delta_slack(),
             sensitivity=self._sensitivity(),
+            slack=self.max_dropouts + self.max_colluders,
+            max_participations=self.budget.max_participations,
+            cohort_dependent_stop=self._may_stop_by_cohort(),
         )
+
+    def _may_stop_by_cohort(self) -> bool:
+        """Whether the server's budget can end the run: not if the cap keeps every client within it."""
+        assert self.budget is not None
+        if self.budget.participant_epsilon is None:
+            return False
+        cap = self.budget.max_participations
+        if cap is None:
+            return True
+        plain = Accountant(
+            sampler=self.sampler,
+            noise=self.scheme.noise,
+            num_clients=self.population.num_clients,
+            delta=self.budget.delta,
+            sensitivity=self._sensitivity(),
+        )
+        return not self.budget.participant_fits(plain, cap)
 
     def _sensitivity(self) -> float:
         size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         return self.scheme.clip.sensitivity(self.scheme.codec.code_size(size))
+
+    def typical_plan(self) -> RoundPlan:
+        """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
+        clients = self.population.num_clients
+        slack = self.max_dropouts + self.max_colluders
+        expected = max(1 + slack, round(self.sampler.planned_cohort(clients)))
+        return RoundPlan(
+            round=1,
+            attempt=0,
+            cohort=np.arange(expected),
+            planned_cohort=self.sampler.planned_cohort(clients),
+            least_cohort=self.sampler.least_cohort(clients, slack),
+            largest_cohort=self.sampler.largest_cohort(clients),
+            max_dropouts=self.max_dropouts,
+            max_colluders=self.max_colluders,
+            run_seed=0,
+            round_seed=0,
+            fingerprint=self.scheme.fingerprint,
+        )
 
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
@@ -103,12 +145,8 @@ class Experiment:
         slack = self.scheme.noise.delta_slack(
             num_draws=draws,
             sensitivity=self._sensitivity(),
-            min_cohort=max(1, clients - self.max_dropouts - self.max_colluders),
+            plan=self.typical_plan(),
         )
         if slack > self.budget.delta / 100:
             raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
         return slack
-
-
-def check_holdout(holdout: float) -> None:
-    below_one(holdout=holdout)

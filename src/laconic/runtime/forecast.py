@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from laconic.catalogue import scheme_entry
 from laconic.measure.ledger import formula_bytes
-from laconic.plan import RoundPlan
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runtime import wire
 from laconic.runtime.build import settle
@@ -30,17 +27,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
     simulation = Simulation(experiment)
     sampler, clients = experiment.sampler, experiment.population.num_clients
     cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
-    whole = max(1, round(cohort))
-    plan = RoundPlan(
-        round=1,
-        attempt=0,
-        cohort=np.arange(whole),
-        planned_cohort=cohort,
-        noise_shares=max(1, whole - experiment.max_dropouts - experiment.max_colluders),
-        run_seed=0,
-        round_seed=0,
-        fingerprint=experiment.scheme.fingerprint,
-    )
+    plan = experiment.typical_plan()
     up = uplink_encoding(experiment.scheme, simulation.code_size, plan)
     down = downlink_encoding(experiment.scheme)
     messages = {"up": (simulation.code_size, up), "down": (simulation.down_size, down)}
@@ -55,7 +42,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "rounds": experiment.rounds,
         "engine": simulation.engine.name,
         "memory_bytes": _memory(experiment, simulation),
-        "privacy": _privacy(experiment, measured),
+        "privacy": _privacy(experiment, simulation, measured),
     }
     for direction, (count, encoding) in messages.items():
         each = 0 if experiment.scheme.pooled else wire.message_size(count, encoding)
@@ -67,18 +54,20 @@ def forecast(config: RunConfig) -> dict[str, Any]:
     return result
 
 
-def _privacy(experiment: Experiment, measured: bool) -> dict[str, Any] | None:
+def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> dict[str, Any] | None:
     accountant, budget = experiment.accountant, experiment.budget
     if accountant is None or budget is None:
         return None
     scheme = experiment.scheme.to_dict()
+    cohort = experiment.sampler.planned_cohort(experiment.population.num_clients)
     decades = [10**k for k in range(9) if 10**k < experiment.rounds] + [experiment.rounds]
     average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
     most = budget.max_participations
     counts = sorted({1, average, *([most] if most else [])})
     return {
         "noise_multiplier": scheme["noise"]["noise_multiplier"],
-        "clip_norm": None if measured else scheme["clip"].get("clip_norm"),
+        "clip_norm": None if measured else accountant.sensitivity,
+        "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0] / simulation.code_size,
         "delta": budget.delta,
         "adjacency": experiment.sampler.adjacency,
         "released": {str(rounds): accountant.released(rounds).to_dict() for rounds in decades},

@@ -108,8 +108,15 @@ def write_statement(simulation: Simulation) -> None:
 def _about_noise(e: Experiment) -> list[str]:
     if not isinstance(e.scheme.noise, DiscreteGaussian):
         return ["the noise is float32, not drawn on integers: its low-order bits are not accounted for"]
-    slack = e.delta_slack()
-    return [f"the noise is drawn on integers; its sampler is within {slack:.1e} of the exact one over the run (in δ)"]
+    size = sum(p.numel() for p in e.model.parameters() if p.requires_grad)
+    code_size = e.scheme.codec.code_size(size)
+    epsilon = e.scheme.noise.epsilon_slack(
+        code_size=code_size, sensitivity=e.scheme.clip.sensitivity(code_size), plan=e.typical_plan()
+    )
+    return [
+        f"the noise is drawn on integers: over the run that adds at most {e.rounds * epsilon:.0e} to ε (neglected) and,"
+        f" by the sampler's finite precision, {e.delta_slack():.0e} to δ (counted)"
+    ]
 
 
 def statement_of(simulation: Simulation) -> dict[str, Any]:
@@ -131,7 +138,7 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         "clip": e.scheme.clip.to_dict(),
         "noise": e.scheme.noise.to_dict(),
         "noise_added_by": "the clients, in shares that add up to the stated noise",
-        "denominator": e.scheme.denominator,
+        "denominator": "the planned cohort, a public constant",
         "weighting": e.scheme.weighting,
     }
     return privacy_statement(

@@ -25,6 +25,7 @@ from laconic.round import (
     downlink_encoding,
     noise_stream,
     plan_round,
+    release_stream,
     server_step,
     uplink_encoding,
 )
@@ -33,6 +34,7 @@ from laconic.runtime.checkpoint import RunState, load_state, save_state, save_we
 from laconic.runtime.devices import choose_device, environment_of
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
+from laconic.runtime.identity import check_identity, identity_of
 from laconic.runtime.journal import Journal
 from laconic.runtime.outcome import RunResult, outcome_of, write_statement
 from laconic.streams import Streams
@@ -71,12 +73,15 @@ class Simulation:
         self.ledger = Ledger()
         self.history: list[dict[str, Any]] = []
         self.stop_reason = "rounds"
+        self._mask: tuple[Tensor | None, Tensor | None] = (None, None)
+        self._committing = False
 
     def run(self) -> RunResult:
         """Train until the rounds, the budget or the patience is used up."""
+        if self.folder:
+            check_identity(self.folder, identity_of(self.experiment, self.model))
         self.journal = Journal(self.folder, self.environment)
         self.state = self._restored() or self._fresh()
-        self._masks: tuple[int, Tensor | None] = (-1, None)
         started, saved = time.monotonic(), time.monotonic()
         try:
             for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
@@ -86,13 +91,14 @@ class Simulation:
                     self._save()
                     saved = time.monotonic()
         except KeyboardInterrupt:
-            self._save()
+            if not self._committing:  # else the state is half of one round: the last checkpoint counts
+                self._save()
             raise
         self._save()
         return self._finish(time.monotonic() - started)
 
     def _one_round(self, number: int) -> bool:
-        """One round; False if it must not be started."""
+        """One round; False if it must not be started. The state changes only at the end, in one go."""
         started = time.perf_counter()
         e, state = self.experiment, self.state
         if e.patience is not None and state.stale >= e.patience:
@@ -104,31 +110,48 @@ class Simulation:
             return False
         if self.accountant is not None:
             self.journal.charge(plan)
-        newcomers = [c for c in plan.cohort.tolist() if c not in state.participations]
-        state.take_part(plan.cohort)
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
+        weights, rule, up, down = self._trained(plan)
+        if not plan.viable:
+            row["discarded"] = f"{len(plan.cohort)} clients, {plan.least_cohort} are needed to carry the noise"
+        newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
+        once = [self._shared_bytes()] * newcomers if up and state.shared else []
+        traffic = self.ledger.row(round=number, up=up, down=down, once=once)
+        row |= traffic | {"seconds": round(time.perf_counter() - started, 4)}
+        most = max([state.most_participations, *(state.participations.get(c, 0) + 1 for c in plan.cohort.tolist())])
+        if number % e.eval_every == 0 or number == e.rounds:
+            row |= self._metrics(weights) | self._epsilons(number, most)
+
+        self._committing = True
+        state.weights, state.rule, state.rounds = weights, rule, number
+        state.take_part(plan.cohort)
+        self.ledger.add(traffic)
+        self._record(row)
+        self._committing = False
+        self.observer(row)
+        return True
+
+    def _trained(self, plan: RoundPlan) -> tuple[Tensor, dict[str, Tensor], list[int], list[int]]:
+        """(new weights, new rule state, bytes of each message up, and down)."""
+        e, state = self.experiment, self.state
+        if not plan.viable and not e.scheme.private:
+            return state.weights, state.rule, [], []
+        total, total_weight = torch.zeros(self.code_size, device=self.device), 0.0
+        up: list[int] = []
+        down: list[int] = []
         if plan.viable:
             total, total_weight, up, down = self._collect(plan)
-            state.weights, state.rule = server_step(
-                e.scheme,
-                plan,
-                total,
-                survivors=len(plan.cohort),
-                total_weight=total_weight,
-                weights=state.weights,
-                state=state.rule,
-            )
-        else:
-            up, down = [], []
-            row["discarded"] = f"{len(plan.cohort)} clients are too few to carry the noise"
-        once = [self._shared_bytes()] * len(newcomers) if down and state.shared else []
-        row |= self.ledger.add(round=number, up=up, down=down, once=once)
-        state.rounds = number
-        row["seconds"] = round(time.perf_counter() - started, 4)
-        if number % e.eval_every == 0 or number == e.rounds:
-            row |= self._evaluate(number)
-        self._record(row)
-        return True
+        weights, rule = server_step(
+            e.scheme,
+            plan,
+            total,
+            survivors=len(up) if not e.scheme.pooled else 1,
+            total_weight=total_weight,
+            weights=state.weights,
+            state=state.rule,
+            stream=release_stream(self.streams, plan),
+        )
+        return weights, rule, up, down
 
     def _plan(self, number: int) -> RoundPlan:
         e = self.experiment
@@ -154,7 +177,7 @@ class Simulation:
         charged = self.journal.num_charged + self.journal.would_add(plan.round, plan.attempt)
         taken = self.state.participations
         most = max([taken.get(c, 0) + 1 for c in plan.cohort.tolist()] + [self.state.most_participations])
-        fits = charged <= self._most_rounds or budget.released_fits(self.accountant, charged)
+        fits = charged <= self._most_rounds or budget.released_fits(self.accountant, charged, most)
         return fits and budget.participant_fits(self.accountant, most)
 
     @functools.cached_property
@@ -162,45 +185,49 @@ class Simulation:
         """How many rounds the released budget allows, up to those planned: found once, since ε is slow to compute."""
         budget, accountant = self.experiment.budget, self.accountant
         assert budget is not None and accountant is not None
-        return largest(lambda rounds: budget.released_fits(accountant, rounds), self.experiment.rounds)
+        if budget.epsilon is None:
+            return self.experiment.rounds
+        return largest(lambda rounds: budget.released_fits(accountant, rounds, rounds), self.experiment.rounds)
 
     def first_codes(self, number: int) -> Iterator[Tensor]:
         """The codes that the cohort of a round would send from the initial weights: for choosing a threshold."""
         self.journal = Journal(None, self.environment)
-        self.state, self._masks = self._fresh(), (-1, None)
+        self.state = self._fresh()
         plan = self._plan(number)
-        for chunk in self.engine.updates(self._task(plan)):
-            noise = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
-            yield client_messages(self.experiment.scheme, plan, chunk.updates, streams=noise)
+        for _, codes, _ in self._codes(plan):
+            yield codes
 
-    def _task(self, plan: RoundPlan) -> Task:
-        return Task(
-            train=self.experiment.scheme.train,
+    def _codes(self, plan: RoundPlan) -> Iterator[tuple[np.ndarray, Tensor, list[float]]]:
+        """(clients, their codes, how much each counts), chunk by chunk."""
+        e = self.experiment
+        task = Task(
+            train=e.scheme.train,
             weights=self.state.weights,
             population=self.population,
             clients=plan.cohort,
             streams=self.streams,
             path=("batches", plan.round, plan.attempt),
-            trained=self._trained(plan),
+            trained=self._trained_mask(plan),
         )
+        for chunk in self.engine.updates(task):
+            noise = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
+            codes = client_messages(e.scheme, plan, chunk.updates, streams=noise)
+            yield chunk.clients, codes, [client_weight(e.scheme, int(size)) for size in chunk.num_records]
 
     def _collect(self, plan: RoundPlan) -> tuple[Tensor, float, list[int], list[int]]:
         """Train the cohort and add up its messages; (sum, weight in it, bytes up, bytes down)."""
-        e = self.experiment
-        encoding, back = uplink_encoding(e.scheme, self.code_size, plan), downlink_encoding(e.scheme)
-        total = torch.zeros(self.code_size, device=self.device)
-        total_weight = 0.0
+        scheme = self.experiment.scheme
+        up_size = wire.message_size(self.code_size, uplink_encoding(scheme, self.code_size, plan))
+        down_size = wire.message_size(self.down_size, downlink_encoding(scheme))
+        total, total_weight = torch.zeros(self.code_size, device=self.device), 0.0
         up: list[int] = []
         down: list[int] = []
-        for chunk in self.engine.updates(self._task(plan)):
-            noise = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
-            codes = client_messages(e.scheme, plan, chunk.updates, streams=noise)
-            counts = [client_weight(e.scheme, int(size)) for size in chunk.num_records]
-            if not e.scheme.pooled:
+        for clients, codes, counts in self._codes(plan):
+            if not scheme.pooled:
                 if not up:
-                    self._check_counted(plan, int(chunk.clients[0]), codes[0], counts[0])
-                up += [wire.message_size(self.code_size, encoding)] * len(counts)
-                down += [wire.message_size(self.down_size, back)] * len(counts)
+                    self._check_counted(plan, int(clients[0]), codes[0], counts[0])
+                up += [up_size] * len(counts)
+                down += [down_size] * len(counts)
             total += torch.tensor(counts, device=self.device) @ codes
             total_weight += sum(counts)
         return total, total_weight, up, down
@@ -217,47 +244,50 @@ class Simulation:
         """What a client is told once: the kept coordinates, as integers of 32 bits."""
         return sum(wire.message_size(values.numel(), integers(32)) for values in self.state.shared.values())
 
-    def _trained(self, plan: RoundPlan) -> Tensor | None:
+    def _trained_mask(self, plan: RoundPlan) -> Tensor | None:
         """A 0/1 mask of the weights that move; kept while the support stays the same."""
         support = self.experiment.scheme.codec.support(self.model.size, plan)
         if support is None:
             return None
-        name = id(support) if self.experiment.scheme.codec.new_each_round else 0
-        if self._masks[0] != name:
+        if self._mask[0] is not support:
             mask = torch.zeros(self.model.size, device=self.device)
             mask[support.to(self.device)] = 1
-            self._masks = (name, mask)
-        return self._masks[1]
+            self._mask = (support, mask)
+        return self._mask[1]
 
-    def _evaluate(self, number: int) -> dict[str, Any]:
+    def _metrics(self, weights: Tensor) -> dict[str, Any]:
         row: dict[str, Any] = {}
-        state = self.state
         if self.test:
-            row |= self.model.evaluate(state.weights, self.test.inputs, self.test.targets)
-            score = _score(row)
-            if state.best is None or score > state.best["score"]:
-                state.best = {"round": number, "score": score} | row
-                if self.folder:
-                    self._write_weights("best.safetensors")
+            row |= self.model.evaluate(weights, self.test.inputs, self.test.targets)
         if self.holdout:
-            held = self.model.evaluate(state.weights, self.holdout.inputs, self.holdout.targets)
+            held = self.model.evaluate(weights, self.holdout.inputs, self.holdout.targets)
             row |= {f"holdout_{name}": value for name, value in held.items()}
-            better = state.best_holdout is None or _score(held) > state.best_holdout
-            state.stale = 0 if better else state.stale + 1
-            state.best_holdout = _score(held) if better else state.best_holdout
-        if self.accountant is not None and self.experiment.budget is not None:
-            method = self.experiment.budget.accountant
-            row["epsilon"] = self.accountant.released_epsilon(self.journal.charged_through(number), method)
-            row["participant_epsilon"] = self.accountant.participant_epsilon(state.most_participations)
-            if state.best is not None and state.best["round"] == number:
-                state.best |= {"epsilon": row["epsilon"], "participant_epsilon": row["participant_epsilon"]}
         return row
 
+    def _epsilons(self, number: int, most: int) -> dict[str, float]:
+        if self.accountant is None or self.experiment.budget is None:
+            return {}
+        charged, method = self.journal.charged_through(number), self.experiment.budget.accountant
+        return {
+            "epsilon": self.accountant.released_epsilon(charged, method, most),
+            "participant_epsilon": self.accountant.participant_epsilon(most),
+        }
+
     def _record(self, row: dict[str, Any]) -> None:
+        """Note the best round and the progress on the held-out set, then write the row."""
+        state = self.state
+        if "loss" in row and (state.best is None or _score(row) > state.best["score"]):
+            state.best = {"score": _score(row)} | {k: row[k] for k in row if k in _BEST}
+            if self.folder:
+                self._write_weights("best.safetensors")
+        if "holdout_loss" in row:
+            held = _score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
+            better = state.best_holdout is None or held > state.best_holdout
+            state.stale = 0 if better else state.stale + 1
+            state.best_holdout = held if better else state.best_holdout
         self.history.append(row)
         if self.folder:
             self.folder.append("rounds.jsonl", row)
-        self.observer(row)
 
     def _fresh(self) -> RunState:
         e = self.experiment
@@ -283,7 +313,7 @@ class Simulation:
     def _restored(self) -> RunState | None:
         if self.folder is None:
             return None
-        state = load_state(self.folder, self._identity(), self.device)
+        state = load_state(self.folder, self.model.size, self.device)
         if state is None:
             return None
         rows = [row for row in self.folder.rows("rounds.jsonl") if row["round"] <= state.rounds]
@@ -295,28 +325,16 @@ class Simulation:
         self.folder.replace_rows("rounds.jsonl", rows)
         for row in rows:
             self.history.append(row)
-            self.ledger.restore(row)
+            self.ledger.add(row)
         for cohort in self.journal.abandoned(state.rounds):
             state.take_part(cohort)
-        if state.rounds >= self.experiment.rounds:
-            self.stop_reason = "rounds"
         return state
-
-    def _identity(self) -> dict[str, Any]:
-        e = self.experiment
-        return {
-            "scheme": e.scheme.fingerprint,
-            "model size": self.model.size,
-            "seed": e.seed,
-            "sampler": str(e.sampler.to_dict()),
-            "population": self.population.num_clients,
-        }
 
     def _save(self) -> None:
         if self.folder:
             self.folder.sync()
             write_statement(self)
-            save_state(self.folder, self.state, self._identity())
+            save_state(self.folder, self.state)
 
     def _write_weights(self, name: str) -> None:
         assert self.folder is not None
@@ -331,6 +349,10 @@ class Simulation:
             )
         if self.folder:
             self._write_weights("model.safetensors")
+        last = self.history[-1]
+        if "loss" not in last and "epsilon" not in last:  # stopped between two evaluations
+            most = self.state.most_participations
+            last |= self._metrics(self.state.weights) | self._epsilons(last["round"], most)
         return outcome_of(self, seconds)
 
     def exported(self) -> nn.Module:
@@ -339,6 +361,9 @@ class Simulation:
     @property
     def path(self) -> Path | None:
         return self.folder.path if self.folder else None
+
+
+_BEST = ("round", "accuracy", "loss", "epsilon", "participant_epsilon")
 
 
 def _score(metrics: dict[str, float]) -> float:

@@ -81,7 +81,9 @@ class OneByOne:
             param.data, param.grad = value, slope
         try:
             for client in task.clients:
-                yield self._one(task, client, flat, gradient)
+                with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
+                    some = self._one(task, client, flat, gradient)
+                yield some
         finally:
             for param, value in zip(params, before, strict=True):
                 param.data, param.grad = value, None
@@ -89,6 +91,7 @@ class OneByOne:
     def _one(self, task: Task, client: int, flat: Tensor, gradient: Tensor) -> Updates:
         records, schedule, dropout = task.records_and_batches(np.array([client]), self._device)
         module = self._model.module.train()
+        torch.manual_seed(int(dropout[0, 0]) & (2**63 - 1))  # for a model that draws random numbers on its own
         flat.copy_(task.weights)
         optimizer = make_optimizer(task.train.optimizer, [flat], task.train.local_lr)
         for step in range(int(schedule.steps[0])):

@@ -1,0 +1,66 @@
+"""What makes two runs the same run: a folder is resumed only by the experiment that started it.
+
+Noise is replayed on resume, so the same noise must never meet other data or weights: their difference would be bare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from torch import Tensor
+
+from laconic.data.population import Population
+from laconic.errors import RunFolderError
+from laconic.runtime.experiment import Experiment
+from laconic.runtime.folder import RunFolder
+from laconic.train.flat import FlatModel
+
+_FILE = "identity.json"
+
+
+def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
+    """Scheme, initial weights, loss, seed, sampler, and a digest of some clients' records."""
+    loss = experiment.loss if isinstance(experiment.loss, str) else getattr(experiment.loss, "__qualname__", "own")
+    return {
+        "scheme": experiment.scheme.fingerprint,
+        "model": f"{model.size} weights, {_digest(model.initial)}",
+        "loss": loss,
+        "seed": experiment.seed,
+        "sampler": str(experiment.sampler.to_dict()),
+        "population": f"{experiment.population.num_clients} clients, {_population_digest(experiment.population)}",
+        "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
+    }
+
+
+def check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
+    """Write it down at the start, or refuse a folder that another experiment started."""
+    path = folder.path / _FILE
+    if not path.exists():
+        folder.write(_FILE, json.dumps(identity, indent=2) + "\n")
+        return
+    try:
+        known = json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError):
+        raise RunFolderError(f"{path} is damaged: the run cannot be resumed; start a new one") from None
+    for key, value in identity.items():
+        if known.get(key) != value:
+            raise RunFolderError(
+                f"{folder.path} was started with another {key} ({known.get(key)}, now {value}):"
+                " resume with the same options, data and initial weights, or choose another --out"
+            )
+
+
+def _population_digest(population: Population) -> str:
+    """Of the first, the middle and the last client: enough to notice other data, cheap for a million clients."""
+    last = population.num_clients - 1
+    records = [population.records(client) for client in sorted({0, last // 2, last})]
+    return _digest(*(tensor for record in records for tensor in record))
+
+
+def _digest(*tensors: Tensor) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
