@@ -91,10 +91,13 @@ def run(
     folder = RunFolder(out)
     if folder.exists and not resume:
         raise RunFolderError(f"{out} holds a run already: pass resume=True to go on with it, or choose another out")
+    simulation = Simulation(experiment, observer=observer)
+    simulation.check_budget()
     folder.open()
     try:
         folder.write("config.toml", _about(experiment))
-        return Simulation(experiment, folder, observer=observer).run()
+        simulation.folder = folder
+        return simulation.run()
     finally:
         folder.close()
 

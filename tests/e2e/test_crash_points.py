@@ -112,13 +112,11 @@ def test_killed_at_every_write(
         assert_same_end(out, reference)
 
 
-@pytest.mark.xfail(strict=True, reason="config.toml.new, left by a kill, makes the folder 'not a run folder'")
 def test_half_a_configuration_is_no_run_yet(run: Run, writes: Writes, tmp_path: Path) -> None:
     killed_at(run, writes, tmp_path / "run", 0, torn=True)
     assert run(tmp_path / "run", "--resume").code == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the next charge is appended to the half row, and the journal is damaged")
 def test_half_a_charge_is_no_charge_yet(run: Run, writes: Writes, tmp_path: Path) -> None:
     reference, out = tmp_path / "reference", tmp_path / "run"
     run(reference, *EVERY_ROUND)
@@ -216,7 +214,6 @@ def test_a_replay_on_another_machine_is_charged_again(
     assert statement["participant"]["participations"] == most_participations(out)
 
 
-@pytest.mark.xfail(strict=True, reason="every resume counts the abandoned attempts after the checkpoint once more")
 def test_abandoned_attempts_are_counted_once(
     run: Run, writes: Writes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -231,7 +228,6 @@ def test_abandoned_attempts_are_counted_once(
     assert statement["participant"]["participations"] == most_participations(out)
 
 
-@pytest.mark.xfail(strict=True, reason="the rows leave out attempts at later rounds that were abandoned")
 def test_no_row_forgets_an_abandoned_attempt(
     run: Run, writes: Writes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,13 +16,14 @@ import click
 def compare(folders: tuple[Path, ...], plot: Path | None, as_json: bool) -> None:
     """Runs side by side: last and best accuracy, ε, bytes. Takes run folders, finished or not."""
     from laconic.measure.plots import plot_curves, read_history
+    from laconic.runtime.folder import json_text
 
     histories = {str(folder): read_history(folder) for folder in folders}
-    rows = {name: _row(history) for name, history in histories.items()}
+    rows = {name: _row(history) | _spent(Path(name)) for name, history in histories.items()}
     if plot:
         plot_curves({Path(name).name: history for name, history in histories.items()}, plot)
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False))
+        click.echo(json_text(rows))
         return
     from rich.console import Console
     from rich.table import Table
@@ -52,6 +53,21 @@ def _row(history: list[dict[str, Any]]) -> dict[str, Any]:
         "bytes_up": sum(row["bytes_up"] for row in history),
         "bytes_down": sum(row["bytes_down"] for row in history),
     }
+
+
+def _spent(folder: Path) -> dict[str, Any]:
+    """The ε of all that was charged, from the statement that every checkpoint renews; none for a plain run."""
+    try:
+        statement = json.loads((folder / "privacy.json").read_text())
+        if not statement["private"]:
+            return {}
+        released, participant = statement["released"], statement["participant"]
+        return {
+            "epsilon": released["epsilon"][released["accountant"]],
+            "participant_epsilon": participant["epsilon"][participant["accountant"]],
+        }
+    except (OSError, ValueError, KeyError):
+        return {}
 
 
 def _cell(value: float | int | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -74,7 +73,7 @@ def epsilon(
             "participant": {str(count): figures for count, figures in participant.items()},
             "caveat": sampler.caveat or None,
         }
-        click.echo(json.dumps(result, ensure_ascii=False))
+        click.echo(_json(result))
         return
     click.echo(f"δ = {delta:g}, σ = {noise_multiplier:g}, {rounds} rounds, {_described(sampler)}\n")
     click.echo("ε against an outsider, who sees all sums and models but not who took part:")
@@ -122,7 +121,7 @@ def calibrate(
                 raise
     if as_json:
         result = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "sampler": sampler.to_dict()}
-        click.echo(json.dumps(result | {"noise_multiplier": sigmas}, ensure_ascii=False))
+        click.echo(_json(result | {"noise_multiplier": sigmas}))
         return
     click.echo(f"σ for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {_described(sampler)}:")
     for method, sigma in sigmas.items():
@@ -148,6 +147,12 @@ def _sampler(sampling_rate: float | None, cohort_size: int | None, num_clients: 
     sampler = (AsPublished if as_published else FixedSize)(cohort_size=cohort_size)
     sampler.check(num_clients)
     return sampler, num_clients
+
+
+def _json(result: dict[str, Any]) -> str:
+    from laconic.runtime.folder import json_text
+
+    return json_text(result)
 
 
 def _described(sampler: Any) -> str:

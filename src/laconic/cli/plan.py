@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -16,12 +15,13 @@ from laconic.cli.options import config_values, requested_config, run_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(what: str, as_json: bool, sets: tuple[str, ...], model_options: tuple[str, ...], **options: Any) -> None:
     """σ or ε, bytes and memory of a run, without running it. Takes the options of `laconic run`."""
+    from laconic.runtime.folder import json_text
     from laconic.runtime.forecast import forecast
 
     config, _ = requested_config(what, config_values(options, sets, model_options))
     result = forecast(config)
     if as_json:
-        click.echo(json.dumps(result, ensure_ascii=False))
+        click.echo(json_text(result))
         return
     _print(result)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 import sys
@@ -15,7 +14,9 @@ from laconic.cli.options import config_values, requested_config, run_options
 
 if TYPE_CHECKING:
     from laconic.runtime.config import RunConfig
+    from laconic.runtime.folder import RunFolder
     from laconic.runtime.outcome import RunResult
+    from laconic.runtime.simulator import Simulation
 
 
 @click.command()
@@ -50,7 +51,9 @@ def run(
     folder_path = out or _default_folder(config, resume)
     result = _resumable(config, asked, folder_path, resume, what, show=not (quiet or as_json), quiet=quiet)
     if as_json:
-        click.echo(json.dumps(result.summary(), ensure_ascii=False))
+        from laconic.runtime.folder import json_text
+
+        click.echo(json_text(result.summary()))
     else:
         _print_summary(result)
 
@@ -73,33 +76,37 @@ def _resumable(
     from laconic.runtime.config import write_toml
     from laconic.runtime.folder import RunFolder
     from laconic.runtime.resume import resumed_config
+    from laconic.runtime.simulator import Simulation
 
     folder = RunFolder(path)
     if folder.exists and not resume:
         raise RunFolderError(f"{path} holds a run already: add --resume to go on with it, or choose another --out")
     if not folder.exists and what is None:
         raise ConfigError("name a scheme or a configuration: laconic run fl-std (see laconic schemes)")
-    if not folder.exists and path.is_dir() and any(p.name not in (".lock", "checkpoint") for p in path.iterdir()):
+    unfinished = (".lock", "checkpoint", "config.toml.new")  # all that a kill before the first round leaves
+    if not folder.exists and path.is_dir() and any(p.name not in unfinished for p in path.iterdir()):
         raise RunFolderError(f"{path} is not a run folder and not empty: choose another --out")
     fresh = not folder.exists
     if not fresh:
         config = resumed_config(folder, asked)
     settled = settle(config)
+    simulation = Simulation(settled.experiment)
+    simulation.check_budget()
     folder.open()
     try:
         folder.write("config.toml", write_toml(settled.config.to_dict()))
-        return _simulate(settled.experiment, folder, show=show, quiet=quiet)
+        simulation.folder = folder
+        return _simulate(simulation, folder, show=show, quiet=quiet)
     finally:
         folder.close()
 
 
-def _simulate(experiment: Any, folder: Any, *, show: bool, quiet: bool) -> RunResult:
+def _simulate(simulation: Simulation, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
     from laconic.cli.progress import LiveProgress, PlainProgress
-    from laconic.runtime.simulator import Simulation
 
     progress = LiveProgress if show and sys.stderr.isatty() else PlainProgress
-    display = progress(experiment, quiet=quiet)
-    simulation = Simulation(experiment, folder, observer=display.row)
+    display = progress(simulation.experiment, quiet=quiet)
+    simulation.observer = display.row
     try:
         with display:
             return simulation.run()

@@ -54,7 +54,10 @@ class SourceInfo:
         """Where its files are, or what will happen without them, for people."""
         if not self.files:
             return "embedded"
-        paths = locate(self.name, self.files, data_dir)
+        try:
+            paths = locate(self.name, self.files, data_dir)
+        except DataError:
+            return f"not found in {data_dir}"
         return f"found in {paths[0].parent}" if paths else "not found; will be downloaded on first use"
 
 

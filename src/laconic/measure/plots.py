@@ -42,5 +42,8 @@ def plot_curves(histories: Mapping[str, list[dict[str, Any]]], out: Path, metric
     by_round.legend(loc="lower right", fontsize="small")
     for axes in (by_round, by_bytes):
         axes.grid(alpha=0.3)
-    figure.savefig(out, dpi=120)
+    try:
+        figure.savefig(out, dpi=120)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--plot {out}: {error}") from None
     pyplot.close(figure)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from laconic.errors import ConfigError
+from laconic.parts import below_one, positive_int
 
 
 def cnn(*, input_shape: Sequence[int], num_classes: int) -> nn.Module:
@@ -38,6 +39,8 @@ def mlp(*, input_shape: Sequence[int], num_classes: int, dropout: float = 0.0, h
 
     1,496,601 weights at 7,280 inputs, 4,926,201 at 24,428. `dropout` follows each hidden layer (0.5 in the papers).
     """
+    below_one(dropout=dropout)
+    positive_int(hidden=hidden)
     outputs = 1 if num_classes == 2 else num_classes
     model = nn.Sequential(
         nn.Flatten(),

@@ -25,6 +25,8 @@ def build_model(
     A factory is called with the options and with whichever of `input_shape` and `num_classes` it takes.
     """
     factory = imported("model", name) if ":" in name else MODELS.get(name)
+    if factory is not None and not callable(factory):
+        raise ConfigError(f"--model {name} is a {type(factory).__name__}, not a function that makes a model")
     if factory is None:
         raise ConfigError(unknown("model", name, MODELS) + ", or your own as package.module:factory")
     offered = {"input_shape": tuple(input_shape), "num_classes": num_classes}
@@ -37,8 +39,10 @@ def build_model(
         torch.manual_seed(seed)
         try:
             model = factory(**arguments)
-        except TypeError as error:
-            raise ConfigError(f"model '{name}' cannot be built: {error}; check --model-option") from None
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever a user's factory raises
+            raise ConfigError(f"model '{name}' cannot be built: {_reason(error)}; check --model-option") from None
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model '{name}' gave a {type(model).__name__}, not a torch.nn.Module")
     return model
@@ -47,16 +51,23 @@ def build_model(
 def imported(option: str, name: str) -> Any:
     """The object named `package.module:name`; the current folder is searched first, as with `python -m`."""
     module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"--{option} {name}: write it as package.module:name")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"--{option} {name}: cannot import '{module_name}' ({error})") from None
+    except Exception as error:  # whatever importing a user's module raises
+        raise ConfigError(f"--{option} {name}: cannot import '{module_name}' ({_reason(error)})") from None
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise ConfigError(f"--{option} {name}: " + unknown(f"name in {module_name}", attribute, public))
     return getattr(module, attribute)
+
+
+def _reason(error: BaseException) -> str:
+    """One line of an exception."""
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
 def _accepted(factory: Callable[..., Any]) -> set[str] | None:

@@ -52,8 +52,7 @@ class DiscreteTables:
             index[late] = self._search(rows if rows is None else rows[late], words[late])
         even = (flat[index] == words).nonzero().reshape(-1)
         if len(even):
-            more = stream.fork("boundary").words(count, device)[even]
-            index[even] += self.low.reshape(-1)[index[even]] < more
+            index[even] += self.low.reshape(-1)[index[even]] < stream.fork("boundary").words(len(even), device)
         return index - start + self.first
 
     def _search(self, rows: Tensor | None, words: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ from torch import nn
 
 from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
 from laconic.data.sources import SOURCES
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, DataError, unknown
 from laconic.models.registry import build_model
+from laconic.parts import positive_int
 from laconic.privacy.budget import Budget
 from laconic.privacy.calibrate import calibrate_noise
 from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
@@ -42,11 +43,13 @@ class Settled:
 def settle(config: RunConfig) -> Settled:
     """Load, calibrate, measure and check everything that training needs."""
     if config.run.threads is not None:
+        positive_int(threads=config.run.threads)
         torch.set_num_threads(config.run.threads)
     entry = scheme_entry(config.scheme.name)
     _refuse_idle_options(config, entry)
     streams = Streams(config.run.seed)
     federation = load_federation(config.data, holdout=config.run.holdout, streams=streams)
+    _check_classes(federation)
     config = _with_model_name(config, federation)
     model = _model(config, federation, streams)
     sampler = make_sampler(config.sampler, federation.population.num_clients)
@@ -89,6 +92,18 @@ def settle(config: RunConfig) -> Settled:
         config=config.to_dict(),
     )
     return Settled(config, experiment)
+
+
+def _check_classes(federation: Federation) -> None:
+    """Test records must be of classes that clients have: a model cannot name others."""
+    for name, records in (("test", federation.test), ("held-out", federation.holdout), ("public", federation.public)):
+        if records is not None and not records.targets.is_floating_point():
+            low, high = int(records.targets.min()), int(records.targets.max())
+            if low < 0 or high >= max(2, federation.num_classes):
+                raise DataError(
+                    f"the {name} records have classes {low} to {high}, but the clients' are 0 to"
+                    f" {federation.num_classes - 1}: check the targets"
+                )
 
 
 def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
 from laconic.data.sources import SOURCES, load_source
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, DataError, unknown
 from laconic.parts import below_one, positive_int
 from laconic.runtime.config import DataSection
 from laconic.streams import Streams
@@ -73,7 +72,7 @@ def _divided(
     public = _public(data, tuple(train.inputs.shape[1:]), streams)
     kept, held = _split(len(train.targets), holdout, streams)
     held_records = Records(train.inputs[held], train.targets[held]) if len(held) else None
-    if public is None and data.public_records:
+    if public is None and data.public_records is not None:
         kept, aside = _set_aside(kept, data.public_records, streams)
         public = Records(train.inputs[aside], train.targets[aside])
     targets = train.targets.numpy()[kept]
@@ -85,7 +84,7 @@ def _divided(
 
 def partition_of(data: DataSection) -> Partition:
     """The partition that the section describes."""
-    clients = data.num_clients or _DEFAULT_CLIENTS.get(data.dataset, 100)
+    clients = _DEFAULT_CLIENTS.get(data.dataset, 100) if data.num_clients is None else data.num_clients
     if data.partition == "iid":
         return IIDShards(num_clients=clients)
     if data.partition == "dirichlet":
@@ -123,8 +122,7 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     folder.validate()
     test, first = folder.test_records(), folder.records(0)
     population, held = _without_holdout(folder, holdout, streams)
-    seen = torch.cat([folder.records(c).targets for c in range(folder.num_clients)])
-    classes = _classes(Records(seen, seen))
+    classes = max(_classes(folder.records(c), f"{path}/{name}") for c, name in enumerate(folder.names))
     shape = tuple(first.inputs.shape[1:])
     return Federation(population, test, held, _public(data, shape, streams), classes, shape)
 
@@ -133,7 +131,9 @@ def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federatio
     from laconic.data.synthetic import synthetic_population
 
     _refuse_set_aside(data)
-    clients = data.num_clients or _DEFAULT_CLIENTS["synthetic"]
+    if data.partition != "iid":
+        raise ConfigError("--dataset synthetic makes its clients itself: leave out --partition")
+    clients = _DEFAULT_CLIENTS["synthetic"] if data.num_clients is None else data.num_clients
     everyone, test = synthetic_population(clients, seed=streams.seed)
     population, held = _without_holdout(everyone, holdout, streams)
     shape = tuple(test.inputs.shape[1:])
@@ -149,7 +149,7 @@ def _public(data: DataSection, shape: tuple[int, ...], streams: Streams) -> Reco
         raise ConfigError(
             f"--public-dataset {data.public_dataset} has inputs of {source.input_shape}, the clients' are {shape}"
         )
-    count = data.public_records or 10
+    count = 10 if data.public_records is None else data.public_records
     positive_int(public_records=count)
     _, chosen = _set_aside(np.arange(len(source.train.targets)), count, streams)
     return Records(source.train.inputs[chosen], source.train.targets[chosen])
@@ -187,10 +187,10 @@ def _split(count: int, fraction: float, streams: Streams, name: str = "holdout")
     return np.sort(order[aside:]), np.sort(order[:aside])
 
 
-def _classes(records: Records) -> int:
+def _classes(records: Records, whose: str = "the data") -> int:
     """The number of classes, or 1 for real-valued targets."""
     if records.targets.is_floating_point():
         return 1
     if int(records.targets.min()) < 0:
-        raise ConfigError("class targets must be numbered from 0; found a negative one")
+        raise DataError(f"{whose}: class targets must be numbered from 0, but there is a negative one; renumber them")
     return max(2, int(records.targets.max()) + 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +53,8 @@ class RunFolder:
 
     def close(self) -> None:
         for stream in self._streams.values():
-            stream.close()
+            with contextlib.suppress(OSError):  # what could not be written was reported when it was tried
+                stream.close()
         self._streams.clear()
         if self._lock is not None:
             self._lock.close()
@@ -76,7 +78,7 @@ class RunFolder:
             if name not in self._streams:
                 self._streams[name] = open(self.path / name, "a")  # noqa: SIM115 - kept open for the run
             stream = self._streams[name]
-            stream.write(json.dumps(row) + "\n")
+            stream.write(json_text(row) + "\n")
             stream.flush()
 
     def sync(self) -> None:
@@ -91,23 +93,31 @@ class RunFolder:
         if not path.exists():
             return []
         found = []
-        lines = path.read_text().split("\n")
+        lines = path.read_bytes().split(b"\n")
         for number, line in enumerate(lines):
             if not line:
                 continue
             try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
+                row = json.loads(line)
+                if not isinstance(row, dict) or "round" not in row:
+                    raise ValueError
+                found.append(row)
+            except ValueError:  # not JSON, not text, or not a row
                 if number < len(lines) - 1:
                     raise RunFolderError(
                         f"{path}, line {number + 1}: damaged; restore the file or start anew"
                     ) from None
         return found
 
+    def torn(self, name: str) -> bool:
+        """Whether the last row was cut short."""
+        path = self.path / name
+        return path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+
     def replace_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
         if name in self._streams:
             self._streams.pop(name).close()
-        self.write(name, "".join(json.dumps(row) + "\n" for row in rows))
+        self.write(name, "".join(json_text(row) + "\n" for row in rows))
 
     @contextlib.contextmanager
     def _explained(self, action: str) -> Iterator[None]:
@@ -119,6 +129,19 @@ class RunFolder:
                 f"cannot {action} {error.filename or self.path}: {reason}; what was saved before is untouched"
                 " (choose another --out, or free it and --resume)"
             ) from None
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """JSON that every reader takes: what is not finite becomes null."""
+    return json.dumps(_finite(value), allow_nan=False, ensure_ascii=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def free_folder(parent: Path, stem: str) -> Path:

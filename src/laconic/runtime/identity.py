@@ -42,7 +42,7 @@ def check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
         return
     try:
         known = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
+    except (OSError, ValueError):
         raise RunFolderError(f"{path} is damaged: the run cannot be resumed; start a new one") from None
     for key, value in identity.items():
         if known.get(key) != value:

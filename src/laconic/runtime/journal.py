@@ -21,16 +21,14 @@ class Journal:
     def __init__(self, folder: RunFolder | None, environment: str) -> None:
         self._folder, self._environment = folder, environment
         rows = folder.rows(_FILE) if folder else []
+        if folder and folder.torn(_FILE):
+            folder.replace_rows(_FILE, rows)  # else the next charge would be appended to half of one
         self._charged = {(row["round"], row["attempt"]): (row["environment"], row["cohort"]) for row in rows}
 
     @property
     def num_charged(self) -> int:
         """How many releases were charged so far, repeated attempts counted in."""
         return len(self._charged)
-
-    def charged_through(self, round: int) -> int:
-        """How many of them were made in rounds up to this one."""
-        return sum(number <= round for number, _ in self._charged)
 
     def attempt_of(self, round: int) -> int:
         """The attempt to make now: an identical replay keeps its number, anything else gets a new one."""
@@ -55,10 +53,18 @@ class Journal:
             row = {"round": plan.round, "attempt": plan.attempt, "environment": self._environment, "cohort": cohort}
             self._folder.append(_FILE, row)
 
-    def abandoned(self, after: int) -> list[np.ndarray]:
-        """Cohorts of charged attempts at rounds after the checkpoint that will not be replayed identically."""
+    def released(self, through: int) -> list[np.ndarray]:
+        """Cohorts of all charges up to a round, and of attempts at later ones that will not be replayed identically."""
         return [
             np.array(cohort, dtype=np.int64)
             for (round, attempt), (_, cohort) in self._charged.items()
-            if round > after and attempt != self.attempt_of(round)
+            if round <= through or attempt != self.attempt_of(round)
         ]
+
+    def num_released(self, through: int) -> int:
+        """How many those are."""
+        return sum(r <= through or a != self.attempt_of(r) for r, a in self._charged)
+
+    def covers(self, through: int) -> bool:
+        """Whether every round up to this one was charged."""
+        return set(range(1, through + 1)) <= {round for round, _ in self._charged}

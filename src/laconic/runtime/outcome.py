@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from laconic.measure.report import html_report
 from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement import privacy_statement, statement_lines
 from laconic.runtime.experiment import Experiment
+from laconic.runtime.folder import json_text
 from laconic.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
     )
     if simulation.folder:
         write_statement(simulation)
-        simulation.folder.write("summary.json", json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
+        simulation.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
         lines = statement_lines(result.statement)
         simulation.folder.write("report.html", html_report(e.scheme.name, result.summary(), result.history, lines))
     return result
@@ -101,7 +101,7 @@ def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
 def write_statement(simulation: Simulation) -> None:
     """The statement of what was charged so far, into the run folder."""
     assert simulation.folder is not None
-    text = json.dumps(statement_of(simulation), indent=2, ensure_ascii=False)
+    text = json_text(statement_of(simulation), indent=2)
     simulation.folder.write("privacy.json", text + "\n")
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from laconic.errors import RunFolderError
+from laconic.errors import ConfigError, RunFolderError
 from laconic.runtime.config import RunConfig, read_toml
 from laconic.runtime.folder import RunFolder
 
 
 def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
     """The folder's configuration. Only the number of rounds may be raised; any other difference is refused."""
-    stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
+    try:
+        stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
+    except ConfigError as error:
+        raise RunFolderError(f"{folder.path}/config.toml is damaged ({error}): restore it or start a new run") from None
     # Through RunConfig, so that 1 and 1.0, defaults and spellings compare alike.
     wanted = stored.with_values(asked).to_dict()
     have = stored.to_dict()
@@ -19,6 +22,8 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
     for section, values in wanted.items():
         for key, value in values.items():
             if have[section].get(key) == value:
+                continue
+            if (section, key, value) == ("model", "name", "auto"):  # what it came to is stored
                 continue
             if (section, key) == ("scheme", "clip_norm") and have["privacy"].get("clip_norm_from") == value:
                 continue

@@ -60,6 +60,9 @@ class Simulation:
         first = e.population.records(0)
         example = (first.inputs[:2].cpu(), first.targets[:2].cpu())
         self.model = FlatModel(e.model, example=example, loss=e.loss).to(self.device)
+        for records in (first, e.test, e.holdout, e.public):
+            if records is not None:
+                self.model.check_classes(records.targets)
         self.engine = choose_engine(e.engine, self.model, self.device, example, e.chunk)
         self.population = e.population.to(self.device)
         self.streams = Streams(e.seed)
@@ -82,6 +85,7 @@ class Simulation:
             check_identity(self.folder, identity_of(self.experiment, self.model))
         self.journal = Journal(self.folder, self.environment)
         self.state = self._restored() or self._fresh()
+        self._refuse_spent_budget()
         started, saved = time.monotonic(), time.monotonic()
         try:
             for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
@@ -96,6 +100,26 @@ class Simulation:
             raise
         self._save()
         return self._finish(time.monotonic() - started)
+
+    def check_budget(self) -> None:
+        """Refuse a budget that does not allow a single round, before anything is written."""
+        budget, accountant = self.experiment.budget, self.accountant
+        if budget is None or accountant is None:
+            return
+        if not (budget.released_fits(accountant, 1, 1) and budget.participant_fits(accountant, 1)):
+            raise PrivacyError(
+                "the budget does not allow a single round: raise --epsilon (or --participant-epsilon),"
+                " raise --noise-multiplier, or lower --sampling-rate"
+            )
+
+    def _refuse_spent_budget(self) -> None:
+        finished = self.folder is not None and (self.folder.path / "summary.json").exists()
+        next_round = self.state.rounds + 1
+        if finished and next_round <= self.experiment.rounds and not self._within_budget(self._plan(next_round)):
+            raise PrivacyError(
+                f"the privacy budget of {self.path} is spent after round {self.state.rounds}: its results are there;"
+                " start a new run with another --out to spend more"
+            )
 
     def _one_round(self, number: int) -> bool:
         """One round; False if it must not be started. The state changes only at the end, in one go."""
@@ -267,7 +291,7 @@ class Simulation:
     def _epsilons(self, number: int, most: int) -> dict[str, float]:
         if self.accountant is None or self.experiment.budget is None:
             return {}
-        charged, method = self.journal.charged_through(number), self.experiment.budget.accountant
+        charged, method = self.journal.num_released(number), self.experiment.budget.accountant
         return {
             "epsilon": self.accountant.released_epsilon(charged, method, most),
             "participant_epsilon": self.accountant.participant_epsilon(most),
@@ -297,8 +321,7 @@ class Simulation:
         state = RunState(weights=self.model.initial.clone(), rule=rule, shared=shared)
         if self.folder:
             self.folder.replace_rows("rounds.jsonl", [])
-        for cohort in self.journal.abandoned(0):
-            state.take_part(cohort)
+        self._count_participations(state)
         return state
 
     def _importance(self, steps: int) -> Tensor:
@@ -309,6 +332,13 @@ class Simulation:
                 " or --public-records N to set some training records aside"
             )
         return accumulated_gradient(self.model, e.scheme.train, e.public, steps)
+
+    def _count_participations(self, state: RunState) -> None:
+        """From the journal, so that no resume counts one twice or loses one."""
+        if self.accountant is not None:
+            state.participations = {}
+            for cohort in self.journal.released(state.rounds):
+                state.take_part(cohort)
 
     def _restored(self) -> RunState | None:
         if self.folder is None:
@@ -326,8 +356,12 @@ class Simulation:
         for row in rows:
             self.history.append(row)
             self.ledger.add(row)
-        for cohort in self.journal.abandoned(state.rounds):
-            state.take_part(cohort)
+        if self.accountant is not None and not self.journal.covers(state.rounds):
+            raise RunFolderError(
+                f"{self.folder.path}/charges.jsonl lacks charges of finished rounds: it was edited or damaged;"
+                " restore it or start a new run"
+            )
+        self._count_participations(state)
         return state
 
     def _save(self) -> None:
@@ -343,16 +377,16 @@ class Simulation:
 
     def _finish(self, seconds: float) -> RunResult:
         if self.state.rounds == 0:
-            raise PrivacyError(
-                "the budget does not allow a single round: raise --epsilon (or --participant-epsilon),"
-                " raise --noise-multiplier, or lower --sampling-rate"
-            )
+            self.check_budget()
+            raise PrivacyError("the budget is spent before the first round was finished: start a new run")
         if self.folder:
             self._write_weights("model.safetensors")
         last = self.history[-1]
         if "loss" not in last and "epsilon" not in last:  # stopped between two evaluations
             most = self.state.most_participations
             last |= self._metrics(self.state.weights) | self._epsilons(last["round"], most)
+            if self.folder:
+                self.folder.replace_rows("rounds.jsonl", self.history)
         return outcome_of(self, seconds)
 
     def exported(self) -> nn.Module:

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from laconic.errors import ConfigError, DataError
 from laconic.train.dropout import layer_keys, with_keyed_dropout
-from laconic.train.losses import Loss, choose_loss, correct
+from laconic.train.losses import Loss, choose_loss, correct, cross_entropy
 
 
 class FlatModel:
@@ -32,19 +32,41 @@ class FlatModel:
         self.lengths = [p.numel() for _, p in trained]
         self.size = sum(self.lengths)
         self.initial = torch.cat([p.detach().reshape(-1) for _, p in trained]).to(torch.float32)
-        self.loss = choose_loss(loss, self._try(example), example[1])
+        outputs = self._tried(example[0])
+        self.loss = choose_loss(loss, outputs, example[1])
+        self._try_loss(outputs, example[1])
 
-    def _try(self, example: tuple[Tensor, Tensor]) -> Tensor:
-        inputs, _ = example
+    def _tried(self, inputs: Tensor) -> Tensor:
+        """The outputs for some records, or an error that says what does not fit."""
         try:
             with torch.no_grad():
-                outputs: Tensor = self.module.eval()(inputs)
-        except (RuntimeError, IndexError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+                outputs = self.module.eval()(inputs)
+        except Exception as error:  # whatever a user's module raises
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(f"the model does not take inputs of shape {tuple(inputs.shape[1:])}: {reason}") from None
-        if len(outputs) != len(inputs):
-            raise ConfigError(f"the model gave {len(outputs)} outputs for {len(inputs)} records")
+        if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(inputs):
+            what = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise ConfigError(f"the model must return one output per record, but gave {what} for {len(inputs)} records")
         return outputs
+
+    def check_classes(self, targets: Tensor) -> None:
+        """Refuse classes that the model has no output for."""
+        if self.loss is cross_entropy and int(targets.max()) >= self._num_outputs:
+            raise ConfigError(f"the model has {self._num_outputs} outputs, but there is a class {int(targets.max())}")
+
+    def _try_loss(self, outputs: Tensor, targets: Tensor) -> None:
+        self._num_outputs = outputs.shape[-1]
+        self.check_classes(targets)
+        try:
+            losses = self.loss(outputs, targets)
+        except Exception as error:  # whatever a loss raises
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ConfigError(
+                f"the loss does not fit outputs of shape {tuple(outputs.shape)} and targets of shape"
+                f" {tuple(targets.shape)}: {reason}; choose another --loss"
+            ) from None
+        if losses.shape != (len(targets),):
+            raise ConfigError(f"the loss must return one value per record, but gave shape {tuple(losses.shape)}")
 
     def to(self, device: torch.device) -> FlatModel:
         self.module.to(device)

@@ -25,6 +25,7 @@ def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Squared error of real-valued targets, averaged over a record's outputs."""
     return (outputs - targets.to(outputs.dtype)).square().reshape(len(outputs), -1).mean(1)
 
 
