@@ -152,7 +152,7 @@ def interrupted_at(
 STAGES = {
     "planning": ("laconic.runtime.simulator.plan_round", 4, ""),
     "charging": ("laconic.runtime.journal.Journal.charge", 4, ""),
-    "training": ("laconic.runtime.simulator.client_messages", 30, ""),
+    "training": ("laconic.runtime.clients.client_messages", 30, ""),
     "server step": ("laconic.measure.ledger.Ledger.add", 3, ""),
     "evaluation": ("laconic.train.flat.FlatModel.evaluate", 2, ""),
     "recording": ("laconic.runtime.folder.RunFolder.append", 3, "rounds.jsonl"),
@@ -181,7 +181,7 @@ def test_interrupted_in_every_stage(
 
 
 def on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laconic.runtime.simulator.environment_of", lambda *args: "another machine")
+    monkeypatch.setattr("laconic.runtime.clients.environment_of", lambda *args: "another machine")
 
 
 def killed_after_four_charges(run: Run, writes: Writes, monkeypatch: pytest.MonkeyPatch, out: Path) -> None:

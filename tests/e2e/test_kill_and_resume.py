@@ -96,8 +96,10 @@ def test_stopped_politely(tmp_path: Path, capsys: pytest.CaptureFixture[str], nu
     try:
         while child.poll() is None and len(rows(out / "rounds.jsonl")) < 2:
             time.sleep(0.01)
+        child.send_signal(signal.SIGSTOP)  # a slow machine must not let it finish meanwhile
         second = call(capsys, *PLAIN, "--out", out, "--resume")
         child.send_signal(number)
+        child.send_signal(signal.SIGCONT)
         _, err = child.communicate(timeout=60)
     finally:
         child.kill()

@@ -102,7 +102,7 @@ def test_every_kind(partition: Partition) -> None:
 
 
 def test_the_base_is_no_partition() -> None:
-    with pytest.raises(ConfigError, match="abstract"):
+    with pytest.raises(ConfigError, match="unknown Partition kind"):
         Partition.from_dict({"kind": "Partition"})
 
 

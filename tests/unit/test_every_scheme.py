@@ -16,7 +16,6 @@ from laconic.packing import FLOAT32, SIGNS, Encoding
 from laconic.round import client_weight, downlink_encoding, uplink_encoding
 from laconic.runtime import wire
 from laconic.runtime.experiment import Experiment
-from laconic.runtime.journal import Journal
 from laconic.runtime.simulator import Simulation
 from laconic.scheme import Scheme
 
@@ -117,9 +116,9 @@ def test_the_ledger_counts_serialised_bytes(name: str) -> None:
         )
     )
     codes, plan = first_round(simulation)
-    up_as, down_as = uplink_encoding(chosen, simulation.code_size, plan), downlink_encoding(chosen)
+    up_as, down_as = uplink_encoding(chosen, simulation.clients.code_size, plan), downlink_encoding(chosen)
     up = [length(codes[i], chosen, plan, up_as) for i in range(len(codes))]
-    down = length(simulation.state.weights[: simulation.down_size], chosen, plan, down_as)
+    down = length(simulation.state.weights[: simulation.clients.down_size], chosen, plan, down_as)
     assert result.history[0]["bytes_up"] == sum(up)
     assert result.history[0]["bytes_down"] == down * len(up)
     once = [length(v, chosen, plan, Encoding("integer", 32)) for v in simulation.state.shared.values()]
@@ -127,10 +126,9 @@ def test_the_ledger_counts_serialised_bytes(name: str) -> None:
 
 
 def first_round(simulation: Simulation) -> tuple[list[torch.Tensor], Any]:
-    simulation.journal = Journal(None, "")
-    simulation.state = simulation._fresh()
-    plan = simulation._plan(1)
-    return [code for _, codes, _ in simulation._codes(plan) for code in codes], plan
+    simulation.begin()
+    plan = simulation.plan(1)
+    return [code for _, codes, _ in simulation.clients.codes(plan, simulation.state.weights) for code in codes], plan
 
 
 def length(values: torch.Tensor, chosen: Scheme, plan: Any, encoding: Encoding) -> int:

@@ -77,10 +77,9 @@ def test_the_ledger_counts_the_bytes_that_would_travel() -> None:
         budget=laconic.Budget(delta=1e-5),
     )
     simulation = Simulation(experiment)
-    simulation.journal = Journal(None, "")
-    simulation.state = simulation._fresh()
+    simulation.begin()
     for number in range(1, 5):
-        plan = simulation._plan(number)
+        plan = simulation.plan(number)
         up, down = every_message(simulation, plan)
         row = result.history[number - 1]
         assert row["bytes_up"] == sum(map(len, up))
@@ -90,7 +89,7 @@ def test_the_ledger_counts_the_bytes_that_would_travel() -> None:
 
 def every_message(simulation: Simulation, plan: RoundPlan) -> tuple[list[bytes], list[bytes]]:
     up, down = [], []
-    for clients, codes, counts in simulation._codes(plan):
+    for clients, codes, counts in simulation.clients.codes(plan, simulation.state.weights):
         for client, code, weight in zip(clients, codes, counts, strict=True):
             header = (plan.round, plan.attempt, int(client), weight, plan.fingerprint)
             up.append(wire.encode(wire.Message("code", *header, code)))
@@ -308,8 +307,8 @@ def test_ctrl_c_in_the_middle_of_a_round_changes_nothing(
 
     from laconic.runtime import simulator
 
-    target = simulator if place == "server_step" else simulator.Simulation
-    name = place if place == "server_step" else "_codes"
+    target = simulator if place == "server_step" else simulator.SimulatedClients
+    name = place if place == "server_step" else "codes"
     original = getattr(target, name)
     monkeypatch.setattr(target, name, interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -78,4 +78,6 @@ def median_norm(
 
 def code_norms(simulation: Simulation, number: int) -> Tensor:
     """‖encode(Δw_k)‖₂ of the clients of a round, from the initial weights."""
-    return torch.cat([torch.linalg.vector_norm(codes, dim=-1).cpu() for codes in simulation.first_codes(number)])
+    simulation.begin()
+    every = simulation.clients.codes(simulation.plan(number), simulation.state.weights)
+    return torch.cat([torch.linalg.vector_norm(codes, dim=-1).cpu() for _, codes, _ in every])

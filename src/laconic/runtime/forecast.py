@@ -28,19 +28,19 @@ def forecast(config: RunConfig) -> dict[str, Any]:
     sampler, clients = experiment.sampler, experiment.population.num_clients
     cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
     plan = experiment.typical_plan()
-    up = uplink_encoding(experiment.scheme, simulation.code_size, plan)
+    up = uplink_encoding(experiment.scheme, simulation.clients.code_size, plan)
     down = downlink_encoding(experiment.scheme)
-    messages = {"up": (simulation.code_size, up), "down": (simulation.down_size, down)}
+    messages = {"up": (simulation.clients.code_size, up), "down": (simulation.clients.down_size, down)}
     formula = dict(zip(("up", "down"), formula_bits(experiment.scheme, simulation.model.size, cohort), strict=True))
     result: dict[str, Any] = {
         "scheme": experiment.scheme.name,
         "fingerprint": experiment.scheme.fingerprint,
         "size": simulation.model.size,
-        "code_size": simulation.code_size,
+        "code_size": simulation.clients.code_size,
         "num_clients": clients,
         "planned_cohort": cohort,
         "rounds": experiment.rounds,
-        "engine": simulation.engine.name,
+        "engine": simulation.clients.engine.name,
         "memory_bytes": _memory(experiment, simulation),
         "privacy": _privacy(experiment, simulation, measured),
     }
@@ -67,7 +67,8 @@ def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> 
     return {
         "noise_multiplier": scheme["noise"]["noise_multiplier"],
         "clip_norm": None if measured else accountant.sensitivity,
-        "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0] / simulation.code_size,
+        "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0]
+        / simulation.clients.code_size,
         "delta": budget.delta,
         "adjacency": experiment.sampler.adjacency,
         "released": {str(rounds): accountant.released(rounds).to_dict() for rounds in decades},
@@ -84,5 +85,5 @@ def _memory(experiment: Experiment, simulation: Simulation) -> int:
     data = data * max(1, experiment.population.num_clients // 100)
     test = sum(t.numel() * t.element_size() for t in experiment.test) if experiment.test else 0
     cohort = max(1, round(experiment.sampler.planned_cohort(experiment.population.num_clients)))
-    at_once = min(simulation.engine.chunk, cohort) if isinstance(simulation.engine, CohortAtOnce) else 1
+    at_once = min(simulation.clients.engine.chunk, cohort) if isinstance(simulation.clients.engine, CohortAtOnce) else 1
     return int(data + test + simulation.model.size * 4 * (6 * at_once + 4))
