@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from e2e_tools import Ended, call, charges, files, process, rounds, strict_json, words
 
+from laconic.catalogue import SCHEMES
+
 Capture = pytest.CaptureFixture[str]
 PRIVATE = words(
     "fl-std-dp --clip-norm 0.4 --noise-multiplier 1.5 --dataset synthetic --num-clients 50 --sampling-rate 0.2"
@@ -131,6 +133,18 @@ def test_a_run_and_what_it_leaves_behind(capsys: Capture, tmp_path: Path) -> Non
     assert both[str(out)]["epsilon"] == summary["statement"]["released"]["epsilon"]["pld"]
     people = call(capsys, "compare", out)
     assert (people.code, people.err) == (0, "")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_can_be_planned(capsys: Capture, scheme: str) -> None:
+    line = ["plan", scheme, "--dataset", "synthetic", "--num-clients", "50", "--rounds", "3"]
+    line += ["--ratio", "0.5"] if "ratio" in SCHEMES[scheme].options else []
+    line += ["--noise-multiplier", "1"] if SCHEMES[scheme].private else []
+    line += ["--sampling-rate", "1"] if scheme.startswith("sign-sgd") else []
+    planned = call(capsys, *line, "--json")
+    assert (planned.code, planned.err) == (0, "")
+    assert (planned.json["privacy"] is not None) == SCHEMES[scheme].private
+    assert (planned.json["bytes_up_per_client_and_round"] > 0) == (scheme != "centralized")
 
 
 def test_a_plan_is_what_then_happens(capsys: Capture, tmp_path: Path) -> None:
