@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from laconic.errors import ConfigError
-from laconic.packing import integers
+from laconic.packing import Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.round import client_messages, client_weight, downlink_encoding, noise_stream, uplink_encoding
 from laconic.runtime import wire
@@ -53,6 +53,7 @@ class SimulatedClients:
         chunk = self.engine.chunk if isinstance(self.engine, CohortAtOnce) else None
         self.environment = environment_of(self.device, self.engine.name, chunk)
         self._mask: tuple[Tensor | None, Tensor | None] = (None, None)
+        self._counted: set[tuple[Encoding, Encoding]] = set()
 
     def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[tuple[np.ndarray, Tensor, list[float]]]:
         """(clients, their codes, how much each counts), chunk by chunk."""
@@ -79,8 +80,7 @@ class SimulatedClients:
         result = Collected(torch.zeros(self.code_size, device=self.device))
         for clients, codes, counts in self.codes(plan, weights):
             if not scheme.pooled:
-                if not result.up:
-                    self._check_counted(plan, int(clients[0]), codes[0], counts[0], weights)
+                self._check_counted(plan, int(clients[0]), codes[0], counts[0], weights)
                 result.up += [up_size] * len(counts)
                 result.down += [down_size] * len(counts)
             result.total += torch.tensor(counts, device=self.device) @ codes
@@ -89,9 +89,12 @@ class SimulatedClients:
         return result
 
     def _check_counted(self, plan: RoundPlan, client: int, code: Tensor, weight: float, weights: Tensor) -> None:
-        """Serialise one message of each direction for real: the ledger's count must be its length."""
+        """Serialise a message of each direction and packing for real: the ledger's count must be its length."""
         scheme = self._experiment.scheme
         up_as, down_as = uplink_encoding(scheme, self.code_size, plan), downlink_encoding(scheme)
+        if (up_as, down_as) in self._counted:
+            return
+        self._counted.add((up_as, down_as))
         for kind, values, encoding in (("code", code, up_as), ("weights", weights[: self.down_size], down_as)):
             message = wire.Message(kind, plan.round, plan.attempt, client, weight, plan.fingerprint, values)
             assert len(wire.encode(message, encoding)) == wire.message_size(values.numel(), encoding)
