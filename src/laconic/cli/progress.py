@@ -39,9 +39,10 @@ class PlainProgress:
         """Metric, ε and bytes so far; values of unevaluated rounds are the last known ones."""
         self._bytes += row["bytes_up"] + row["bytes_down"]
         self._seen |= row
-        parts = [f"{key} {self._seen[key]:.4f}" for key in ("accuracy", "loss") if key in self._seen]
+        metric = "accuracy" if "accuracy" in self._seen else "loss"
+        parts = [f"{metric} {self._seen[metric]:.4f}"] if metric in self._seen else []
         if "epsilon" in self._seen:
-            parts.append(f"ε {self._seen['epsilon']:.3f} (server {self._seen['participant_epsilon']:.3f})")
+            parts.append(f"ε {self._seen['epsilon']:.3f} (server {self._seen['participant_epsilon']:.2f})")
         parts.append(human_bytes(self._bytes))
         return "  ".join(parts)
 
@@ -52,14 +53,12 @@ class LiveProgress(PlainProgress):
     def __init__(self, experiment: Experiment, *, quiet: bool = False) -> None:
         super().__init__(experiment, quiet=quiet)
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._bar = Progress(
-            TextColumn("[bold]" + experiment.scheme.name),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[state]}"),
+            BarColumn(bar_width=12),
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}  {task.fields[state]}"),
+            TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
         )
         self._task = self._bar.add_task("", total=experiment.rounds, state="")
