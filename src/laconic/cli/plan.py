@@ -58,10 +58,13 @@ def _print(result: dict[str, Any]) -> None:
     else:
         console.print("No differential privacy: this scheme adds no noise.")
     for direction in ("up", "down"):
+        bits = f"{result[f'bits_{direction}_per_value']} bits a value"
+        if direction == "up" and privacy and privacy["bits_by_the_papers"] not in (32, result["bits_up_per_value"]):
+            bits += f", {privacy['bits_by_the_papers']:g} by the papers' formula"
         each, total = result[f"bytes_{direction}_per_client_and_round"], result[f"bytes_{direction}_in_all"]
         formula = result[f"formula_bytes_{direction}_per_client_in_all"]
         console.print(
-            f"{direction}: {each:,} bytes per client and round ({result[f'bits_{direction}_per_value']} bits a value),"
+            f"{direction}: {each:,} bytes per client and round ({bits}),"
             f" {human_bytes(total)} in all;"
             f" papers' formula per client over the run: {human_bytes(formula)}"
         )
