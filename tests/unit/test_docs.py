@@ -1,19 +1,23 @@
-"""The documents keep their word: their Python runs, the options and the files that they name exist."""
+"""The documents keep their word: their Python runs, what they name exists, and what exists is named."""
 
 from __future__ import annotations
 
+import csv
 import re
 import runpy
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 import torch
 
+from laconic.catalogue import SCHEMES
 from laconic.cli.main import cli
 from laconic.parts import Part
+from laconic.runtime.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -74,6 +78,45 @@ def test_files_named_in_architecture_exist() -> None:
     assert len(named) > 50
     missing = [name for name in named if not (ROOT / "src/laconic" / name).is_file()]
     assert not missing
+
+
+def test_every_source_file_is_named_in_architecture() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    source = ROOT / "src/laconic"
+    files = [
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if path.parent == source or path.stem != "__init__"
+    ]
+    assert not [name for name in files if f"`{name}`" not in text]
+
+
+def test_every_scheme_is_explained() -> None:
+    maths = (ROOT / "docs/maths.md").read_text(encoding="utf-8")
+    written = maths.lower().replace("signsgd", "sign-sgd").replace("fl-bas-2 to 4", "fl-bas-2 fl-bas-3 fl-bas-4")
+    assert not [name for name in SCHEMES if name.removesuffix("-dp") not in written and name != "centralized"]
+
+
+def test_every_key_of_the_configuration_is_explained() -> None:
+    text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    keys = {field for section in fields(RunConfig) for field in vars(section.default)} - {"options"}
+    keys |= {option for entry in SCHEMES.values() for option in entry.options}
+    assert not [key for key in keys if f"| `{key}`" not in text]
+
+
+def test_accuracies_are_those_of_the_recorded_rounds() -> None:
+    """Every figure "0.858 (198)" in the table of schemes is the best round of a run in the recorded rounds."""
+    runs: dict[str, list[tuple[float, int]]] = {}
+    for path in (ROOT / "docs/results").glob("*/rounds.csv"):
+        with path.open(newline="") as stream:
+            for row in csv.DictReader(stream):
+                runs.setdefault(row["run"], []).append((float(row["accuracy"]), -int(row["round"])))
+    best = [max(rounds) for rounds in runs.values()]
+    text = (ROOT / "docs/results/schemes/README.md").read_text(encoding="utf-8")
+    figures = re.findall(r"(0\.\d{3}) \((\d+)\)", text)
+    assert len(figures) == 26
+    for accuracy, number in figures:
+        assert any(abs(a - float(accuracy)) < 0.00051 and -r == int(number) for a, r in best), (accuracy, number)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
