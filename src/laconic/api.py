@@ -95,8 +95,10 @@ def run(
     simulation.check_budget()
     folder.open()
     try:
-        folder.write("config.toml", _about(experiment))
         simulation.folder = folder
+        if folder.exists:
+            simulation.begin()  # what may refuse to go on comes before anything is changed
+        folder.write("config.toml", _about(experiment))
         return simulation.run()
     finally:
         folder.close()

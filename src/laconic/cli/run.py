@@ -94,8 +94,10 @@ def _resumable(
     simulation.check_budget()
     folder.open()
     try:
-        folder.write("config.toml", write_toml(settled.config.to_dict()))
         simulation.folder = folder
+        if not fresh:
+            simulation.begin()  # what may refuse to go on comes before anything is changed
+        folder.write("config.toml", write_toml(settled.config.to_dict()))
         return _simulate(simulation, folder, show=show, quiet=quiet)
     finally:
         folder.close()

@@ -62,6 +62,8 @@ class Accountant:
     slack: int = 0
     """Dropouts and colluders of a cohort that the noise allows for."""
     max_participations: int | None = None
+    horizon: int = 0
+    """The rounds that are planned: whether sampling amplifies is decided for all of them at once."""
     cohort_dependent_stop: bool = False
     """Whether the run may stop because of who took part: then the number of rounds says something of it."""
 
@@ -104,6 +106,7 @@ class Accountant:
         """
         if self.cohort_dependent_stop:
             return False
+        rounds = max(rounds, self.horizon)
         least = self.sampler.least_cohort(self.num_clients, self.slack)
         if least <= 1 or self.sampler.rate_in(self.num_clients) >= 1 or not self.sampler.allows_participation_cap:
             return True

@@ -26,6 +26,7 @@ def calibrate_noise(
     noise: Callable[[float], Noise] | None = None,
     sensitivity: float = 1.0,
     slack: int = 0,
+    max_participations: int | None = None,
 ) -> float:
     """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
 
@@ -59,6 +60,8 @@ def calibrate_noise(
             delta=delta,
             sensitivity=sensitivity,
             slack=slack,
+            max_participations=max_participations,
+            horizon=rounds,
         )
         if participations is not None:
             return accountant.participant_epsilon(participations, by) - epsilon

@@ -82,7 +82,10 @@ class DiscreteGaussian(Noise):
         scale = self._released_scale(sensitivity, plan)
         tail = scale * math.sqrt(2 * (math.log(2) * (WRAP_BITS + 2) + math.log(code_size)))
         largest = tail + plan.largest_cohort * self.units(sensitivity=sensitivity, plan=plan)
-        return math.ceil(math.log2(2 * largest + 1))
+        bits = math.ceil(math.log2(2 * largest + 1))
+        if bits > 24:  # sums are held in float32, which counts up to 2^24
+            raise PrivacyError(f"sums of {bits} bits are not exact here: lower the noise, or use Gaussian noise")
+        return bits
 
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
         bits = self.code_bits(code_size=total.numel(), sensitivity=sensitivity, plan=plan)

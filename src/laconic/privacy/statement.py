@@ -9,8 +9,12 @@ from laconic.privacy.accountant import Accountant
 from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import REPLACE_ONE
 
-RELEASED = "sees every sum and every model, does not know who took part in which round"
-PARTICIPANT = "also knows who took part in which round, as the server and the clients of a cohort do"
+RELEASED = "sees every released sum and every model, but not who took part in which round, nor how many"
+PARTICIPANT = "also knows who took part in which round, as the server, the clients of a cohort and colluders do"
+_SERVER_DUTIES = (
+    "for the outsider's ε the server keeps cohorts and their sizes to itself (so also charges.jsonl and rounds.jsonl)",
+    "for the outsider's ε the server tops up the noise of every release to the same variance, whoever came",
+)
 _ADJACENCY = {
     "zero-out": "one client's data contributes nothing (its code is 0); the client stays and adds its noise share",
     REPLACE_ONE: "one client's data is replaced by any other data; sums differ by at most 2·clip_norm",
@@ -67,7 +71,7 @@ def privacy_statement(
         },
         "budget": budget.to_dict(),
         "secure_aggregation": secure_aggregation,
-        "assumptions": list(assumptions),
+        "assumptions": [*_SERVER_DUTIES, *assumptions],
         "not_covered": [*([sampler.caveat] if sampler.caveat else []), *not_covered],
     }
 

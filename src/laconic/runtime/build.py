@@ -110,10 +110,19 @@ def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:
     """An option that would do nothing is a misunderstanding, and with privacy a dangerous one."""
     if entry.private:
         return
-    given = config.privacy.epsilon, config.privacy.participant_epsilon, config.sampler.max_participations
-    for flag, value in zip(("--epsilon", "--participant-epsilon", "--max-participations"), given, strict=True):
+    privacy, sampler = config.privacy, config.sampler
+    given = {
+        "--epsilon": privacy.epsilon,
+        "--participant-epsilon": privacy.participant_epsilon,
+        "--delta": privacy.delta,
+        "--accountant": privacy.accountant,
+        "--max-participations": sampler.max_participations,
+        "--max-dropouts": sampler.max_dropouts or None,
+        "--max-colluders": sampler.max_colluders or None,
+    }
+    for flag, value in given.items():
         if value is not None:
-            raise ConfigError(f"{config.scheme.name} adds no noise, so {flag} cannot be kept: use a scheme in -dp")
+            raise ConfigError(f"{config.scheme.name} adds no noise, so {flag} means nothing: use a scheme in -dp")
 
 
 def make_sampler(section: SamplerSection, num_clients: int) -> Sampler:
@@ -169,6 +178,7 @@ def settle_noise(
         noise=lambda sigma: scheme(sigma).noise,
         sensitivity=example.clip.sensitivity(example.codec.code_size(size)),
         slack=config.sampler.max_dropouts + config.sampler.max_colluders,
+        max_participations=config.sampler.max_participations,
         epsilon=privacy.epsilon,
         delta=1e-5 if privacy.delta is None else privacy.delta,
         rounds=config.run.rounds,

@@ -93,6 +93,7 @@ class Experiment:
             sensitivity=self._sensitivity(),
             slack=self.max_dropouts + self.max_colluders,
             max_participations=self.budget.max_participations,
+            horizon=self.rounds,
             cohort_dependent_stop=self._may_stop_by_cohort(),
         )
 

@@ -21,15 +21,16 @@ _FILE = "identity.json"
 
 
 def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
-    """Scheme, initial weights, loss, seed, sampler, and a digest of some clients' records."""
+    """Scheme, initial weights and constants, loss, seed, sampler, and digests of public and some clients' records."""
     loss = experiment.loss if isinstance(experiment.loss, str) else getattr(experiment.loss, "__qualname__", "own")
     return {
         "scheme": experiment.scheme.fingerprint,
-        "model": f"{model.size} weights, {_digest(model.initial)}",
+        "model": f"{model.size} weights, {_digest(*experiment.model.state_dict().values())}",
         "loss": loss,
         "seed": experiment.seed,
         "sampler": str(experiment.sampler.to_dict()),
         "population": f"{experiment.population.num_clients} clients, {_population_digest(experiment.population)}",
+        "public data": _digest(*experiment.public) if experiment.public else "none",
         "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
     }
 

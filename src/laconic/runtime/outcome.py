@@ -137,7 +137,7 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         "fingerprint": e.scheme.fingerprint,
         "clip": e.scheme.clip.to_dict(),
         "noise": e.scheme.noise.to_dict(),
-        "noise_added_by": "the clients, in shares that add up to the stated noise",
+        "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
         "denominator": "the planned cohort, a public constant",
         "weighting": e.scheme.weighting,
     }

@@ -51,13 +51,12 @@ class Simulation:
         self.history: list[dict[str, Any]] = []
         self.stop_reason = "rounds"
         self._committing = False
+        self._begun = False
 
     def run(self) -> RunResult:
         """Train until the rounds, the budget or the patience is used up."""
-        if self.folder:
-            check_identity(self.folder, identity_of(self.experiment, self.model))
-        self.begin()
-        self._refuse_spent_budget()
+        if not self._begun:
+            self.begin()
         started, saved = time.monotonic(), time.monotonic()
         try:
             for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
@@ -74,12 +73,16 @@ class Simulation:
         return self._finish(time.monotonic() - started)
 
     def begin(self) -> None:
-        """Read the journal and the checkpoint, or start anew."""
+        """Read the journal and the checkpoint, or start anew; refuse a folder that cannot be gone on with."""
+        if self.folder:
+            check_identity(self.folder, identity_of(self.experiment, self.model))
         self.journal = Journal(self.folder, self.clients.environment)
         self.state, rows = first_state(self.experiment, self.clients, self.folder, self.journal)
         for row in rows:
             self.history.append(row)
             self.ledger.add(row)
+        self._refuse_spent_budget()
+        self._begun = True
 
     def check_budget(self) -> None:
         """Refuse a budget that does not allow a single round, before anything is written."""
@@ -117,7 +120,7 @@ class Simulation:
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
         weights, rule, sent = self._trained(plan)
         if not plan.viable:
-            row["discarded"] = f"{len(plan.cohort)} clients, {plan.least_cohort} are needed to carry the noise"
+            row["discarded"] = f"{len(plan.cohort)} clients; sums of {plan.least_cohort} or more carry the noise"
         newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
         once = [shared_bytes(state.shared)] * newcomers if sent.up and state.shared else []
         traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once)
