@@ -110,11 +110,12 @@ def test_accuracies_are_those_of_the_recorded_rounds() -> None:
     for path in (ROOT / "docs/results").glob("*/rounds.csv"):
         with path.open(newline="") as stream:
             for row in csv.DictReader(stream):
-                runs.setdefault(row["run"], []).append((float(row["accuracy"]), -int(row["round"])))
+                if row["accuracy"]:  # not every round is evaluated in every run
+                    runs.setdefault(row["run"], []).append((float(row["accuracy"]), -int(row["round"])))
     best = [max(rounds) for rounds in runs.values()]
     text = (ROOT / "docs/results/schemes/README.md").read_text(encoding="utf-8")
-    figures = re.findall(r"(0\.\d{3}) \((\d+)\)", text)
-    assert len(figures) == 26
+    figures = re.findall(r"(0\.\d{3,4}) \((\d+)\)", text)
+    assert len(figures) == 35
     for accuracy, number in figures:
         assert any(abs(a - float(accuracy)) < 0.00051 and -r == int(number) for a, r in best), (accuracy, number)
 
