@@ -90,3 +90,11 @@ def test_the_shuffle_is_the_runs_not_the_rounds() -> None:
 def test_the_papers_sizes() -> None:
     codec = LowPassDCT(ratio=0.05, num_chunks=200)
     assert codec.chunk_sizes(1_663_370) == (200, 8317, 416)
+    assert LowPassDCT(ratio=0.001, num_chunks=200).chunk_sizes(1_663_370) == (200, 8317, 9)
+    assert LowPassDCT(ratio=0.001, num_chunks=100).chunk_sizes(1_496_601)[0] == 100
+
+
+@given(st.integers(50, 100_000), st.floats(0.01, 1), st.integers(1, 300))
+def test_small_models_send_about_the_ratio_too(size: int, ratio: float, chunks: int) -> None:
+    sent = LowPassDCT(ratio=ratio, num_chunks=chunks).code_size(size)
+    assert ratio * size <= sent + 1e-6 <= 1.3 * ratio * size + 9

@@ -88,8 +88,12 @@ class LowPassDCT(Codec):
         one_of(ORDERS, order=self.order)
 
     def chunk_sizes(self, size: int) -> tuple[int, int, int]:
-        """(chunks, weights per chunk, coefficients per chunk)."""
-        chunks = min(self.num_chunks, size)
+        """(chunks, weights per chunk, coefficients per chunk).
+
+        A small model gets fewer chunks than asked for, so that each has eight coefficients or more: a chunk sends a
+        whole number of them, and rounding up two to three would send half as much again.
+        """
+        chunks = min(self.num_chunks, max(1, int(self.ratio * size / 8)))
         length = -(-size // chunks)
         return chunks, length, min(length, math.ceil(self.ratio * length))
 
