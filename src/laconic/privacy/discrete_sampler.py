@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING
 
 from laconic.parts import positive
-from laconic.privacy.discrete_table import discrete_tables
+from laconic.privacy.discrete_table import TABLE_TOTAL_VARIATION, discrete_tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +67,7 @@ def _split(scale: float) -> tuple[int, float]:
 
 def draw_total_variation(scale: float, *, integer_mean: bool = False) -> float:
     """At most how far, in total variation, one draw is from DG."""
-    table = 2.0**-99
+    table = TABLE_TOTAL_VARIATION
     lost = 0.0
     if not integer_mean:
         lost += table

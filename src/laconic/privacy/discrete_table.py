@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 TAIL_BITS = 100
 """Values whose tails hold less than 2^−100 are cut off."""
+TABLE_TOTAL_VARIATION = 2.0**-99
+"""How far a draw is from the exact distribution: the tails, and 2^−128 for each of at most 2^28 entries."""
 
 
 @dataclass(frozen=True)
 class DiscreteTables:
     """P(X ≤ first + i) for several means: rows of 128 bits, split into two signed words.
 
-    `guide[row, b]` is the first entry that a word with leading bits b can mean. `total_variation` bounds how far a
-    draw is from the exact distribution.
+    `guide[row, b]` is the first entry that a word with leading bits b can mean.
     """
 
     first: int
@@ -37,7 +38,6 @@ class DiscreteTables:
     low: Tensor
     guide: Tensor
     guide_bits: int
-    total_variation: float
 
     def draw(self, rows: Tensor | None, count: int, stream: Stream, device: Any) -> Tensor:
         """Draws as int64: from row 0, or for each draw from its own row."""
@@ -83,7 +83,6 @@ def discrete_tables(scale: float, num_means: int, device: str) -> DiscreteTables
         low=torch.from_numpy(low).to(device),
         guide=torch.from_numpy(guide).to(device),
         guide_bits=guide_bits,
-        total_variation=len(support) * 2.0**-128 + 2.0**-TAIL_BITS,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,13 +97,3 @@ def save_weights(folder: RunFolder, name: str, parameters: dict[str, Tensor], ab
     from safetensors.torch import save
 
     folder.write(name, save({k: v.detach().cpu().contiguous() for k, v in parameters.items()}, metadata=about))
-
-
-def load_weights(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise RunFolderError(f"{path} cannot be read as safetensors: {error}") from None
