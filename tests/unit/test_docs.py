@@ -56,6 +56,11 @@ def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: py
             del Part._kinds[kind]  # other tests do not know the parts that a document defines
 
 
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples/own_model.py"), run_name="__main__")
+    assert "-DP per client against an outsider" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_of_the_documents_exist(path: Path) -> None:
     context = click.Context(cli)
