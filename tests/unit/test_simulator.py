@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,98 @@ def test_a_replay_elsewhere_is_a_new_attempt_and_is_charged(tmp_path: Path) -> N
         for client in cohort:
             counts[client] = counts.get(client, 0) + 1
     assert resumed.statement["participant"]["participations"] == max(counts.values())
+
+
+def test_noise_is_never_used_again_on_other_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at home, redone a little elsewhere, then at home again: no round after that is a replay."""
+
+    def stop_after(last: int) -> Any:
+        def stop(row: dict[str, Any]) -> None:
+            if row["round"] == last:
+                raise Stopped
+
+        return stop
+
+    options: dict[str, Any] = {"out": tmp_path / "run", "checkpoint_seconds": 1e9}
+    for place, last in (("home", 5), ("elsewhere", 2)):
+        monkeypatch.setattr("laconic.runtime.clients.environment_of", lambda *args, place=place: place)
+        with pytest.raises(Stopped):
+            run(PRIVATE, observer=stop_after(last), resume=True, **options)
+    monkeypatch.setattr("laconic.runtime.clients.environment_of", lambda *args: "home")
+    result = run(PRIVATE, resume=True, **options)
+    assert [row["attempt"] for row in result.history] == [2, 2, 1, 1, 1, 0]
+    assert result.statement["released"]["rounds_charged"] == 5 + 2 + 6
+
+
+def test_other_limits_are_another_run(tmp_path: Path) -> None:
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == 4:
+            raise Stopped
+
+    options: dict[str, Any] = {"out": tmp_path / "run", "checkpoint_seconds": 1e9}
+    with pytest.raises(Stopped):
+        run(PRIVATE, observer=stop, max_participations=1, **options)
+    with pytest.raises(RunFolderError, match="another limits"):
+        run(PRIVATE, resume=True, **options)
+    with pytest.raises(RunFolderError, match="charged for 4 rounds"):
+        run(PRIVATE, resume=True, max_participations=1, rounds=2, **options)
+
+
+def test_charged_rounds_count_before_they_are_replayed(tmp_path: Path) -> None:
+    def stop_after(last: int) -> Any:
+        def stop(row: dict[str, Any]) -> None:
+            if row["round"] == last:
+                raise Stopped if last == 6 else KeyboardInterrupt
+
+        return stop
+
+    options: dict[str, Any] = {"out": tmp_path / "run", "checkpoint_seconds": 1e9, "rounds": 8}
+    with pytest.raises(Stopped):
+        run(PRIVATE, observer=stop_after(6), **options)
+    with pytest.raises(KeyboardInterrupt):
+        run(PRIVATE, observer=stop_after(2), resume=True, **options)
+    statement = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    assert statement["released"]["rounds_charged"] == 6
+    six = run(PRIVATE, rounds=6).statement
+    assert statement["participant"]["participations"] == six["participant"]["participations"]
+
+
+def test_a_cap_just_below_the_servers_budget_is_judged_as_the_run_is() -> None:
+    """With slack a hundredth of δ is set aside: a budget met without it may still stop the run."""
+    sampler = laconic.Poisson(sampling_rate=0.3)
+    loose = laconic.Accountant(sampler=sampler, noise=PRIVATE.noise, num_clients=40, delta=1e-5).participant_epsilon(2)
+    budget = laconic.Budget(delta=1e-5, participant_epsilon=loose, max_participations=2)
+    experiment = Experiment(
+        scheme=PRIVATE,
+        model=model(),
+        population=make_population(SIZES),
+        sampler=sampler,
+        rounds=3,
+        budget=budget,
+        max_dropouts=1,
+    )
+    assert experiment.accountant is not None
+    assert experiment.accountant.cohort_dependent_stop
+
+
+class RunningMean(nn.Module):
+    """A module that remembers its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.mul_(0.9).add_(inputs.detach().mean(0), alpha=0.1)
+        outputs: torch.Tensor = self.layer(inputs - self.mean)
+        return outputs
+
+
+def test_a_model_that_remembers_clients_is_refused() -> None:
+    with pytest.raises(ConfigError, match="buffer 'mean'"):
+        run(PRIVATE, model=RunningMean())
 
 
 def test_resuming_another_run_is_refused(tmp_path: Path) -> None:

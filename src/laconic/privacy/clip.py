@@ -44,7 +44,7 @@ class UnitEntries(Clip):
     """Entries within ±1, as signs are: ‖code‖₂ ≤ √m (thesis section 5.2.1)."""
 
     def __call__(self, code: Tensor) -> Tensor:
-        return code.clamp(-1, 1)
+        return code.nan_to_num(0.0).clamp(-1, 1)
 
     def sensitivity(self, code_size: int) -> float:
         return math.sqrt(code_size)

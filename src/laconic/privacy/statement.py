@@ -12,7 +12,7 @@ from laconic.privacy.sampling import REPLACE_ONE
 RELEASED = "sees every released sum and every model, but not who took part in which round, nor how many"
 PARTICIPANT = "also knows who took part in which round, as the server, the clients of a cohort and colluders do"
 _SERVER_DUTIES = (
-    "for the outsider's ε the server keeps cohorts and their sizes to itself (so also charges.jsonl and rounds.jsonl)",
+    "for the outsider's ε the server keeps cohorts and their sizes to itself (so also the run folder)",
     "for the outsider's ε the server tops up the noise of every release to the same variance, whoever came",
 )
 _ADJACENCY = {

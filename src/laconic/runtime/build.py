@@ -63,6 +63,10 @@ def settle(config: RunConfig) -> Settled:
         if "clip_norm" in entry.options:
             options["clip_norm"], note = _settle_clip(config, options, model, federation, streams)
             notes += [note] if note else []
+    if config.data.client_column and entry.private:
+        notes.append(
+            "test and held-out records were taken from the clients' own records: looking at them is not private"
+        )
     if config.data.public_records and config.data.public_dataset is None and entry.private:
         notes.append(f"{config.data.public_records} training records were set aside and treated as public")
     scheme = build_scheme(config.scheme.name, **options)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 
+import numpy as np
 import torch
 
+from laconic import __version__
 from laconic.errors import ConfigError
 
 
@@ -27,6 +30,18 @@ def choose_device(name: str) -> torch.device:
 
 
 def environment_of(device: torch.device, engine: str, chunk: int | None) -> str:
-    """A name for everything that float results depend on besides the seed."""
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    return f"torch {torch.__version__}; {where}; {torch.get_num_threads()} threads; {engine}; chunk {chunk}"
+    """A name for everything that float results depend on besides the seed: software, hardware, way of computing."""
+    where = (
+        f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}" if device.type == "cuda" else _processor()
+    )
+    versions = f"laconic {__version__}, torch {torch.__version__}, numpy {np.__version__}"
+    return f"{versions}; {where}; {torch.get_num_threads()} threads; {engine}; chunk {chunk}"
+
+
+def _processor() -> str:
+    """The model of the CPU, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class Experiment:
         """The accountant of the run; None for a scheme that promises nothing."""
         if not self.scheme.private or self.budget is None:
             return None
-        return Accountant(
+        accountant = Accountant(
             sampler=self.sampler,
             noise=self.scheme.noise,
             num_clients=self.population.num_clients,
@@ -94,25 +95,13 @@ class Experiment:
             slack=self.max_dropouts + self.max_colluders,
             max_participations=self.budget.max_participations,
             horizon=self.rounds,
-            cohort_dependent_stop=self._may_stop_by_cohort(),
         )
-
-    def _may_stop_by_cohort(self) -> bool:
-        """Whether the server's budget can end the run: not if the cap keeps every client within it."""
-        assert self.budget is not None
-        if self.budget.participant_epsilon is None:
-            return False
         cap = self.budget.max_participations
-        if cap is None:
-            return True
-        plain = Accountant(
-            sampler=self.sampler,
-            noise=self.scheme.noise,
-            num_clients=self.population.num_clients,
-            delta=self.budget.delta,
-            sensitivity=self._sensitivity(),
+        # The server's budget can end the run, unless the cap keeps every client within it.
+        stoppable = self.budget.participant_epsilon is not None and (
+            cap is None or not self.budget.participant_fits(accountant, cap)
         )
-        return not self.budget.participant_fits(plain, cap)
+        return replace(accountant, cohort_dependent_stop=stoppable)
 
     def _sensitivity(self) -> float:
         size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -148,6 +137,7 @@ class Experiment:
             sensitivity=self._sensitivity(),
             plan=self.typical_plan(),
         )
+        slack *= 1 + math.exp(20)  # a distance between distributions counts so often in δ, for any ε up to 20
         if slack > self.budget.delta / 100:
             raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
         return slack

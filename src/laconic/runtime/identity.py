@@ -32,7 +32,16 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "population": f"{experiment.population.num_clients} clients, {_population_digest(experiment.population)}",
         "public data": _digest(*experiment.public) if experiment.public else "none",
         "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
+        "limits": _limits(experiment),
     }
+
+
+def _limits(experiment: Experiment) -> str:
+    """What decides who takes part and when the run ends: with other limits it is another mechanism."""
+    budget = experiment.budget
+    if budget is None:
+        return "none"
+    return f"{budget.max_participations} participations, server's ε {budget.participant_epsilon}, δ {budget.delta}"
 
 
 def check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:

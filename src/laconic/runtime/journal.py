@@ -7,8 +7,11 @@ new cohort and new noise, and is charged again.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
+from laconic.errors import PrivacyError
 from laconic.plan import RoundPlan
 from laconic.runtime.folder import RunFolder
 
@@ -31,12 +34,19 @@ class Journal:
         return len(self._charged)
 
     def attempt_of(self, round: int) -> int:
-        """The attempt to make now: an identical replay keeps its number, anything else gets a new one."""
-        earlier = {a: env for (r, a), (env, _) in self._charged.items() if r == round}
+        """The attempt to make now: an identical replay keeps its number, anything else gets a new one.
+
+        It is identical if the environment is the same and no earlier round was attempted anew since: such an attempt
+        led to other weights, on which the old noise must not be used again.
+        """
+        charges = list(self._charged)  # in the order in which they were made
+        earlier = [attempt for number, attempt in charges if number == round]
         if not earlier:
             return 0
         last: int = max(earlier)
-        return last if earlier[last] == self._environment else last + 1
+        since = charges[charges.index((round, last)) + 1 :]
+        same = self._charged[round, last][0] == self._environment and all(number > round for number, _ in since)
+        return last if same else last + 1
 
     def would_add(self, round: int, attempt: int) -> int:
         """1 if the attempt is not charged yet, else 0."""
@@ -45,9 +55,13 @@ class Journal:
     def charge(self, plan: RoundPlan) -> None:
         """Write the charge down, unless it is an identical replay."""
         key = (plan.round, plan.attempt)
-        if key in self._charged:
-            return
         cohort = plan.cohort.tolist()
+        if key in self._charged:
+            if self._charged[key][1] != cohort:
+                raise PrivacyError(
+                    f"round {plan.round} was charged with another cohort: the run was not resumed as it was started"
+                )
+            return
         self._charged[key] = (self._environment, cohort)
         if self._folder:
             row = {"round": plan.round, "attempt": plan.attempt, "environment": self._environment, "cohort": cohort}
@@ -64,6 +78,15 @@ class Journal:
     def num_released(self, through: int) -> int:
         """How many those are."""
         return sum(r <= through or a != self.attempt_of(r) for r, a in self._charged)
+
+    @property
+    def last_round(self) -> int:
+        return max((number for number, _ in self._charged), default=0)
+
+    def most_participations(self) -> int:
+        """How often the busiest client was charged, over all attempts."""
+        counts = Counter(client for _, cohort in self._charged.values() for client in cohort)
+        return max(counts.values(), default=0)
 
     def covers(self, through: int) -> bool:
         """Whether every round up to this one was charged."""

@@ -126,7 +126,7 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         if e.test is not None:
             not_covered.append("test data was looked at in evaluated rounds; the best round was chosen on it")
         if e.holdout is not None:
-            not_covered.append("early stopping looked at a held-out set whose records belong to no client")
+            not_covered.append("early stopping looked at a held-out set")
     assumptions = [
         f"noise is drawn from a seed (simulation): whoever knows seed {e.seed} can subtract it",
         *_about_noise(e),
@@ -145,7 +145,7 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         accountant=simulation.accountant,
         budget=e.budget,
         rounds_charged=simulation.journal.num_charged,
-        participations=simulation.state.most_participations,
+        participations=max(simulation.state.most_participations, simulation.journal.most_participations()),
         mechanism=mechanism,
         secure_aggregation=e.scheme.secure_sum.statement,
         assumptions=assumptions,

@@ -25,6 +25,10 @@ def first_state(
                 f"{folder.path}/charges.jsonl lacks charges of finished rounds: it was edited or damaged;"
                 " restore it or start a new run"
             )
+    if folder is not None and journal.last_round > experiment.rounds:
+        raise RunFolderError(
+            f"{folder.path} was charged for {journal.last_round} rounds already: resume with as many (--rounds) or more"
+        )
     if state is None:
         rule = experiment.scheme.rule.init(clients.model.size, clients.code_size, clients.device)
         state = RunState(weights=clients.model.initial.clone(), rule=rule, shared=clients.shared())

@@ -218,6 +218,7 @@ class Simulation:
         if "loss" in row and (state.best is None or _score(row) > state.best["score"]):
             state.best = {"score": _score(row)} | {k: row[k] for k in row if k in _BEST}
             if self.folder:
+                self.folder.sync()  # the charge must outlive whatever is released
                 self._write_weights("best.safetensors")
         if "holdout_loss" in row:
             held = _score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})

@@ -103,6 +103,7 @@ class OneByOne:
             if task.trained is not None:
                 gradient.mul_(task.trained)
             optimizer.step([flat], [gradient], None)
+        self._model.check_constants()
         return Updates(np.array([client]), (flat - task.weights)[None], records.sizes)
 
 

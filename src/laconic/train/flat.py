@@ -32,6 +32,8 @@ class FlatModel:
         self.lengths = [p.numel() for _, p in trained]
         self.size = sum(self.lengths)
         self.initial = torch.cat([p.detach().reshape(-1) for _, p in trained]).to(torch.float32)
+        keys = {f"{name}.key" for name in self._dropout_names}
+        self._constants = {n: b.clone() for n, b in self.module.named_buffers() if n not in keys}
         outputs = self._tried(example[0])
         self.loss = choose_loss(loss, outputs, example[1])
         self._try_loss(outputs, example[1])
@@ -91,6 +93,15 @@ class FlatModel:
             values[f"{name}.key"] = layer_key
         outputs = functional_call(self.module, values, (inputs,))
         return (self.loss(outputs, targets) * weight).sum()
+
+    def check_constants(self) -> None:
+        """Refuse a module that changed its buffers in training: they would carry one client's data to the next."""
+        for name, buffer in self.module.named_buffers():
+            if name in self._constants and not torch.equal(buffer.cpu(), self._constants[name].cpu()):
+                raise ConfigError(
+                    f"the model changes its buffer '{name}' while it trains, which is neither clipped nor noised:"
+                    " leave such layers out"
+                )
 
     def set_dropout_key(self, key: Tensor) -> None:
         """The same masks as `mean_loss` draws, for a direct call of the module."""
