@@ -353,9 +353,21 @@ class RunningMean(nn.Module):
         return outputs
 
 
-def test_a_model_that_remembers_clients_is_refused() -> None:
-    with pytest.raises(ConfigError, match="buffer 'mean'"):
-        run(PRIVATE, model=RunningMean())
+class ReplacedMean(RunningMean):
+    """The same, by a new tensor instead of a change in place."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * inputs.detach().mean(0)
+        outputs: torch.Tensor = self.layer(inputs - self.mean)
+        return outputs
+
+
+@pytest.mark.parametrize("engine", ["auto", "one-by-one", "cohort"])
+@pytest.mark.parametrize("kind", [RunningMean, ReplacedMean])
+def test_a_model_that_remembers_clients_is_refused(kind: type[nn.Module], engine: str) -> None:
+    with pytest.raises(ConfigError, match="buffer 'mean'|one-by-one"):
+        run(PRIVATE, model=kind(), engine=engine)
 
 
 def test_resuming_another_run_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from laconic.runtime.datasets import Federation, load_federation, pooled
 from laconic.runtime.experiment import Experiment
 from laconic.scheme import Scheme
 from laconic.streams import Streams
+from laconic.train.flat import trainable_size
 
 SAMPLERS = ("poisson", "fixed-size", "as-published")
 _TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
@@ -93,7 +94,6 @@ def settle(config: RunConfig) -> Settled:
         max_dropouts=config.sampler.max_dropouts,
         max_colluders=config.sampler.max_colluders,
         notes=tuple(notes),
-        config=config.to_dict(),
     )
     return Settled(config, experiment)
 
@@ -177,7 +177,7 @@ def settle_noise(
         return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
 
     example = scheme(1.0)
-    size = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    size = trainable_size(model)
     return calibrate_noise(
         noise=lambda sigma: scheme(sigma).noise,
         sensitivity=example.clip.sensitivity(example.codec.code_size(size)),

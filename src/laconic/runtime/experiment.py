@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import nn
@@ -18,6 +17,7 @@ from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import Sampler
 from laconic.scheme import Scheme
 from laconic.train.engine import ENGINES
+from laconic.train.flat import trainable_size
 from laconic.train.losses import Loss
 
 
@@ -50,8 +50,6 @@ class Experiment:
     max_dropouts: int = 0
     max_colluders: int = 0
     notes: tuple[str, ...] = ()
-    config: dict[str, Any] = field(default_factory=dict)
-    """What was asked for, written to the run folder so that the run can be repeated."""
 
     def __post_init__(self) -> None:
         positive_int(rounds=self.rounds, eval_every=self.eval_every)
@@ -91,7 +89,7 @@ class Experiment:
             noise=self.scheme.noise,
             num_clients=self.population.num_clients,
             delta=self.budget.delta - self.delta_slack(),
-            sensitivity=self._sensitivity(),
+            sensitivity=self.sensitivity,
             slack=self.max_dropouts + self.max_colluders,
             max_participations=self.budget.max_participations,
             horizon=self.rounds,
@@ -103,9 +101,15 @@ class Experiment:
         )
         return replace(accountant, cohort_dependent_stop=stoppable)
 
-    def _sensitivity(self) -> float:
-        size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        return self.scheme.clip.sensitivity(self.scheme.codec.code_size(size))
+    @property
+    def code_size(self) -> int:
+        """m: how many values a client sends."""
+        return self.scheme.codec.code_size(trainable_size(self.model))
+
+    @property
+    def sensitivity(self) -> float:
+        """S: the largest norm of a client's code."""
+        return self.scheme.clip.sensitivity(self.code_size)
 
     def typical_plan(self) -> RoundPlan:
         """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
@@ -129,12 +133,11 @@ class Experiment:
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         assert self.budget is not None
-        size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         clients = max(1, round(self.sampler.planned_cohort(self.population.num_clients)))
-        draws = 2.0 * self.scheme.codec.code_size(size) * clients * self.rounds  # twice: cohorts vary, rounds repeat
+        draws = 2.0 * self.code_size * clients * self.rounds  # twice: cohorts vary, rounds repeat
         slack = self.scheme.noise.delta_slack(
             num_draws=draws,
-            sensitivity=self._sensitivity(),
+            sensitivity=self.sensitivity,
             plan=self.typical_plan(),
         )
         slack *= 1 + math.exp(20)  # a distance between distributions counts so often in δ, for any ε up to 20

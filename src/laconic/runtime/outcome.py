@@ -108,11 +108,8 @@ def write_statement(simulation: Simulation) -> None:
 def _about_noise(e: Experiment) -> list[str]:
     if not isinstance(e.scheme.noise, DiscreteGaussian):
         return ["the noise is float32, not drawn on integers: its low-order bits are not accounted for"]
-    size = sum(p.numel() for p in e.model.parameters() if p.requires_grad)
-    code_size = e.scheme.codec.code_size(size)
-    epsilon = e.scheme.noise.epsilon_slack(
-        code_size=code_size, sensitivity=e.scheme.clip.sensitivity(code_size), plan=e.typical_plan()
-    )
+    noise = e.scheme.noise
+    epsilon = noise.epsilon_slack(code_size=e.code_size, sensitivity=e.sensitivity, plan=e.typical_plan())
     return [
         f"the noise is drawn on integers: over the run that adds at most {e.rounds * epsilon:.0e} to ε (neglected) and,"
         f" by the sampler's finite precision, {e.delta_slack():.0e} to δ (counted)"

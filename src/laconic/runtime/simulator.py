@@ -125,9 +125,8 @@ class Simulation:
         once = [shared_bytes(state.shared)] * newcomers if sent.up and state.shared else []
         traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once)
         row |= traffic | {"seconds": round(time.perf_counter() - started, 4)}
-        most = max([state.most_participations, *(state.participations.get(c, 0) + 1 for c in plan.cohort.tolist())])
         if number % e.eval_every == 0 or number == e.rounds:
-            row |= self._metrics(weights) | self._epsilons(number, most)
+            row |= self._metrics(weights) | self._epsilons(number, self._busiest(plan))
 
         self._committing = True
         state.weights, state.rule, state.rounds = weights, rule, number
@@ -180,10 +179,14 @@ class Simulation:
         if self.accountant is None or budget is None:
             return True
         charged = self.journal.num_charged + self.journal.would_add(plan.round, plan.attempt)
-        taken = self.state.participations
-        most = max([taken.get(c, 0) + 1 for c in plan.cohort.tolist()] + [self.state.most_participations])
+        most = self._busiest(plan)
         fits = charged <= self._most_rounds or budget.released_fits(self.accountant, charged, most)
         return fits and budget.participant_fits(self.accountant, most)
+
+    def _busiest(self, plan: RoundPlan) -> int:
+        """How often the busiest client will have taken part after this round."""
+        taken = self.state.participations
+        return max([self.state.most_participations, *(taken.get(c, 0) + 1 for c in plan.cohort.tolist())])
 
     @functools.cached_property
     def _most_rounds(self) -> int:

@@ -142,6 +142,7 @@ class CohortAtOnce:
                 grads = [g * m for g, m in zip(grads, masks, strict=True)]
             active = (counts[:, step] > 0).to(params[0].dtype) if finished else None
             optimizer.step(params, grads, active)
+        self._model.check_constants()
         return Updates(clients, self._model.join(params, lead=1).sub_(task.weights), records.sizes)
 
 
@@ -176,6 +177,7 @@ def _vectorising_problem(
         )
     except RuntimeError as error:
         return str(error).splitlines()[0]
+    model.check_constants()
     return None
 
 

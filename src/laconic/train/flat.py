@@ -32,8 +32,7 @@ class FlatModel:
         self.lengths = [p.numel() for _, p in trained]
         self.size = sum(self.lengths)
         self.initial = torch.cat([p.detach().reshape(-1) for _, p in trained]).to(torch.float32)
-        keys = {f"{name}.key" for name in self._dropout_names}
-        self._constants = {n: b.clone() for n, b in self.module.named_buffers() if n not in keys}
+        self._remember_constants()
         outputs = self._tried(example[0])
         self.loss = choose_loss(loss, outputs, example[1])
         self._try_loss(outputs, example[1])
@@ -72,6 +71,7 @@ class FlatModel:
 
     def to(self, device: torch.device) -> FlatModel:
         self.module.to(device)
+        self._remember_constants()
         self.initial = self.initial.to(device)
         return self
 
@@ -94,10 +94,16 @@ class FlatModel:
         outputs = functional_call(self.module, values, (inputs,))
         return (self.loss(outputs, targets) * weight).sum()
 
+    def _remember_constants(self) -> None:
+        keys = {f"{name}.key" for name in self._dropout_names}
+        self._constants = {n: (b, b.clone()) for n, b in self.module.named_buffers() if n not in keys}
+
     def check_constants(self) -> None:
         """Refuse a module that changed its buffers in training: they would carry one client's data to the next."""
-        for name, buffer in self.module.named_buffers():
-            if name in self._constants and not torch.equal(buffer.cpu(), self._constants[name].cpu()):
+        now = dict(self.module.named_buffers())
+        for name, (buffer, value) in self._constants.items():
+            # Another tensor in its place is a change too; inside vmap it cannot even be compared.
+            if now[name] is not buffer or not torch.equal(buffer, value):
                 raise ConfigError(
                     f"the model changes its buffer '{name}' while it trains, which is neither clipped nor noised:"
                     " leave such layers out"
@@ -134,6 +140,11 @@ class FlatModel:
             for name, value in zip(self.names, self.split(flat.cpu()), strict=True):
                 params[name].copy_(value)
         return module
+
+
+def trainable_size(module: nn.Module) -> int:
+    """n: how many weights are trained."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
 def check_supported(module: nn.Module) -> None:
