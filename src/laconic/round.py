@@ -14,7 +14,9 @@ from laconic.plan import RoundPlan
 from laconic.privacy.sampling import Sampler
 from laconic.scheme import Scheme
 from laconic.server.rules import State
-from laconic.streams import Stream, Streams
+from laconic.streams import Stream, Streams, joint
+
+_DRAWS_AT_ONCE = 1 << 26
 
 
 def plan_round(
@@ -51,15 +53,25 @@ def plan_round(
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
     """What clients send: encode, clip, add the noise share. Updates (clients, n) → codes (clients, m)."""
-    codes = scheme.clip(scheme.codec.encode(updates, plan, streams))
+    return noisy_codes(scheme, plan, bounded_codes(scheme, plan, updates, streams=streams), streams=streams)
+
+
+def bounded_codes(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
+    """Encode and clip."""
+    return scheme.clip(scheme.codec.encode(updates, plan, streams))
+
+
+def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequence[Stream]) -> Tensor:
+    """Every code with its noise share. On a GPU, which is for simulation, many are drawn at once from one stream."""
     if not scheme.noise.private:
         return codes
     sensitivity = scheme.clip.sensitivity(codes.shape[-1])
+    at_once = max(1, _DRAWS_AT_ONCE // codes.shape[-1]) if codes.is_cuda else 1
     shares = [
-        scheme.noise.share(code, sensitivity=sensitivity, plan=plan, rng=stream)
-        for code, stream in zip(codes, streams, strict=True)
+        scheme.noise.share(some, sensitivity=sensitivity, plan=plan, rng=joint(streams[start : start + at_once]))
+        for start, some in zip(range(0, len(codes), at_once), torch.split(codes, at_once), strict=True)
     ]
-    return torch.stack(shares)
+    return torch.cat(shares)
 
 
 def client_message(scheme: Scheme, plan: RoundPlan, update: Tensor, *, stream: Stream) -> Tensor:

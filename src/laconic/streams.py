@@ -8,6 +8,7 @@ saved. Paths are hashed one way: publishing the public seed of a round says noth
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,9 @@ class Stream:
 
         import torch
 
+        if device.type == "cuda":
+            bits = torch.empty(shape, dtype=torch.int8, device=device).random_(0, 2, generator=self._on(device))
+            return (2 * bits - 1).to(torch.float32)
         count = math.prod(shape)
         words = self.words(-(-count // 64), device)
         bits = (words[:, None] >> torch.arange(64, device=device)) & 1
@@ -78,6 +82,14 @@ class Stream:
         import torch
 
         return torch.Generator(device=device).manual_seed(self.key & (2**63 - 1))
+
+
+def joint(streams: Sequence[Stream]) -> Stream:
+    """One stream for what several streams are for; a single one stays itself."""
+    if len(streams) == 1:
+        return streams[0]
+    digest = hashlib.blake2b("/".join(str(stream.key) for stream in streams).encode(), digest_size=16).digest()
+    return Stream(int.from_bytes(digest, "little"))
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -1,4 +1,4 @@
-"""Both engines, any client sizes, any model: the same updates to float tolerance."""
+"""All engines, any client sizes, any model: the same updates to float tolerance."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError, DataError
 from laconic.models.networks import cnn, logistic, mlp
 from laconic.streams import Streams
-from laconic.train.engine import CohortAtOnce, OneByOne, Task, choose_engine
+from laconic.train.choose import choose_engine
+from laconic.train.cohort import CohortAtOnce, rounded_up
+from laconic.train.engine import Task
+from laconic.train.factored import factor_large_layers, worth_factoring
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalSGD
+from laconic.train.one_by_one import OneByOne
 
 CPU = torch.device("cpu")
 SIZES = [4, 9, 1, 12, 7]
@@ -43,7 +47,21 @@ MODELS = {
     "group norm": lambda: nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Dropout2d(0.3), nn.Flatten(), nn.Linear(144, 4)
     ),
+    "wide layers": lambda: wide(),
+    "rows as a sequence": lambda: nn.Sequential(nn.Flatten(1, 2), wide_layers(8), nn.Flatten(), nn.Linear(2400, 4)),
 }
+
+
+def wide_layers(inputs: int) -> nn.Module:
+    """Layers so large that the factors of few records are smaller."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(inputs, 300), nn.Tanh(), nn.Linear(300, 300), nn.Tanh())
+
+
+def wide() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), wide_layers(64), nn.Dropout(0.2), nn.Linear(300, 4))
+
+
 TRAININGS = {
     "steps": LocalSGD(local_lr=0.1, local_steps=4, batch_size=3),
     "epochs": LocalSGD(local_lr=0.1, epochs=2, batch_size=5),
@@ -74,8 +92,10 @@ def test_engines_agree_whatever_the_chunking(name: str, training: str) -> None:
     model, train = flat(MODELS[name]()), TRAININGS[training]
     single = torch.cat([u.updates for u in OneByOne(model, CPU).updates(task(model, train))])
     assert float(single.abs().max()) > 1e-3
-    for chunk in (1, 2, 5):
-        chunks = list(CohortAtOnce(model, CPU, chunk=chunk).updates(task(model, train)))
+    example = image_population().records(1).inputs
+    others = [CohortAtOnce(model, CPU, example, chunk=chunk) for chunk in (1, 2, 5)]
+    for engine in (OneByOne(model, CPU, example), OneByOne(model, CPU, example, workers=3), *others):
+        chunks = list(engine.updates(task(model, train)))
         many = torch.cat([u.updates for u in chunks])
         # Adam divides by the root of a tiny second moment, which magnifies rounding.
         tolerance = 2e-4 if train.optimizer == "adam" else 2e-6
@@ -117,11 +137,94 @@ def test_adam_agrees_with_plain_torch() -> None:
 @pytest.mark.parametrize("engine", [OneByOne, CohortAtOnce])
 def test_only_the_trained_weights_move(engine: type) -> None:
     model = flat(MODELS["cnn"]())
+    trained = torch.arange(0, model.size, 7)
     mask = torch.zeros(model.size)
-    mask[::7] = 1
-    for some in engine(model, CPU).updates(task(model, TRAININGS["steps"], mask)):
-        assert torch.all(some.updates[:, mask == 0] == 0)
-        assert torch.any(some.updates[:, mask == 1] != 0)
+    mask[trained] = 1
+    for training in ("steps", "epochs", "adam"):
+        one = torch.cat([u.updates for u in OneByOne(model, CPU).updates(task(model, TRAININGS[training], trained))])
+        some = torch.cat([u.updates for u in engine(model, CPU).updates(task(model, TRAININGS[training], trained))])
+        assert torch.all(some[:, mask == 0] == 0)
+        assert torch.all((some[:, mask == 1] != 0).any(1))
+        assert float((some - one).abs().max()) <= (2e-4 if training == "adam" else 2e-6)
+
+
+def test_workers_change_nothing_not_even_the_last_bit() -> None:
+    model, example = flat(MODELS["cnn"]()), image_population().records(1).inputs
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        results = [
+            torch.cat([u.updates for u in OneByOne(model, CPU, example, workers=w).updates(task(model, train))])
+            for w in (1, 2, 5)
+            for train in (TRAININGS["epochs"],)
+        ]
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(results[0], other) for other in results[1:])
+
+
+def test_an_error_in_a_worker_reaches_the_caller_and_the_threads_come_back() -> None:
+    model = flat(MODELS["logistic"]())
+    broken = OneByOne(model, CPU, workers=2)
+    threads = torch.get_num_threads()
+    wrong = task(model, TRAININGS["steps"])
+    with pytest.raises(RuntimeError):
+        list(broken.updates(Task(**{**vars(wrong), "weights": torch.zeros(3)})))
+    assert torch.get_num_threads() == threads
+    stopped = broken.updates(wrong)
+    next(stopped)
+    stopped.close()
+    assert torch.get_num_threads() == threads
+
+
+def test_layers_are_factored_where_that_is_cheaper_and_correct() -> None:
+    inputs = image_population().records(1).inputs
+    module = wide()
+    layers = factor_large_layers(module, inputs)
+    assert {n: layer.rows_per_record for n, layer in layers.items()} == {
+        "1.0.weight": 1,
+        "1.2.weight": 1,
+        "3.weight": 1,
+    }
+    train = TRAININGS["steps"]
+    assert set(worth_factoring(layers, train, None, 12)) == {"1.0.weight", "1.2.weight"}
+    assert set(worth_factoring(layers, train, None, 50)) == {"1.2.weight"}
+    assert worth_factoring(layers, train, torch.arange(3), 12) == {}
+    assert worth_factoring(layers, TRAININGS["adam"], None, 12) == {}
+
+
+class Tied(nn.Module):
+    """One weight in two layers, and one that is used behind its layer's back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64)
+        self.second.weight = self.first.weight
+        self.last = nn.Linear(64, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.second(torch.tanh(self.first(inputs.flatten(1))))
+        outputs: Tensor = self.last(self.third(hidden) + hidden @ self.third.weight)
+        return outputs
+
+
+def test_shared_and_borrowed_weights_are_not_factored() -> None:
+    torch.manual_seed(0)
+    module = Tied()
+    layers = factor_large_layers(module, image_population().records(1).inputs)
+    assert {n: layer.rows_per_record for n, layer in layers.items()} == {"third.weight": 0, "last.weight": 1}
+    model, example = flat(Tied()), image_population().records(1).inputs
+    train = LocalSGD(local_lr=0.1, local_steps=1, batch_size=2)
+    plain, factored = (
+        torch.cat([u.updates for u in OneByOne(model, CPU, e).updates(task(model, train))]) for e in (None, example)
+    )
+    assert float((plain - factored).abs().max()) < 1e-6
+
+
+def test_cohorts_are_rounded_up_to_few_sizes() -> None:
+    assert [rounded_up(k) for k in (1, 9, 31, 32, 100, 101, 127, 130, 1000)] == [1, 9, 31, 32, 100, 104, 128, 136, 1024]
+    assert len({rounded_up(k) for k in range(70, 131)}) <= 18
 
 
 def test_optimiser_state_does_not_cross_rounds_and_the_module_is_left_alone() -> None:

@@ -64,6 +64,8 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--device": ("run.device", str, "cpu, cuda, cuda:0 … or auto.  [auto]"),
     "--engine": ("run.engine", str, "one-by-one, cohort (all clients at once) or auto.  [auto]"),
     "--chunk": ("run.chunk", int, "Cohort engine: clients trained at once.  [by memory]"),
+    "--workers": ("run.workers", int, "One-by-one engine: clients trained at the same time, a core each.  [all cores]"),
+    "--precision": ("run.precision", str, "Products on a GPU: tf32 or float32.  [tf32]"),
     "--threads": ("run.threads", int, "CPU threads.  [all]"),
     "--eval-every": ("run.eval_every", int, "Evaluate every so many rounds.  [1]"),
     "--holdout": ("run.holdout", NUMBER, "Fraction of the training records that belongs to no client.  [0]"),

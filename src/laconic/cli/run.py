@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [runs/SCHEME-DATASET]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out (or start it, if there is none yet).")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON; progress goes to stderr.")
+@click.option("--profile", is_flag=True, help="Say where the time of a round went.")
 @click.option("--quiet", is_flag=True, help="No progress display.")
 def run(
     what: str | None,
     out: Path | None,
     resume: bool,
     as_json: bool,
+    profile: bool,
     quiet: bool,
     sets: tuple[str, ...],
     model_options: tuple[str, ...],
@@ -47,7 +49,8 @@ def run(
     `laconic schemes` lists the schemes, `laconic plan` says beforehand what a run will cost.
     """
     _stop_like_ctrl_c()
-    config, asked = requested_config(what, config_values(options, sets, model_options))
+    values = config_values(options, sets, model_options) | ({"run.profile": True} if profile else {})
+    config, asked = requested_config(what, values)
     folder_path = out or _default_folder(config, resume)
     result = _resumable(config, asked, folder_path, resume, what, show=not (quiet or as_json), quiet=quiet)
     if as_json:
@@ -133,6 +136,8 @@ def _print_summary(result: RunResult) -> None:
     for heading, text in [*result_lines(summary), *statement_lines(result.statement), *ledger_lines(summary["ledger"])]:
         table.add_row(heading, text)
     table.add_row("Time", f"{result.seconds:.1f} s")
+    for name, seconds in (result.profile or {}).items():
+        table.add_row(f"  {name}", f"{seconds:.3f} s, {seconds / max(1, len(result.history)):.4f} s a round")
     table.add_row("Run folder", str(result.folder))
     Console(soft_wrap=False).print(table)
 

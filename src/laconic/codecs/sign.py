@@ -11,7 +11,7 @@ from torch import Tensor
 
 from laconic.codecs.base import Codec
 from laconic.plan import RoundPlan
-from laconic.streams import Stream
+from laconic.streams import Stream, joint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,9 @@ class Sign(Codec):
         return 1
 
     def encode(self, update: Tensor, plan: RoundPlan, streams: Sequence[Stream]) -> Tensor:
+        if update.is_cuda:  # asking whether there are any zeros would wait for the GPU, client by client
+            coin = joint(streams).fork("zero").signs(tuple(update.shape), update.device)
+            return torch.where(update.abs() > 0, torch.sign(update), coin)
         signs = torch.sign(update)
         undecided = ~(signs != 0) | torch.isnan(signs)
         for row, open_, stream in zip(signs, undecided, streams, strict=True):

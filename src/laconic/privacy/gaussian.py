@@ -88,7 +88,7 @@ class Gaussian(Noise):
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         std = self.share_std(sensitivity=sensitivity, min_cohort=plan.noise_shares)
-        return code + rng.normal(tuple(code.shape), code.device) * std
+        return rng.normal(tuple(code.shape), code.device).mul_(std).add_(code)
 
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
         present = survivors / plan.noise_shares if survivors else 0.0

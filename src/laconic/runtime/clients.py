@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from laconic.errors import ConfigError
 from laconic.packing import Encoding, integers
 from laconic.plan import RoundPlan
-from laconic.round import client_messages, client_weight, downlink_encoding, noise_stream, uplink_encoding
+from laconic.round import (
+    bounded_codes,
+    client_weight,
+    downlink_encoding,
+    noise_stream,
+    noisy_codes,
+    uplink_encoding,
+)
 from laconic.runtime import wire
-from laconic.runtime.devices import choose_device, environment_of
+from laconic.runtime.devices import choose_device, environment_of, wait_for
 from laconic.runtime.experiment import Experiment
+from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
-from laconic.train.engine import CohortAtOnce, Task, choose_engine
+from laconic.train.choose import choose_engine
+from laconic.train.engine import Task, Updates
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 
@@ -45,70 +54,98 @@ class SimulatedClients:
         for records in (first, e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
-        self.engine = choose_engine(e.engine, self.model, self.device, example, e.chunk)
+        self.engine = choose_engine(
+            e.engine,
+            self.model,
+            self.device,
+            example,
+            chunk=e.chunk,
+            workers=e.workers,
+            precision=e.precision,
+        )
         self.population = e.population.to(self.device)
         self.streams = Streams(e.seed)
         self.code_size = e.scheme.codec.code_size(self.model.size)
         self.down_size = e.scheme.codec.downlink_size(self.model.size)
-        chunk = self.engine.chunk if isinstance(self.engine, CohortAtOnce) else None
-        self.environment = environment_of(self.device, self.engine.name, chunk)
-        self._mask: tuple[Tensor | None, Tensor | None] = (None, None)
+        way = f"{self.engine.name}, {self.engine.at_once} at once, {e.precision} precision"
+        self.environment = environment_of(self.device, way)
+        self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
+        self._support: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
-    def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[tuple[np.ndarray, Tensor, list[float]]]:
-        """(clients, their codes, how much each counts), chunk by chunk."""
+    def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[tuple[Updates, Tensor]]:
+        """(what clients learned, their codes), chunk by chunk."""
         scheme = self._experiment.scheme
+        for chunk in self._updates(plan, weights):
+            streams = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
+            with self.clock("encode"):
+                codes = bounded_codes(scheme, plan, chunk.updates, streams=streams)
+            with self.clock("noise"):
+                codes = noisy_codes(scheme, plan, codes, streams=streams)
+            yield chunk, codes
+
+    def _updates(self, plan: RoundPlan, weights: Tensor) -> Iterator[Updates]:
+        """The cohort's updates, chunk by chunk."""
         task = Task(
-            train=scheme.train,
+            train=self._experiment.scheme.train,
             weights=weights,
             population=self.population,
             clients=plan.cohort,
             streams=self.streams,
             path=("batches", plan.round, plan.attempt),
-            trained=self._trained_mask(plan),
+            trained=self._trained(plan),
+            clock=self.clock,
         )
-        for chunk in self.engine.updates(task):
-            noise = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
-            codes = client_messages(scheme, plan, chunk.updates, streams=noise)
-            yield chunk.clients, codes, [client_weight(scheme, int(size)) for size in chunk.num_records]
+        chunks = self.engine.updates(task)
+        while True:
+            with self.clock("train"):
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         """Train the cohort and add up its messages."""
         scheme = self._experiment.scheme
         up_size = wire.message_size(self.code_size, uplink_encoding(scheme, self.code_size, plan))
         down_size = wire.message_size(self.down_size, downlink_encoding(scheme))
-        result = Collected(torch.zeros(self.code_size, device=self.device))
-        for clients, codes, counts in self.codes(plan, weights):
+        # A linear code of a sum is the sum of the codes: if nobody looks at single codes, one is enough.
+        on_sum = scheme.codec.linear and not scheme.clip.bounded and not scheme.private
+        parts = ((c, c.updates) for c in self._updates(plan, weights)) if on_sum else self.codes(plan, weights)
+        result = Collected(torch.zeros(self.model.size if on_sum else self.code_size, device=self.device))
+        for chunk, values in parts:
+            counts = [client_weight(scheme, int(size)) for size in chunk.num_records]
+            with self.clock("sum"):
+                result.total.addmv_(values.T, torch.tensor(counts, device=self.device))
             if not scheme.pooled:
-                self._check_counted(plan, int(clients[0]), codes[0], counts[0], weights)
                 result.up += [up_size] * len(counts)
                 result.down += [down_size] * len(counts)
-            result.total += torch.tensor(counts, device=self.device) @ codes
             result.weight += sum(counts)
             result.messages += len(counts)
+        if on_sum:
+            with self.clock("encode"):
+                result.total = scheme.codec.encode(result.total[None], plan, [])[0]
+        if not scheme.pooled:
+            self._check_counted(plan, int(plan.cohort[0]), result.total, weights)
         return result
 
-    def _check_counted(self, plan: RoundPlan, client: int, code: Tensor, weight: float, weights: Tensor) -> None:
-        """Serialise a message of each direction and packing for real: the ledger's count must be its length."""
+    def _check_counted(self, plan: RoundPlan, client: int, code: Tensor, weights: Tensor) -> None:
+        """Serialise values of each direction and packing for real: the ledger's count must be the message's length."""
         scheme = self._experiment.scheme
         up_as, down_as = uplink_encoding(scheme, self.code_size, plan), downlink_encoding(scheme)
         if (up_as, down_as) in self._counted:
             return
         self._counted.add((up_as, down_as))
         for kind, values, encoding in (("code", code, up_as), ("weights", weights[: self.down_size], down_as)):
-            message = wire.Message(kind, plan.round, plan.attempt, client, weight, plan.fingerprint, values)
+            message = wire.Message(kind, plan.round, plan.attempt, client, 1.0, plan.fingerprint, values)
             assert len(wire.encode(message, encoding)) == wire.message_size(values.numel(), encoding)
 
-    def _trained_mask(self, plan: RoundPlan) -> Tensor | None:
-        """A 0/1 mask of the weights that move; kept while the support stays the same."""
+    def _trained(self, plan: RoundPlan) -> Tensor | None:
+        """The weights that move, on the device; the same tensor while the support stays the same."""
         support = self._experiment.scheme.codec.support(self.model.size, plan)
-        if support is None:
-            return None
-        if self._mask[0] is not support:
-            mask = torch.zeros(self.model.size, device=self.device)
-            mask[support.to(self.device)] = 1
-            self._mask = (support, mask)
-        return self._mask[1]
+        if support is not None and self._support[0] is not support:
+            self._support = (support, support.to(self.device))
+        return None if support is None else self._support[1]
 
     def shared(self) -> dict[str, Tensor]:
         """What every client is told once, before its first round."""

@@ -68,6 +68,8 @@ def median_norm(
         device=config.run.device,
         engine=config.run.engine,
         chunk=config.run.chunk,
+        workers=config.run.workers,
+        precision=config.run.precision,
     )
     norms = torch.cat([code_norms(Simulation(probe), number) for number in range(1, rounds + 1)])
     median = float(norms.median())
@@ -80,4 +82,4 @@ def code_norms(simulation: Simulation, number: int) -> Tensor:
     """‖encode(Δw_k)‖₂ of the clients of a round, from the initial weights."""
     simulation.begin()
     every = simulation.clients.codes(simulation.plan(number), simulation.state.weights)
-    return torch.cat([torch.linalg.vector_norm(codes, dim=-1).cpu() for _, codes, _ in every])
+    return torch.cat([torch.linalg.vector_norm(codes, dim=-1).cpu() for _, codes in every])

@@ -19,7 +19,10 @@ class RunSection:
     device: str = "auto"
     engine: str = "auto"
     chunk: int | None = None
+    workers: int | None = None
+    precision: str = "auto"
     threads: int | None = None
+    profile: bool = False
     eval_every: int = 1
     holdout: float = 0.0
     patience: int | None = None

@@ -29,13 +29,19 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def environment_of(device: torch.device, engine: str, chunk: int | None) -> str:
+def wait_for(device: torch.device) -> None:
+    """Until the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def environment_of(device: torch.device, way: str) -> str:
     """A name for everything that float results depend on besides the seed: software, hardware, way of computing."""
     where = (
         f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}" if device.type == "cuda" else _processor()
     )
     versions = f"laconic {__version__}, torch {torch.__version__}, numpy {np.__version__}"
-    return f"{versions}; {where}; {torch.get_num_threads()} threads; {engine}; chunk {chunk}"
+    return f"{versions}; {where}; {torch.get_num_threads()} threads; {way}"
 
 
 def _processor() -> str:

@@ -16,9 +16,10 @@ from laconic.privacy.accountant import Accountant
 from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import Sampler
 from laconic.scheme import Scheme
-from laconic.train.engine import ENGINES
+from laconic.train.choose import ENGINES
 from laconic.train.flat import trainable_size
 from laconic.train.losses import Loss
+from laconic.train.precision import PRECISIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,9 @@ class Experiment:
     device: str = "cpu"
     engine: str = "auto"
     chunk: int | None = None
+    workers: int | None = None
+    precision: str = "auto"
+    profile: bool = False
     eval_every: int = 1
     patience: int | None = None
     checkpoint_seconds: float = 10.0
@@ -56,8 +60,10 @@ class Experiment:
         non_negative(checkpoint_seconds=self.checkpoint_seconds)
         one_of(ENGINES, engine=self.engine)
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, seed=self.seed)
-        if self.chunk is not None:
-            positive_int(chunk=self.chunk)
+        one_of(PRECISIONS, precision=self.precision)
+        for name in ("chunk", "workers"):
+            if getattr(self, name) is not None:
+                positive_int(**{name: getattr(self, name)})
         if self.patience is not None:
             positive_int(patience=self.patience)
             if self.holdout is None:

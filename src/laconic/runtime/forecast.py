@@ -13,7 +13,6 @@ from laconic.runtime.config import RunConfig
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.outcome import formula_bits
 from laconic.runtime.simulator import Simulation
-from laconic.train.engine import CohortAtOnce
 
 
 def forecast(config: RunConfig) -> dict[str, Any]:
@@ -85,5 +84,5 @@ def _memory(experiment: Experiment, simulation: Simulation) -> int:
     data = data * max(1, experiment.population.num_clients // 100)
     test = sum(t.numel() * t.element_size() for t in experiment.test) if experiment.test else 0
     cohort = max(1, round(experiment.sampler.planned_cohort(experiment.population.num_clients)))
-    at_once = min(simulation.clients.engine.chunk, cohort) if isinstance(simulation.clients.engine, CohortAtOnce) else 1
+    at_once = min(simulation.clients.engine.at_once, cohort)
     return int(data + test + simulation.model.size * 4 * (6 * at_once + 4))

@@ -35,6 +35,7 @@ class RunResult:
     stop_reason: str
     seconds: float
     folder: Path | None
+    profile: dict[str, float] | None = None
 
     def summary(self) -> dict[str, Any]:
         """All of it but the model and the history, for JSON."""
@@ -47,8 +48,18 @@ class RunResult:
             "ledger": self.ledger,
             "statement": self.statement,
             "seconds": round(self.seconds, 2),
+            "profile": self.profile,
             "folder": str(self.folder) if self.folder else None,
         }
+
+
+def _profile(simulation: Simulation, seconds: float) -> dict[str, float] | None:
+    """Seconds by what they were spent on, if anybody asked."""
+    clock = simulation.clients.clock
+    if not clock.on:
+        return None
+    named = dict(sorted(clock.seconds.items(), key=lambda item: -item[1]))
+    return {name: round(value, 4) for name, value in (named | {"other": seconds - sum(named.values())}).items()}
 
 
 def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
@@ -76,6 +87,7 @@ def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
         stop_reason=simulation.stop_reason,
         seconds=seconds,
         folder=simulation.path,
+        profile=_profile(simulation, seconds),
     )
     if simulation.folder:
         write_statement(simulation)

@@ -27,6 +27,7 @@ from laconic.runtime.identity import check_identity, identity_of
 from laconic.runtime.journal import Journal
 from laconic.runtime.outcome import RunResult, outcome_of, write_statement
 from laconic.runtime.restore import first_state
+from laconic.train.precision import products_in
 
 Observer = Callable[[dict[str, Any]], None]
 """Called with every round's row."""
@@ -126,7 +127,10 @@ class Simulation:
         traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once)
         row |= traffic | {"seconds": round(time.perf_counter() - started, 4)}
         if number % e.eval_every == 0 or number == e.rounds:
-            row |= self._metrics(weights) | self._epsilons(number, self._busiest(plan))
+            with self.clients.clock("evaluate"), products_in(e.precision, self.device):
+                row |= self._metrics(weights)
+            with self.clients.clock("account"):
+                row |= self._epsilons(number, self._busiest(plan))
 
         self._committing = True
         state.weights, state.rule, state.rounds = weights, rule, number
@@ -145,16 +149,17 @@ class Simulation:
             sent = self.clients.collect(plan, state.weights)
         elif not e.scheme.private:
             return state.weights, state.rule, sent
-        weights, rule = server_step(
-            e.scheme,
-            plan,
-            sent.total,
-            survivors=sent.messages,
-            total_weight=sent.weight,
-            weights=state.weights,
-            state=state.rule,
-            stream=release_stream(self.clients.streams, plan),
-        )
+        with self.clients.clock("decode"):
+            weights, rule = server_step(
+                e.scheme,
+                plan,
+                sent.total,
+                survivors=sent.messages,
+                total_weight=sent.weight,
+                weights=state.weights,
+                state=state.rule,
+                stream=release_stream(self.clients.streams, plan),
+            )
         return weights, rule, sent
 
     def plan(self, number: int) -> RoundPlan:

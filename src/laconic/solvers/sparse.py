@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from laconic.parts import Part, non_negative, positive_int
 
@@ -34,10 +36,11 @@ class Adjoint(Solver):
 class Fista(Solver):
     """Accelerated proximal gradient (Beck & Teboulle 2009) with restarts (O'Donoghue & Candès 2015).
 
-    s ← soft(z − Θᵀ(Θz − y), λ),  z ← s + (t_prev − 1)/t·(s − s_prev)
+    s ← soft(z + Θᵀ(y − Θz), λ),  z ← s + (t_prev − 1)/t·(s − s_prev)
 
-    The step is 1, since ‖Θ‖ = 1. It stops when the duality gap is below `tolerance` of the objective, or after
-    `max_iterations`. λ = `l1_weight`.
+    The step is 1, since ‖Θ‖ = 1; each chunk restarts on its own. It stops when the duality gap is below `tolerance` of
+    the objective (looked at every 25 iterations; never, if the tolerance is 0), or after `max_iterations`.
+    λ = `l1_weight`.
     """
 
     l1_weight: float
@@ -49,18 +52,20 @@ class Fista(Solver):
         positive_int(max_iterations=self.max_iterations)
 
     def solve(self, code: Tensor, *, forward: Operator, adjoint: Operator) -> Tensor:
-        back = adjoint(code)
-        signal = soft_threshold(back, self.l1_weight)
-        ahead, momentum = signal, 1.0
+        signal = soft_threshold(adjoint(code), self.l1_weight)
+        ahead = signal
+        pushes = torch.tensor(_pushes(self.max_iterations), device=code.device, dtype=code.dtype)
+        age = torch.zeros(*code.shape[:-1], 1, device=code.device, dtype=torch.int64)  # iterations since the restart
         for iteration in range(1, self.max_iterations):
-            step = ahead - adjoint(forward(ahead)) + back
-            new = soft_threshold(step, self.l1_weight)
-            if float(((ahead - new) * (new - signal)).sum()) > 0:  # going uphill: forget the momentum
-                momentum = 1.0
-            following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            ahead = new + (momentum - 1) / following * (new - signal)
-            signal, momentum = new, following
-            if iteration % 10 == 0 and self._converged(code, signal, forward, adjoint):
+            new = soft_threshold(adjoint(code - forward(ahead)).add_(ahead), self.l1_weight)
+            moved = new - signal
+            # Going uphill: that chunk forgets its momentum. Nothing here waits for a GPU.
+            uphill = ((ahead - new) * moved).sum(-1, keepdim=True) > 0
+            age = age.masked_fill_(uphill, 0)
+            ahead = torch.addcmul(new, pushes[age], moved)
+            signal = new
+            age += 1
+            if self.tolerance and iteration % 25 == 0 and self._converged(code, signal, forward, adjoint):
                 break
         return signal
 
@@ -69,9 +74,20 @@ class Fista(Solver):
         return gap <= self.tolerance * value
 
 
+@functools.lru_cache(maxsize=8)
+def _pushes(count: int) -> list[float]:
+    """(t_k − 1)/t_{k+1}, t_0 = 1, t_{k+1} = (1 + √(1 + 4t_k²))/2: how far to go on in the last direction."""
+    pushes, t = [], 1.0
+    for _ in range(count + 1):
+        following = (1 + (1 + 4 * t**2) ** 0.5) / 2
+        pushes.append((t - 1) / following)
+        t = following
+    return pushes
+
+
 def soft_threshold(values: Tensor, threshold: float) -> Tensor:
     """sign(v)·max(|v| − t, 0), the proximal map of t‖·‖₁."""
-    return values - values.clamp(-threshold, threshold)
+    return functional.softshrink(values, threshold)
 
 
 def objective_and_gap(

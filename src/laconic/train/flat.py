@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -31,11 +32,21 @@ class FlatModel:
         self.shapes = [p.shape for _, p in trained]
         self.lengths = [p.numel() for _, p in trained]
         self.size = sum(self.lengths)
+        ends = np.cumsum(self.lengths).tolist()
+        self.places = {n: slice(end - size, end) for n, end, size in zip(self.names, ends, self.lengths, strict=True)}
         self.initial = torch.cat([p.detach().reshape(-1) for _, p in trained]).to(torch.float32)
         self._remember_constants()
         outputs = self._tried(example[0])
         self.loss = choose_loss(loss, outputs, example[1])
         self._try_loss(outputs, example[1])
+        self.deterministic = self._draws_nothing(example[0])
+
+    def _draws_nothing(self, inputs: Tensor) -> bool:
+        """Whether the module in training leaves the global random numbers alone (dropout has keys of its own)."""
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            before = torch.get_rng_state()
+            self.module.train()(inputs)
+            return torch.equal(before, torch.get_rng_state())
 
     def _tried(self, inputs: Tensor) -> Tensor:
         """The outputs for some records, or an error that says what does not fit."""
@@ -75,6 +86,12 @@ class FlatModel:
         self.initial = self.initial.to(device)
         return self
 
+    def copy(self) -> FlatModel:
+        """The same model with a module of its own."""
+        other = copy.copy(self)
+        other.module, other._dropouts, other._constants = copy.deepcopy((self.module, self._dropouts, self._constants))
+        return other
+
     def split(self, flat: Tensor) -> list[Tensor]:
         """Views of (..., n) as the parameters (..., *shape), in order."""
         lead = flat.shape[:-1]
@@ -84,11 +101,23 @@ class FlatModel:
         """The flat vector (..., n) of parameters with so many leading axes."""
         return torch.cat([p.reshape(*p.shape[:lead], -1) for p in params], -1)
 
+    def runs_without(self, left_out: Collection[str]) -> list[slice]:
+        """The flat vector without some parameters, as few slices as possible."""
+        runs: list[slice] = []
+        for name, place in self.places.items():
+            if name in left_out:
+                continue
+            if runs and runs[-1].stop == place.start:
+                runs[-1] = slice(runs[-1].start, place.stop)
+            else:
+                runs.append(place)
+        return runs
+
     def mean_loss(
-        self, params: Sequence[Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, key: Tensor
+        self, params: Mapping[str, Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, key: Tensor
     ) -> Tensor:
         """Σ weight·loss over the batch, as a pure function (for `torch.func`); dropout masks follow from the key."""
-        values: dict[str, Any] = dict(zip(self.names, params, strict=True))
+        values: dict[str, Any] = dict(params)
         for name, layer_key in zip(self._dropout_names, layer_keys(key, len(self._dropouts)), strict=True):
             values[f"{name}.key"] = layer_key
         outputs = functional_call(self.module, values, (inputs,))

@@ -22,7 +22,8 @@ def accumulated_gradient(model: FlatModel, train: LocalSGD, public: Records, ste
     model.module.train()
     for step in range(steps):
         key = torch.tensor(step, device=device)
-        slope = model.join(gradient(model.split(weights), inputs, targets, share, key))
+        params = dict(zip(model.names, model.split(weights), strict=True))
+        slope = model.join(list(gradient(params, inputs, targets, share, key).values()))
         total += slope.abs()
-        optimizer.step([weights], [slope], None)
+        optimizer.step([weights], [slope])
     return total

@@ -14,13 +14,13 @@ class SGD:
     def __init__(self, params: Sequence[Tensor], lr: float) -> None:
         self._lr = lr
 
-    def step(self, params: Sequence[Tensor], grads: Sequence[Tensor], active: Tensor | None) -> None:
-        """One step in place. `active` (clients,) is 0 for those that have finished; None means that all go on."""
-        if active is None:
+    def step(self, params: Sequence[Tensor], grads: Sequence[Tensor], gates: Sequence[Tensor] | None = None) -> None:
+        """One step in place. `gates` (0 or 1, for every parameter) say what moves; None means that all does."""
+        if gates is None:
             torch._foreach_add_(list(params), list(grads), alpha=-self._lr)
             return
-        for param, grad in zip(params, grads, strict=True):
-            param.addcmul_(grad, _per_client(active, grad), value=-self._lr)
+        for param, grad, gate in zip(params, grads, gates, strict=True):
+            param.addcmul_(grad, gate, value=-self._lr)
 
 
 class Adam:
@@ -32,21 +32,18 @@ class Adam:
         self._second = [torch.zeros_like(p) for p in params]
         self._count = 0
 
-    def step(self, params: Sequence[Tensor], grads: Sequence[Tensor], active: Tensor | None) -> None:
+    def step(self, params: Sequence[Tensor], grads: Sequence[Tensor], gates: Sequence[Tensor] | None = None) -> None:
         self._count += 1
         correction1, correction2 = 1 - self._beta1**self._count, 1 - self._beta2**self._count
-        for param, grad, first, second in zip(params, grads, self._first, self._second, strict=True):
+        for which, (param, grad) in enumerate(zip(params, grads, strict=True)):
+            first, second = self._first[which], self._second[which]
             first.lerp_(grad, 1 - self._beta1)
             second.mul_(self._beta2).addcmul_(grad, grad, value=1 - self._beta2)
             direction = (first / correction1) / ((second / correction2).sqrt_() + self._eps)
-            if active is not None:
-                direction *= _per_client(active, direction)
+            if gates is not None:
+                direction *= gates[which]
             param.add_(direction, alpha=-self._lr)
 
 
 def make_optimizer(name: str, params: Sequence[Tensor], lr: float) -> SGD | Adam:
     return Adam(params, lr) if name == "adam" else SGD(params, lr)
-
-
-def _per_client(active: Tensor, like: Tensor) -> Tensor:
-    return active.reshape(-1, *[1] * (like.ndim - 1))

@@ -1,0 +1,238 @@
+"""Many clients at once: one vectorised step (`torch.func.vmap`) trains them all. The default on a GPU."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from laconic.data.population import CohortRecords
+from laconic.train.client_conv import use_client_convolutions
+from laconic.train.engine import Task, Updates
+from laconic.train.factored import FactoredLinear, factor_large_layers, worth_factoring
+from laconic.train.flat import FlatModel
+from laconic.train.graphs import Replayed
+from laconic.train.optimizers import make_optimizer
+from laconic.train.precision import products_in
+from laconic.train.schedule import Schedule
+
+_Chosen = tuple[slice | Tensor, ...]
+"""Entries of every client's parameter, as one index per axis."""
+
+
+class CohortAtOnce:
+    """Blocks of clients in fixed memory; on a GPU the whole local training of a block is one recorded graph.
+
+    `precision` is that of products on a GPU: 'tf32' (the default there) or 'float32'.
+    """
+
+    name = "cohort"
+
+    def __init__(
+        self,
+        model: FlatModel,
+        device: torch.device,
+        example: Tensor | None = None,
+        *,
+        chunk: int | None = None,
+        precision: str = "auto",
+    ) -> None:
+        self._model, self._device = model.copy(), device
+        self._precision = precision
+        self._factored = {} if example is None else factor_large_layers(self._model.module, example.to(device))
+        for layer in self._factored.values():
+            layer.vmapped = True
+        if device.type == "cuda":
+            use_client_convolutions(self._model.module)
+        self.chunk = chunk or _chunk_for(model.size, device)
+        self._blocks: OrderedDict[object, _Block] = OrderedDict()
+
+    @property
+    def at_once(self) -> int:
+        return self.chunk
+
+    def updates(self, task: Task) -> Iterator[Updates]:
+        for start in range(0, len(task.clients), self.chunk):
+            yield self._some(task, task.clients[start : start + self.chunk])
+
+    def _some(self, task: Task, clients: np.ndarray) -> Updates:
+        records, schedule, dropout = task.records_and_batches(clients, self._device)
+        with products_in(self._precision, self._device):
+            block = self._block(task, records, schedule)
+            block.load(task, records, schedule, dropout)
+            block.train()
+            updates = block.updates(len(clients))
+        self._model.check_constants()
+        return Updates(clients, updates, records.sizes)
+
+    def _block(self, task: Task, records: CohortRecords, schedule: Schedule) -> _Block:
+        """A block of the right shape; few enough are kept to fill at most a quarter of the memory."""
+        count = rounded_up(len(records.sizes)) if self._device.type == "cuda" else len(records.sizes)
+        ragged = bool((schedule.counts == 0).any()) or count != len(records.sizes)
+        some = task.trained is not None
+        key = (count, records.inputs.shape[1:], schedule.indices.shape[1:], task.train, ragged, some)
+        block = self._blocks.get(key)
+        if block is None:
+            block = _Block(self._model, self._factored, task, count, records, schedule, ragged)
+            most = max(1, _memory(self._device) // (4 * block.num_bytes))
+            while len(self._blocks) >= most:
+                self._blocks.popitem(last=False)
+            self._blocks[key] = block
+        self._blocks.move_to_end(key)
+        return block
+
+    def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
+        """Vectorise one step over two copies of the first record; raises what the model raises."""
+        views = zip(self._model.names, self._model.split(self._model.initial), strict=True)
+        params = {name: value.expand(2, *value.shape).clone() for name, value in views}
+        self._model.module.train()
+        inputs, targets = (torch.stack([t[:1], t[:1]]).to(self._device) for t in (inputs, targets))
+        ones, keys = torch.ones(2, 1, device=self._device), torch.zeros(2, dtype=torch.int64, device=self._device)
+        _gradients(self._model, params, params, inputs, targets, ones, keys)
+        self._model.check_constants()
+
+
+class _Block:
+    """So many clients, their records and their weights, always in the same memory."""
+
+    def __init__(
+        self,
+        model: FlatModel,
+        layers: dict[str, FactoredLinear],
+        task: Task,
+        count: int,
+        records: CohortRecords,
+        schedule: Schedule,
+        ragged: bool,
+    ) -> None:
+        self._model, self._settings, self._ragged = model, task.train, ragged
+        device = task.weights.device
+        steps, batch = schedule.indices.shape[1:]
+        self._inputs = records.inputs.new_zeros(count, *records.inputs.shape[1:])
+        self._targets = records.targets.new_zeros(count, *records.targets.shape[1:])
+        self._indices = torch.zeros(count, steps, batch, dtype=torch.int64, device=device)
+        self._counts = torch.zeros(count, steps, dtype=torch.int64, device=device)
+        self._keys = torch.zeros(count, steps, dtype=torch.int64, device=device)
+        self._start = torch.empty_like(task.weights)
+        self._layers = worth_factoring(layers, task.train, task.trained, steps * batch)
+        self._factors = {name: layer.factors(count, steps * batch) for name, layer in self._layers.items()}
+        self._params = {
+            name: torch.zeros(count, *shape, device=device)
+            for name, shape in zip(model.names, model.shapes, strict=True)
+            if name not in self._layers
+        }
+        self.num_bytes = 4 * sum(p.numel() for p in self._params.values()) + self._inputs.nbytes
+        self._move(task.trained)
+
+    def load(self, task: Task, records: CohortRecords, schedule: Schedule, dropout: Tensor) -> None:
+        """Put a task's numbers in place. Clients that only fill the block up have no records that count."""
+        real = len(records.sizes)
+        self._start.copy_(task.weights)
+        if self._trained is not task.trained:
+            self._move(task.trained)
+        for mine, theirs in (
+            (self._inputs, records.inputs),
+            (self._targets, records.targets),
+            (self._indices, torch.from_numpy(schedule.indices)),
+            (self._counts, torch.from_numpy(schedule.counts)),
+            (self._keys, dropout),
+        ):
+            mine[:real].copy_(theirs)
+        self._counts[real:] = 0
+
+    def _move(self, trained: Tensor | None) -> None:
+        """From now on only these weights move: their numbers within each parameter that has any."""
+        self._trained = trained
+        self._moving: dict[str, _Chosen | None] = {}
+        if trained is None:
+            self._moving = dict.fromkeys(self._params)
+        else:
+            borders = torch.tensor([self._model.places[name].stop for name in self._params], device=trained.device)
+            parts = torch.tensor_split(trained, torch.searchsorted(trained, borders).cpu())
+            for name, part in zip(self._params, parts[:-1], strict=True):
+                if len(part):
+                    inside = part - self._model.places[name].start
+                    self._moving[name] = (slice(None), *torch.unravel_index(inside, self._params[name].shape[1:]))
+        self.train = Replayed(self._train, self._start.device)
+
+    def _train(self) -> None:
+        """The local steps of all clients, from the start weights."""
+        model, lr = self._model, self._settings.local_lr
+        model.module.train()
+        start = dict(zip(model.names, model.split(self._start), strict=True))
+        for name, layer in self._layers.items():
+            layer.begin(start[name], lr, self._factors[name])
+        for name, value in self._params.items():
+            value.copy_(start[name].expand_as(value))
+        moving = [_some(self._params[name], chosen) for name, chosen in self._moving.items()]
+        optimizer = make_optimizer(self._settings.optimizer, moving, lr)
+        clients, steps, batch = self._indices.shape
+        rows = torch.arange(clients, device=self._start.device)[:, None]
+        place = torch.arange(batch, device=self._start.device)
+        for step in range(steps):
+            index, count = self._indices[:, step], self._counts[:, step, None]
+            weight = (place < count) / count.clamp(min=1)  # the mean over the real records
+            inputs, targets = self._inputs[rows, index], self._targets[rows, index]
+            grads = _gradients(model, self._params, self._moving, inputs, targets, weight, self._keys[:, step])
+            grads = [_some(g, chosen) for g, chosen in zip(grads, self._moving.values(), strict=True)]
+            gates = None
+            if self._ragged:
+                active = (count > 0).to(self._start.dtype)
+                gates = [active.reshape(-1, *[1] * (p.ndim - 1)) for p in moving]
+            optimizer.step(moving, grads, gates)
+            for (name, chosen), values in zip(self._moving.items(), moving, strict=True):
+                if chosen is not None:
+                    self._params[name][chosen] = values
+        for layer in self._layers.values():
+            layer.end()
+
+    def updates(self, count: int) -> Tensor:
+        """Δw of the first clients, (count, n)."""
+        update = self._start.new_empty(count, self._model.size)
+        for name, value in self._params.items():
+            place = self._model.places[name]
+            torch.sub(value[:count].flatten(1), self._start[place], out=update[:, place])
+        for name, factors in self._factors.items():
+            factors.write_change(update[:, self._model.places[name]], self._settings.local_lr)
+        return update
+
+
+def _gradients(
+    model: FlatModel,
+    params: dict[str, Tensor],
+    moving: Collection[str],
+    inputs: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    keys: Tensor,
+) -> list[Tensor]:
+    """Every client's gradient. randomness="error": a draw inside the model would differ between engines."""
+    leaves = {name: value.detach().requires_grad_(name in moving) for name, value in params.items()}
+    losses = vmap(model.mean_loss, randomness="error")(leaves, inputs, targets, weight, keys)
+    wanted = [leaves[name] for name in moving]
+    grads = torch.autograd.grad(losses.sum(), wanted, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(grads, wanted, strict=True)]
+
+
+def _some(values: Tensor, chosen: _Chosen | None) -> Tensor:
+    """Some entries of every client's parameter (clients, count), or all of it as it is."""
+    return values if chosen is None else values[chosen]
+
+
+def rounded_up(count: int) -> int:
+    """The next multiple of a sixteenth of the power of two below: few shapes to record, little work for nothing."""
+    step = max(1, (1 << (count.bit_length() - 1)) // 16)
+    return -(-count // step) * step
+
+
+def _memory(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 31
+
+
+def _chunk_for(size: int, device: torch.device) -> int:
+    """How many clients at once: weights, gradients, and temporaries of that order, in half of the memory."""
+    return int(max(1, min(1024, _memory(device) // 2 // (size * 4 * 6))))

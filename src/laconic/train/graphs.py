@@ -1,0 +1,60 @@
+"""A function without arguments as one recorded CUDA graph: the thousand small launches of a round become one."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_log = logging.getLogger("laconic")
+
+
+class Replayed:
+    """Runs the function as it is the first time, records it the second time, and replays it from then on.
+
+    The function must read and write the same memory every time, and start from what it reads: if it cannot be
+    recorded, it is run as it is for good. On a CPU it always is.
+    """
+
+    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
+        self._function, self._device = function, device
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        self._calls += 1
+        if self._device.type == "cuda" and self._calls == 2:
+            self._record()
+        if self._graph is None:
+            self._function()
+        else:
+            self._graph.replay()
+
+    def _record(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        collecting = gc.isenabled()
+        gc.disable()  # a graph that were freed while this one is recorded would spoil it
+        try:
+            with torch.cuda.graph(graph, pool=_shared_pool(self._device)):
+                self._function()
+        except RuntimeError as error:
+            _log.warning("local training is not recorded as a graph: %s", str(error).splitlines()[0])
+            torch.cuda.synchronize(self._device)
+            return
+        finally:
+            if collecting:
+                gc.enable()
+        self._graph = graph
+        _recorded.add(self)
+
+
+_recorded: weakref.WeakSet[Replayed] = weakref.WeakSet()
+
+
+def _shared_pool(device: torch.device) -> Any:
+    """The memory of any graph that lives: they never run at the same time and keep nothing in it between runs."""
+    return next((r._graph.pool() for r in _recorded if r._graph is not None and r._device == device), None)

@@ -1,0 +1,141 @@
+"""One client after another, on flat weights and gradients; several at the same time if there are cores for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laconic.train.engine import Client, Task, Updates
+from laconic.train.factored import Factors, factor_large_layers, worth_factoring
+from laconic.train.flat import FlatModel
+from laconic.train.optimizers import make_optimizer
+
+
+class OneByOne:
+    """Each client on its own, for any module. The default on a CPU.
+
+    With several `workers`, that many clients are trained at the same time, each by a thread on one core: it gives the
+    same bits as one worker on one core does.
+    """
+
+    name = "one-by-one"
+
+    def __init__(self, model: FlatModel, device: torch.device, example: Tensor | None = None, workers: int = 1) -> None:
+        self._device = device
+        self._workers = [_Worker(model, device, example) for _ in range(workers)]
+
+    @property
+    def at_once(self) -> int:
+        return len(self._workers)
+
+    def updates(self, task: Task) -> Iterator[Updates]:
+        # Records are fetched here, in the caller's thread: a user's own population need not be safe for threads.
+        clients = (task.client(int(client), self._device) for client in task.clients)
+        if len(self._workers) == 1:
+            yield from (self._workers[0].train(task, client) for client in clients)
+            return
+        threads = torch.get_num_threads()
+        idle = deque(self._workers)
+
+        def work(client: Client) -> Updates:
+            worker = idle.pop()
+            try:
+                return worker.train(task, client)
+            finally:
+                idle.append(worker)
+
+        try:
+            torch.set_num_threads(1)  # this thread too: its helpers would keep cores busy while they wait
+            with ThreadPoolExecutor(len(self._workers), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                yield from _in_order(pool, work, clients, ahead=2 * len(self._workers))
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, work: Callable[[Client], Updates], clients: Iterator[Client], ahead: int
+) -> Iterator[Updates]:
+    """The results in the clients' order; never more than `ahead` of them are under way."""
+    waiting: deque[Future[Updates]] = deque()
+    try:
+        waiting.extend(pool.submit(work, client) for client in itertools.islice(clients, ahead))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(pool.submit(work, client) for client in itertools.islice(clients, 1))
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+class _Worker:
+    """A module of its own, whose weights and gradients are views of two flat vectors."""
+
+    def __init__(self, model: FlatModel, device: torch.device, example: Tensor | None) -> None:
+        self._model, self._device = model.copy(), device
+        module = self._model.module
+        inputs = None if example is None else example.to(device)
+        self._factored = {} if inputs is None else factor_large_layers(module, inputs)
+        self._images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
+        self._flat = model.initial.clone()
+        self._gradient = torch.zeros_like(self._flat)
+        named = dict(module.named_parameters())
+        params = [named[name] for name in self._model.names]
+        views = zip(params, self._model.split(self._flat), self._model.split(self._gradient), strict=True)
+        for param, value, slope in views:
+            param.data, param.grad = value, slope
+
+    def train(self, task: Task, client: Client) -> Updates:
+        """The client's update after its local steps."""
+        if self._model.deterministic:
+            return self._train(task, client)
+        with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
+            torch.manual_seed(int(client.dropout[0]) & (2**63 - 1))  # for a model that draws numbers on its own
+            return self._train(task, client)
+
+    def _train(self, task: Task, client: Client) -> Updates:
+        inputs, targets = client.records
+        factored = self._begin_factored(task, sum(len(batch) for batch in client.batches))
+        runs = self._model.runs_without(factored)
+        flat, slope = [self._flat[run] for run in runs], [self._gradient[run] for run in runs]
+        for part, run in zip(flat, runs, strict=True):
+            part.copy_(task.weights[run])
+        moving = flat if task.trained is None else [self._flat[task.trained]]
+        optimizer = make_optimizer(task.train.optimizer, moving, task.train.local_lr)
+        module = self._model.module.train()
+        for batch, key in zip(client.batches, client.dropout, strict=True):
+            self._model.set_dropout_key(key)
+            torch._foreach_zero_(slope)
+            outputs = module(self._laid_out(inputs[batch]))
+            self._model.loss(outputs, targets[batch]).mean().backward()  # type: ignore[no-untyped-call]
+            if task.trained is None:
+                optimizer.step(flat, slope)
+            else:
+                optimizer.step(moving, [self._gradient[task.trained]])
+                self._flat[task.trained] = moving[0]
+        self._model.check_constants()
+        update = torch.empty_like(self._flat)
+        for run in runs:
+            torch.sub(self._flat[run], task.weights[run], out=update[run])
+        for name, factors in factored.items():
+            factors.write_change(update[None, self._model.places[name]], task.train.local_lr)
+            self._factored[name].end()
+        return Updates(np.array([client.number]), update[None], np.array([len(targets)]))
+
+    def _begin_factored(self, task: Task, num_records: int) -> dict[str, Factors]:
+        """Start the dense layers that are cheaper to keep as factors this time."""
+        started = {}
+        for name, layer in worth_factoring(self._factored, task.train, task.trained, num_records).items():
+            started[name] = layer.factors(1, num_records)
+            shared = task.weights[self._model.places[name]].view(layer.weight.shape)
+            layer.begin(shared, task.train.local_lr, started[name])
+        return started
+
+    def _laid_out(self, inputs: Tensor) -> Tensor:
+        """Images with their channels last in memory: pooling and its way back are several times faster on a CPU."""
+        return inputs.to(memory_format=torch.channels_last) if self._images and inputs.ndim == 4 else inputs
