@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.data.sparse import SparseRows, dense
 from laconic.errors import ConfigError
 from laconic.packing import Encoding, integers
 from laconic.plan import RoundPlan
@@ -17,7 +18,7 @@ from laconic.runtime import wire
 from laconic.runtime.devices import choose_device, environment_of
 from laconic.runtime.experiment import Experiment
 from laconic.streams import Streams
-from laconic.train.engine import CohortAtOnce, Task, choose_engine
+from laconic.train.engine import Task, choose_engine
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 
@@ -40,18 +41,19 @@ class SimulatedClients:
         e = self._experiment = experiment
         self.device = choose_device(e.device)
         first = e.population.records(0)
-        example = (first.inputs[:2].cpu(), first.targets[:2].cpu())
+        example = (dense(first.inputs[:2]).cpu(), first.targets[:2].cpu())
         self.model = FlatModel(e.model, example=example, loss=e.loss).to(self.device)
         for records in (first, e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
-        self.engine = choose_engine(e.engine, self.model, self.device, example, e.chunk)
+        self.engine = choose_engine(
+            e.engine, self.model, self.device, example, e.chunk, sparse=isinstance(first.inputs, SparseRows)
+        )
         self.population = e.population.to(self.device)
         self.streams = Streams(e.seed)
         self.code_size = e.scheme.codec.code_size(self.model.size)
         self.down_size = e.scheme.codec.downlink_size(self.model.size)
-        chunk = self.engine.chunk if isinstance(self.engine, CohortAtOnce) else None
-        self.environment = environment_of(self.device, self.engine.name, chunk)
+        self.environment = environment_of(self.device, self.engine.name, getattr(self.engine, "chunk", None))
         self._mask: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 

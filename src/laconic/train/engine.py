@@ -20,7 +20,7 @@ from laconic.train.optimizers import make_optimizer
 from laconic.train.schedule import Schedule, batch_schedule
 
 _SMALL = 50_000  # below this many weights, Python costs a CPU more than arithmetic does
-ENGINES = ("auto", "one-by-one", "cohort")
+ENGINES = ("auto", "one-by-one", "cohort", "sparse-first")
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,15 @@ class Task:
 
     def records_and_batches(self, clients: np.ndarray, device: torch.device) -> tuple[CohortRecords, Schedule, Tensor]:
         """The clients' records, their batches, and a dropout key per client and step."""
-        keys = np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
         records = gather(self.population, clients.tolist(), device)
-        schedule = batch_schedule(self.train, records.sizes, keys)
+        return records, *self.batches(clients, records.sizes, device)
+
+    def batches(self, clients: np.ndarray, sizes: np.ndarray, device: torch.device) -> tuple[Schedule, Tensor]:
+        """The batches of clients that hold so many records, and a dropout key per client and step."""
+        keys = np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
+        schedule = batch_schedule(self.train, sizes, keys)
         dropout = torch.from_numpy(keys.view(np.int64))[:, None] + torch.arange(schedule.indices.shape[1])
-        return records, schedule, dropout.to(device)
+        return schedule, dropout.to(device)
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,24 @@ class CohortAtOnce:
 
 
 def choose_engine(
-    name: str, model: FlatModel, device: torch.device, example: tuple[Tensor, Tensor], chunk: int | None = None
+    name: str,
+    model: FlatModel,
+    device: torch.device,
+    example: tuple[Tensor, Tensor],
+    chunk: int | None = None,
+    *,
+    sparse: bool = False,
 ) -> Engine:
-    """The named engine; 'auto' takes the cohort at once on a GPU or for a small model, if the model allows it."""
+    """The named engine; 'auto' takes the cohort at once on a GPU or for a small model, if the model allows it.
+
+    For sparse records, 'auto' takes the engine that reads them as they are, if the model allows that.
+    """
+    if name == "sparse-first" or (name == "auto" and sparse):
+        engine = _sparse_engine(model, device, chunk, sparse)
+        if not isinstance(engine, str):
+            return engine
+        if name == "sparse-first":
+            raise ConfigError(f"--engine sparse-first cannot train this ({engine}): use --engine auto")
     large = device.type == "cpu" and model.size > _SMALL
     if name == "one-by-one" or (name == "auto" and large):
         return OneByOne(model, device)
@@ -162,6 +181,16 @@ def choose_engine(
             f"the model cannot be trained for a whole cohort at once ({problem}): use --engine one-by-one"
         )
     return OneByOne(model, device)
+
+
+def _sparse_engine(model: FlatModel, device: torch.device, chunk: int | None, sparse: bool) -> Engine | str:
+    """The engine for sparse records, or why it cannot be taken."""
+    from laconic.train.sparse_first import SparseFirst
+
+    if not sparse:
+        return "the records are dense"
+    first = model.first_linear
+    return first if isinstance(first, str) else SparseFirst(model, first, device, chunk=chunk)
 
 
 def _vectorising_problem(
