@@ -152,7 +152,7 @@ def interrupted_at(
 STAGES = {
     "planning": ("laconic.runtime.simulator.plan_round", 4, ""),
     "charging": ("laconic.runtime.journal.Journal.charge", 4, ""),
-    "training": ("laconic.runtime.clients.client_messages", 30, ""),
+    "training": ("laconic.runtime.clients.bounded_codes", 30, ""),
     "server step": ("laconic.measure.ledger.Ledger.add", 3, ""),
     "evaluation": ("laconic.train.flat.FlatModel.evaluate", 2, ""),
     "recording": ("laconic.runtime.folder.RunFolder.append", 3, "rounds.jsonl"),

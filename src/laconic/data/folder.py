@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from laconic.data.population import Records, as_records
+from laconic.data.sparse import dense
 from laconic.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -35,7 +37,11 @@ class _Content(NamedTuple):
 
     def layout(self) -> _Content:
         """The same without any records (nor a view of them): what all files must have in common."""
-        return self._replace(records=Records(*(t.new_empty(0, *t.shape[1:]) for t in self.records)))
+        return self._replace(records=Records(*(t.new_empty(0, *t.shape[1:]) for t in self.tensors)))
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        return dense(self.records.inputs), self.records.targets
 
 
 class FolderPopulation:
@@ -153,7 +159,7 @@ def _alike(found: _Content, layout: _Content) -> Records:
         how = f"lacks {missing}, adds {extra}" if missing or extra else "has them in another order"
         raise DataError(f"{file}: not the feature columns of {first}: {how}")
     tensors = []
-    for what, tensor, like in zip(("inputs", "targets"), found.records, layout.records, strict=True):
+    for what, tensor, like in zip(("inputs", "targets"), found.tensors, layout.tensors, strict=True):
         shape, expected = tuple(tensor.shape[1:]), tuple(like.shape[1:])
         if shape != expected:
             raise DataError(f"{file}: {what} of shape {shape} per record, but {expected} in {first}")

@@ -9,14 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.data.sparse import Inputs, SparseRows, concatenated, dense
 from laconic.errors import DataError
 
 
 class Records(NamedTuple):
-    """Some records: inputs (count, ...) and targets (count,) or (count, ...)."""
+    """Some records: inputs (count, ...), dense or sparse, and targets (count,) or (count, ...)."""
 
-    inputs: Tensor
+    inputs: Inputs
     targets: Tensor
+
+    def to(self, device: torch.device) -> Records:
+        return Records(self.inputs.to(device), self.targets.to(device))
+
+    def some(self, rows: Tensor | np.ndarray) -> Records:
+        """The records of these numbers."""
+        index = torch.as_tensor(rows, device=self.targets.device)
+        return Records(self.inputs[index], self.targets[index])
 
 
 class CohortRecords(NamedTuple):
@@ -45,18 +54,29 @@ class Population(Protocol):
 
 
 def gather(population: Population, clients: Sequence[int], device: torch.device) -> CohortRecords:
-    """The records of several clients as one padded block on the device."""
-    if isinstance(population, PooledPopulation):
+    """The records of several clients as one padded block on the device; sparse inputs are made dense for it."""
+    if isinstance(population, PooledPopulation) and not population.sparse:
         return population.gather(clients, device)
+    records, sizes = gather_rows(population, clients, device)
+    real = torch.from_numpy(np.arange(int(sizes.max(initial=1))) < sizes[:, None]).to(device)
+    return CohortRecords(_padded(dense(records.inputs), real), _padded(records.targets, real), sizes)
+
+
+def gather_rows(population: Population, clients: Sequence[int], device: torch.device) -> tuple[Records, np.ndarray]:
+    """The records of several clients, one client after another on the device, and how many each has."""
+    if isinstance(population, PooledPopulation):
+        return population.gather_rows(clients, device)
     every = [population.records(int(client)) for client in clients]
     sizes = np.array([len(r.targets) for r in every], dtype=np.int64)
-    most = int(sizes.max(initial=1))
-    inputs = torch.zeros((len(every), most, *every[0].inputs.shape[1:]), dtype=every[0].inputs.dtype)
-    targets = torch.zeros((len(every), most, *every[0].targets.shape[1:]), dtype=every[0].targets.dtype)
-    for row, records in enumerate(every):
-        inputs[row, : sizes[row]] = records.inputs
-        targets[row, : sizes[row]] = records.targets
-    return CohortRecords(inputs.to(device), targets.to(device), sizes)
+    inputs, targets = concatenated([r.inputs for r in every]), torch.cat([r.targets for r in every])
+    return Records(inputs, targets).to(device), sizes
+
+
+def _padded(values: Tensor, real: Tensor) -> Tensor:
+    """(clients, most, ...) from one client's values after another's; `real` (clients, most) is where they go."""
+    block = torch.zeros((*real.shape, *values.shape[1:]), dtype=values.dtype, device=values.device)
+    block[real] = values
+    return block
 
 
 class PooledPopulation:
@@ -77,11 +97,19 @@ class PooledPopulation:
         return len(self._rows[client])
 
     def records(self, client: int) -> Records:
-        index = torch.as_tensor(self._rows[client], device=self._records.inputs.device)
-        return Records(self._records.inputs[index], self._records.targets[index])
+        return self._records.some(self._rows[client])
 
     def to(self, device: torch.device) -> PooledPopulation:
-        return PooledPopulation(Records(self._records.inputs.to(device), self._records.targets.to(device)), self._rows)
+        return PooledPopulation(self._records.to(device), self._rows)
+
+    @property
+    def sparse(self) -> bool:
+        return isinstance(self._records.inputs, SparseRows)
+
+    def gather_rows(self, clients: Sequence[int], device: torch.device) -> tuple[Records, np.ndarray]:
+        chosen = [self._rows[int(client)] for client in clients]
+        sizes = np.array([len(rows) for rows in chosen], dtype=np.int64)
+        return self._records.some(np.concatenate(chosen)).to(device), sizes
 
     def gather(self, clients: Sequence[int], device: torch.device) -> CohortRecords:
         if isinstance(self._rows, np.ndarray):
@@ -93,8 +121,8 @@ class PooledPopulation:
             block = np.zeros((len(chosen), int(sizes.max(initial=1))), dtype=np.int64)
             for row, held in enumerate(chosen):
                 block[row, : len(held)] = held
-        index = torch.as_tensor(block).to(self._records.inputs.device)
-        return CohortRecords(self._records.inputs[index].to(device), self._records.targets[index].to(device), sizes)
+        records = self._records.some(block)
+        return CohortRecords(dense(records.inputs).to(device), records.targets.to(device), sizes)
 
 
 class FunctionPopulation:
@@ -146,7 +174,7 @@ def as_records(data: Any, what: str) -> Records:
         inputs, targets = data
     except (TypeError, ValueError):
         raise DataError(f"{what}: expected a pair (inputs, targets) or a Dataset, got {type(data).__name__}") from None
-    return check_records(Records(_tensor(inputs), _tensor(targets)), what)
+    return check_records(Records(_inputs(inputs), _tensor(targets)), what)
 
 
 def check_records(records: Records, what: str) -> Records:
@@ -156,15 +184,24 @@ def check_records(records: Records, what: str) -> Records:
         raise DataError(f"{what}: {_count(inputs)} inputs but {_count(targets)} targets; they must pair up")
     if len(inputs) == 0:
         raise DataError(f"{what}: has no records; leave such clients out")
+    if isinstance(inputs, SparseRows) and (problem := inputs.problem()):
+        raise DataError(f"{what}: {problem}")
     for name, tensor in (("inputs", inputs), ("targets", targets)):
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if isinstance(tensor, Tensor) and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             row = int((~torch.isfinite(tensor.reshape(len(tensor), -1)).all(1)).nonzero()[0])
             raise DataError(f"{what}: NaN or infinity in the {name} of record {row}; clean or drop it")
     return records
 
 
-def _count(tensor: Tensor) -> int | str:
-    return len(tensor) if tensor.ndim else "scalar"
+def _count(values: Inputs) -> int | str:
+    return len(values) if values.ndim else "scalar"
+
+
+def _inputs(values: Any) -> Inputs:
+    """Sparse rows and scipy's sparse matrices stay sparse."""
+    if isinstance(values, SparseRows):
+        return values
+    return SparseRows.from_scipy(values) if hasattr(values, "tocsr") else _tensor(values)
 
 
 def _tensor(values: Any) -> Tensor:
@@ -196,4 +233,4 @@ class SelectedPopulation:
 def pooled_records(population: Population) -> Records:
     """All clients' records in one place: what a federation avoids, for reference and evaluation."""
     every = [population.records(client) for client in range(population.num_clients)]
-    return Records(torch.cat([r.inputs for r in every]), torch.cat([r.targets for r in every]))
+    return Records(concatenated([r.inputs for r in every]), torch.cat([r.targets for r in every]))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from laconic.data.sparse import SparseRows, dense
 from laconic.errors import ConfigError
 from laconic.packing import Encoding, integers
 from laconic.plan import RoundPlan
@@ -49,7 +50,7 @@ class SimulatedClients:
         e = self._experiment = experiment
         self.device = choose_device(e.device)
         first = e.population.records(0)
-        example = (first.inputs[:2].cpu(), first.targets[:2].cpu())
+        example = (dense(first.inputs[:2]).cpu(), first.targets[:2].cpu())
         self.model = FlatModel(e.model, example=example, loss=e.loss).to(self.device)
         for records in (first, e.test, e.holdout, e.public):
             if records is not None:
@@ -62,6 +63,7 @@ class SimulatedClients:
             chunk=e.chunk,
             workers=e.workers,
             precision=e.precision,
+            sparse=isinstance(first.inputs, SparseRows),
         )
         self.population = e.population.to(self.device)
         self.streams = Streams(e.seed)

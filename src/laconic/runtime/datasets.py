@@ -71,10 +71,10 @@ def _divided(
 ) -> Federation:
     public = _public(data, tuple(train.inputs.shape[1:]), streams)
     kept, held = _split(len(train.targets), holdout, streams)
-    held_records = Records(train.inputs[held], train.targets[held]) if len(held) else None
+    held_records = train.some(held) if len(held) else None
     if public is None and data.public_records is not None:
         kept, aside = _set_aside(kept, data.public_records, streams)
-        public = Records(train.inputs[aside], train.targets[aside])
+        public = train.some(aside)
     targets = train.targets.numpy()[kept]
     rows = partition_of(data).rows(targets, streams.numpy("partition"), None if column is None else column[kept])
     rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
@@ -107,9 +107,7 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
     if data.partition == "iid":  # the default; a table says itself whose each record is
         data = DataSection(**{**data.__dict__, "partition": "column"})
     train, test = _split(len(records.targets), 0.2, streams, "test")
-    picked = Records(records.inputs[test], records.targets[test])
-    kept = Records(records.inputs[train], records.targets[train])
-    return _divided(data, kept, picked, column[train], _classes(records), holdout, streams)
+    return _divided(data, records.some(train), records.some(test), column[train], _classes(records), holdout, streams)
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
@@ -152,7 +150,7 @@ def _public(data: DataSection, shape: tuple[int, ...], streams: Streams) -> Reco
     count = 10 if data.public_records is None else data.public_records
     positive_int(public_records=count)
     _, chosen = _set_aside(np.arange(len(source.train.targets)), count, streams)
-    return Records(source.train.inputs[chosen], source.train.targets[chosen])
+    return source.train.some(chosen)
 
 
 def _refuse_set_aside(data: DataSection) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from laconic.catalogue import scheme_entry
+from laconic.data.population import Records
+from laconic.data.sparse import tensors_of
 from laconic.measure.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runtime import wire
@@ -79,10 +81,14 @@ def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> 
 def _memory(experiment: Experiment, simulation: Simulation) -> int:
     """Pooled records, test records, and about six vectors of n floats per client trained at once."""
     first = experiment.population.records(0)
-    record = sum(t[0].numel() * t.element_size() for t in first)
+    record = _bytes(first) / len(first.targets)
     data = record * sum(experiment.population.size(c) for c in range(min(100, experiment.population.num_clients)))
     data = data * max(1, experiment.population.num_clients // 100)
-    test = sum(t.numel() * t.element_size() for t in experiment.test) if experiment.test else 0
+    test = _bytes(experiment.test) if experiment.test else 0
     cohort = max(1, round(experiment.sampler.planned_cohort(experiment.population.num_clients)))
     at_once = min(simulation.clients.engine.at_once, cohort)
     return int(data + test + simulation.model.size * 4 * (6 * at_once + 4))
+
+
+def _bytes(records: Records) -> int:
+    return sum(t.numel() * t.element_size() for t in (*tensors_of(records.inputs), records.targets))

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from laconic.data.population import Population
+from laconic.data.population import Population, Records
+from laconic.data.sparse import tensors_of
 from laconic.errors import RunFolderError
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
@@ -30,7 +31,7 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "seed": experiment.seed,
         "sampler": str(experiment.sampler.to_dict()),
         "population": f"{experiment.population.num_clients} clients, {_population_digest(experiment.population)}",
-        "public data": _digest(*experiment.public) if experiment.public else "none",
+        "public data": _digest(*_tensors(experiment.public)) if experiment.public else "none",
         "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
         "limits": _limits(experiment),
     }
@@ -66,7 +67,11 @@ def _population_digest(population: Population) -> str:
     """Of the first, the middle and the last client: enough to notice other data, cheap for a million clients."""
     last = population.num_clients - 1
     records = [population.records(client) for client in sorted({0, last // 2, last})]
-    return _digest(*(tensor for record in records for tensor in record))
+    return _digest(*(tensor for record in records for tensor in _tensors(record)))
+
+
+def _tensors(records: Records) -> list[Tensor]:
+    return [*tensors_of(records.inputs), records.targets]
 
 
 def _digest(*tensors: Tensor) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laconic.data.population import Records
 from laconic.errors import PrivacyError
 from laconic.measure.ledger import Ledger
 from laconic.plan import RoundPlan
@@ -46,8 +45,8 @@ class Simulation:
         self.clients = SimulatedClients(e)
         self.model, self.device = self.clients.model, self.clients.device
         self.accountant = e.accountant
-        self.test = e.test and Records(*(t.to(self.device) for t in e.test))
-        self.holdout = e.holdout and Records(*(t.to(self.device) for t in e.holdout))
+        self.test = e.test and e.test.to(self.device)
+        self.holdout = e.holdout and e.holdout.to(self.device)
         self.ledger = Ledger()
         self.history: list[dict[str, Any]] = []
         self.stop_reason = "rounds"

@@ -10,8 +10,9 @@ from laconic.train.cohort import CohortAtOnce
 from laconic.train.engine import Engine
 from laconic.train.flat import FlatModel
 from laconic.train.one_by_one import OneByOne
+from laconic.train.sparse_first import SparseFirst
 
-ENGINES = ("auto", "one-by-one", "cohort")
+ENGINES = ("auto", "one-by-one", "cohort", "sparse-first")
 _SMALL = 50_000  # below this many weights, Python costs a CPU more than arithmetic does
 _WORKERS_MEMORY = 1 << 30
 
@@ -25,8 +26,18 @@ def choose_engine(
     chunk: int | None = None,
     workers: int | None = None,
     precision: str = "auto",
+    sparse: bool = False,
 ) -> Engine:
-    """The named engine; 'auto' takes the cohort at once on a GPU or for a small model, if the model allows it."""
+    """The named engine; 'auto' takes the cohort at once on a GPU or for a small model, if the model allows it.
+
+    For sparse records, 'auto' takes the engine that reads them as they are, if the model allows that.
+    """
+    if name == "sparse-first" or (name == "auto" and sparse):
+        sparse_engine = _sparse_engine(model, device, chunk, sparse)
+        if not isinstance(sparse_engine, str):
+            return sparse_engine
+        if name == "sparse-first":
+            raise ConfigError(f"--engine sparse-first cannot train this ({sparse_engine}): use --engine auto")
     large = device.type == "cpu" and model.size > _SMALL
     if name == "one-by-one" or (name == "auto" and large):
         return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
@@ -41,6 +52,14 @@ def choose_engine(
             ) from None
         return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
     return engine
+
+
+def _sparse_engine(model: FlatModel, device: torch.device, chunk: int | None, sparse: bool) -> Engine | str:
+    """The engine for sparse records, or why it cannot be taken."""
+    if not sparse:
+        return "the records are dense"
+    first = model.first_linear
+    return first if isinstance(first, str) else SparseFirst(model, first, device, chunk=chunk)
 
 
 def _workers(wanted: int | None, model: FlatModel, device: torch.device) -> int:

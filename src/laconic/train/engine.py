@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.population import CohortRecords, Population, Records, gather
+from laconic.data.population import CohortRecords, Population, Records, gather, gather_rows
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
 from laconic.train.local import LocalSGD
@@ -36,23 +36,30 @@ class Task:
     def records_and_batches(self, clients: np.ndarray, device: torch.device) -> tuple[CohortRecords, Schedule, Tensor]:
         """The clients' records, their batches, and a dropout key per client and step."""
         with self.clock("data"):
-            return self._records_and_batches(clients, device)
+            records = gather(self.population, clients.tolist(), device)
+            return records, *self.batches(clients, records.sizes)
 
-    def _records_and_batches(self, clients: np.ndarray, device: torch.device) -> tuple[CohortRecords, Schedule, Tensor]:
+    def rows_and_batches(
+        self, clients: np.ndarray, device: torch.device
+    ) -> tuple[Records, np.ndarray, Schedule, Tensor]:
+        """The clients' records one after another, how many each has, their batches, and dropout keys."""
+        with self.clock("data"):
+            records, sizes = gather_rows(self.population, clients.tolist(), device)
+            return records, sizes, *self.batches(clients, sizes)
+
+    def batches(self, clients: np.ndarray, sizes: np.ndarray) -> tuple[Schedule, Tensor]:
+        """The batches of clients that hold so many records, and a dropout key per client and step."""
         keys = np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
-        records = gather(self.population, clients.tolist(), device)
-        schedule = batch_schedule(self.train, records.sizes, keys)
+        schedule = batch_schedule(self.train, sizes, keys)
         dropout = torch.from_numpy(keys.view(np.int64))[:, None] + torch.arange(schedule.indices.shape[1])
-        return records, schedule, dropout
+        return schedule, dropout
 
     def client(self, number: int, device: torch.device) -> Client:
         """One client, ready to be trained."""
         records, schedule, dropout = self.records_and_batches(np.array([number]), device)
         steps = zip(schedule.indices[0], schedule.counts[0, : schedule.steps[0]], strict=False)
         batches = [torch.from_numpy(index[:count]).to(device) for index, count in steps]
-        return Client(
-            number, Records(records.inputs[0], records.targets[0]), batches, dropout[0, : len(batches)].to(device)
-        )
+        return Client(number, records.inputs[0], records.targets[0], batches, dropout[0, : len(batches)].to(device))
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ class Client:
     """A client's records, the record numbers of each batch, and each step's dropout key."""
 
     number: int
-    records: Records
+    inputs: Tensor
+    targets: Tensor
     batches: list[Tensor]
     dropout: Tensor
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from laconic.data.sparse import Inputs
 from laconic.errors import ConfigError, DataError
-from laconic.train.dropout import layer_keys, with_keyed_dropout
+from laconic.train.dropout import KeyedDropout, layer_keys, with_keyed_dropout
+from laconic.train.first_linear import FirstLinear, find_first_linear
 from laconic.train.losses import Loss, choose_loss, correct, cross_entropy
 
 
@@ -25,8 +28,9 @@ class FlatModel:
     def __init__(self, module: nn.Module, *, example: tuple[Tensor, Tensor], loss: str | Loss = "auto") -> None:
         check_supported(module)
         self.module = copy.deepcopy(module)
-        self._dropouts = with_keyed_dropout(self.module)
-        self._dropout_names = [n for n, m in self.module.named_modules() if m in self._dropouts]
+        with_keyed_dropout(self.module)
+        named = [(n, m) for n, m in self.module.named_modules() if isinstance(m, KeyedDropout)]
+        self._dropout_names, self._dropouts = [n for n, _ in named], [m for _, m in named]
         trained = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
         self.names = [n for n, _ in trained]
         self.shapes = [p.shape for _, p in trained]
@@ -36,6 +40,7 @@ class FlatModel:
         self.places = {n: slice(end - size, end) for n, end, size in zip(self.names, ends, self.lengths, strict=True)}
         self.initial = torch.cat([p.detach().reshape(-1) for _, p in trained]).to(torch.float32)
         self._remember_constants()
+        self._example = example
         outputs = self._tried(example[0])
         self.loss = choose_loss(loss, outputs, example[1])
         self._try_loss(outputs, example[1])
@@ -82,6 +87,8 @@ class FlatModel:
 
     def to(self, device: torch.device) -> FlatModel:
         self.module.to(device)
+        self._example = (self._example[0].to(device), self._example[1].to(device))
+        self.__dict__.pop("first_linear", None)
         self._remember_constants()
         self.initial = self.initial.to(device)
         return self
@@ -91,6 +98,11 @@ class FlatModel:
         other = copy.copy(self)
         other.module, other._dropouts, other._constants = copy.deepcopy((self.module, self._dropouts, self._constants))
         return other
+
+    @functools.cached_property
+    def first_linear(self) -> FirstLinear | str:
+        """The dense layer that takes the inputs, apart from the rest; or why there is none. For sparse inputs."""
+        return find_first_linear(self, self._example)
 
     def split(self, flat: Tensor) -> list[Tensor]:
         """Views of (..., n) as the parameters (..., *shape), in order."""
@@ -144,14 +156,11 @@ class FlatModel:
             layer.key = layer_key
 
     @torch.no_grad()
-    def evaluate(self, flat: Tensor, inputs: Tensor, targets: Tensor, batch: int = 2048) -> dict[str, float]:
+    def evaluate(self, flat: Tensor, inputs: Inputs, targets: Tensor, batch: int = 2048) -> dict[str, float]:
         """Mean loss, and accuracy where the targets are classes."""
-        self.module.eval()
-        values = dict(zip(self.names, self.split(flat), strict=True))
         losses: list[Tensor] = []
         hits: list[Tensor] = []
-        for x, y in zip(torch.split(inputs, batch), torch.split(targets, batch), strict=True):
-            outputs = functional_call(self.module, values, (x,))
+        for outputs, y in zip(self.outputs(flat, inputs, batch), torch.split(targets, batch), strict=True):
             losses.append(self.loss(outputs, y).double().sum())
             hit = correct(outputs, y)
             if hit is not None:
@@ -161,6 +170,19 @@ class FlatModel:
             metrics["accuracy"] = float(torch.stack(hits).sum()) / len(targets)
         return metrics
 
+    @torch.no_grad()
+    def outputs(self, flat: Tensor, inputs: Inputs, batch: int = 2048) -> Iterator[Tensor]:
+        """The outputs for so many records at a time, without dropout. Sparse inputs are never dense all at once."""
+        params = self.split(flat)
+        if isinstance(inputs, Tensor):
+            yield from _outputs(self, params, torch.split(inputs, batch))
+        elif isinstance(self.first_linear, FirstLinear):
+            weight, others = self.first_linear.apart(params)
+            transposed = weight.t().contiguous()
+            yield from _outputs(self.first_linear.rest, others, (x.times(transposed) for x in inputs.split(batch)))
+        else:
+            yield from _outputs(self, params, (x.dense() for x in inputs.split(batch)))
+
     def export(self, module: nn.Module, flat: Tensor) -> nn.Module:
         """A copy of the user's own module with the weights in place."""
         module = copy.deepcopy(module)
@@ -169,6 +191,13 @@ class FlatModel:
             for name, value in zip(self.names, self.split(flat.cpu()), strict=True):
                 params[name].copy_(value)
         return module
+
+
+def _outputs(model: FlatModel, params: list[Tensor], batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    model.module.eval()
+    values = dict(zip(model.names, params, strict=True))
+    for inputs in batches:
+        yield functional_call(model.module, values, (inputs,))
 
 
 def trainable_size(module: nn.Module) -> int:

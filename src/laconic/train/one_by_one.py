@@ -99,7 +99,7 @@ class _Worker:
             return self._train(task, client)
 
     def _train(self, task: Task, client: Client) -> Updates:
-        inputs, targets = client.records
+        inputs, targets = client.inputs, client.targets
         factored = self._begin_factored(task, sum(len(batch) for batch in client.batches))
         runs = self._model.runs_without(factored)
         flat, slope = [self._flat[run] for run in runs], [self._gradient[run] for run in runs]

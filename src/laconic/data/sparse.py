@@ -1,0 +1,217 @@
+"""Sparse inputs: a table of which only the non-zeros are kept, row by row (CSR). It is never made dense as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laconic.errors import DataError
+
+_BLOCK = 1 << 16
+"""Rows picked at a time: what is needed besides the result stays small."""
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Row i holds `values[indptr[i]:indptr[i + 1]]` in the columns `indices[indptr[i]:indptr[i + 1]]`, else zeros.
+
+    Without `values` every entry is 1 (multi-hot codes). An entry that is there twice counts twice, as in scipy. It has
+    what the rest of the library asks of a tensor of inputs: length, shape, picking rows, moving to a device.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    num_columns: int
+    values: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.indptr.ndim != 1 or self.indices.ndim != 1 or len(self.indptr) == 0:
+            raise DataError("sparse rows: indptr and indices must be one-dimensional, and indptr not empty")
+        if self.values is not None and self.values.shape != self.indices.shape:
+            raise DataError(
+                f"sparse rows: {len(self.indices)} indices but {len(self.values)} values; they must pair up"
+            )
+
+    @classmethod
+    def from_dense(cls, table: Tensor) -> SparseRows:
+        """The non-zeros of a (count, columns) tensor."""
+        rows, columns = table.nonzero(as_tuple=True)
+        counts = torch.bincount(rows, minlength=len(table))
+        return cls(_running_sum(counts), columns.to(torch.int32), table.shape[1], table[rows, columns].float())
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> SparseRows:
+        """The rows of any scipy sparse matrix or array."""
+        csr = matrix.tocsr()
+        values = torch.from_numpy(np.asarray(csr.data, dtype=np.float32))
+        indptr, indices = (np.asarray(a) for a in (csr.indptr, csr.indices))
+        only_ones = bool((values == 1).all())
+        return cls(
+            torch.from_numpy(indptr.astype(np.int64)),
+            torch.from_numpy(indices.astype(np.int32)),
+            int(csr.shape[1]),
+            None if only_ones else values,
+        )
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), self.num_columns
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def device(self) -> torch.device:
+        return self.indices.device
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What it is made of: for digests and sizes."""
+        return [self.indptr, self.indices, *([] if self.values is None else [self.values])]
+
+    def to(self, device: torch.device | str) -> SparseRows:
+        values = None if self.values is None else self.values.to(device)
+        return SparseRows(self.indptr.to(device), self.indices.to(device), self.num_columns, values)
+
+    def cpu(self) -> SparseRows:
+        return self.to("cpu")
+
+    def __getitem__(self, rows: slice | Tensor | np.ndarray | Sequence[int]) -> SparseRows:
+        """Some rows, in the order asked for."""
+        if isinstance(rows, slice):
+            start, stop, stride = rows.indices(len(self))
+            if stride == 1:
+                return self._run(start, max(start, stop))
+            rows = np.arange(start, stop, stride)
+        index = torch.as_tensor(rows, device=self.device)
+        if index.dtype == torch.bool:
+            index = index.nonzero().squeeze(1)
+        index = torch.where(index < 0, index + len(self), index)
+        lengths = self.indptr[1:][index] - self.indptr[:-1][index]
+        indptr = _running_sum(lengths)
+        if len(index) <= _BLOCK:
+            entries = self._entries(index, lengths, indptr)
+            return self._with(indptr, self.indices[entries], None if self.values is None else self.values[entries])
+        indices = torch.empty(int(indptr[-1]), dtype=self.indices.dtype, device=self.device)
+        values = None if self.values is None else torch.empty_like(indices, dtype=self.values.dtype)
+        for first in range(0, len(index), _BLOCK):
+            part = slice(first, min(first + _BLOCK, len(index)))
+            ends = indptr[part.start : part.stop + 1]
+            entries = self._entries(index[part], lengths[part], ends - ends[0])
+            indices[int(ends[0]) : int(ends[-1])] = self.indices[entries]
+            if values is not None and self.values is not None:
+                values[int(ends[0]) : int(ends[-1])] = self.values[entries]
+        return self._with(indptr, indices, values)
+
+    def dense(self) -> Tensor:
+        """All of it as a (count, columns) tensor: for a few rows only."""
+        table = torch.zeros(self.shape, device=self.device)
+        places = self.row_of_entry() * self.num_columns + self.indices
+        table.view(-1).scatter_add_(0, places, self.entry_values())
+        return table
+
+    def row_of_entry(self) -> Tensor:
+        """The row of every stored entry."""
+        counts = self.indptr.diff()
+        return torch.repeat_interleave(
+            torch.arange(len(self), device=self.device), counts, output_size=self.num_entries
+        )
+
+    def entry_values(self) -> Tensor:
+        return torch.ones(self.num_entries, device=self.device) if self.values is None else self.values
+
+    @property
+    def num_entries(self) -> int:
+        return len(self.indices)
+
+    def split(self, size: int) -> Iterator[SparseRows]:
+        """Consecutive pieces of so many rows."""
+        return (self[start : start + size] for start in range(0, len(self), size))
+
+    def times(self, transposed: Tensor) -> Tensor:
+        """X·Wᵀ for Wᵀ (columns, units): the cost follows the non-zeros."""
+        return torch.nn.functional.embedding_bag(
+            self.indices,
+            transposed,
+            self.indptr.to(self.indices.dtype),
+            mode="sum",
+            per_sample_weights=self.values,
+            include_last_offset=True,
+        )
+
+    def problem(self) -> str | None:
+        """What is wrong with the entries, if anything."""
+        if len(self.indptr) and (int(self.indptr[0]) != 0 or int(self.indptr[-1]) != self.num_entries):
+            return f"indptr must go from 0 to the number of entries, {self.num_entries}"
+        if bool((self.indptr.diff() < 0).any()):
+            return "indptr must not decrease"
+        wrong = (self.indices < 0) | (self.indices >= self.num_columns)
+        if bool(wrong.any()):
+            entry = int(wrong.nonzero()[0])
+            row = int(self.row_of_entry()[entry])
+            return f"column {int(self.indices[entry])} in record {row}, but there are {self.num_columns} columns"
+        if self.values is not None and not bool(torch.isfinite(self.values).all()):
+            row = int(self.row_of_entry()[(~torch.isfinite(self.values)).nonzero()[0]])
+            return f"NaN or infinity in the inputs of record {row}; clean or drop it"
+        return None
+
+    def _run(self, start: int, stop: int) -> SparseRows:
+        """Rows start … stop − 1, as views of the same memory."""
+        indptr = self.indptr[start : stop + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        return self._with(
+            indptr - first, self.indices[first:last], None if self.values is None else self.values[first:last]
+        )
+
+    def _entries(self, rows: Tensor, lengths: Tensor, indptr: Tensor) -> Tensor:
+        """The places of the rows' entries, one row after another."""
+        shift = self.indptr[rows] - indptr[:-1]
+        total = int(indptr[-1])
+        return torch.arange(total, device=self.device) + torch.repeat_interleave(shift, lengths, output_size=total)
+
+    def _with(self, indptr: Tensor, indices: Tensor, values: Tensor | None) -> SparseRows:
+        return SparseRows(indptr, indices, self.num_columns, values)
+
+
+Inputs = Tensor | SparseRows
+"""The inputs of records: a tensor (count, ...), or sparse rows."""
+
+
+def concatenated(every: Sequence[Inputs]) -> Inputs:
+    """One after another; all dense, or all sparse with the same columns."""
+    sparse = [rows for rows in every if isinstance(rows, SparseRows)]
+    if not sparse:
+        return torch.cat([rows for rows in every if isinstance(rows, Tensor)])
+    if len(sparse) < len(every):
+        raise DataError("some clients' inputs are sparse and some are dense; make them all one or the other")
+    widths = {rows.num_columns for rows in sparse}
+    if len(widths) > 1:
+        raise DataError(f"sparse inputs with {min(widths)} and with {max(widths)} columns; all need the same columns")
+    lengths = torch.cat([rows.indptr.diff() for rows in sparse])
+    plain = all(rows.values is None for rows in sparse)
+    values = None if plain else torch.cat([rows.entry_values() for rows in sparse])
+    return SparseRows(_running_sum(lengths), torch.cat([rows.indices for rows in sparse]), widths.pop(), values)
+
+
+def dense(inputs: Inputs) -> Tensor:
+    """The inputs as a tensor: for few records only."""
+    return inputs.dense() if isinstance(inputs, SparseRows) else inputs
+
+
+def tensors_of(inputs: Inputs) -> list[Tensor]:
+    """The tensors that hold the inputs: for digests and sizes."""
+    return inputs.tensors if isinstance(inputs, SparseRows) else [inputs]
+
+
+def _running_sum(counts: Tensor) -> Tensor:
+    """(0, c₀, c₀ + c₁, …): where each row starts, and where the last ends."""
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
