@@ -60,7 +60,6 @@ def _draw(
     panel: Any, table: Table, results: Results, rows: list[Row], both: bool, label: str, colour: str, marker: str
 ) -> None:
     measured = [(_bytes(results[row.number], both) / 1000, row) for row in rows]
-    measured.sort(key=lambda pair: (pair[0], pair[1].number))
     accuracies = [[run.accuracy for run in results[row.number]] for _, row in measured]
     means, spreads = [np.mean(a) for a in accuracies], [np.std(a, ddof=1) if len(a) > 1 else 0.0 for a in accuracies]
     panel.errorbar([x for x, _ in measured], means, yerr=spreads, marker=marker, color=colour, label=label, lw=1)

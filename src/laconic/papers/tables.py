@@ -165,7 +165,7 @@ def _row(number: int, cells: dict[str, Any], settings: dict[str, Any], remark: s
         sections = merged(sections, {"scheme": {"clip_norm": bound}})
     for column, value in cells.items():
         section, dot, key = column.partition(".")
-        if dot:
+        if dot and value not in _NOT_GIVEN:
             sections = merged(sections, {section: {key: value}})
     figures = {k: _figure(v) for k, v in cells.items() if "." not in k and k not in ("scheme", "ratio")}
     return Row(

@@ -62,7 +62,7 @@ class Reproduction:
     def folder(self) -> Path:
         """Where the table goes: apart from others of the same table that were run with other settings."""
         parts = [self.table.name, *(["quick"] if self.quick else [])]
-        parts += [f"{key}={value}".replace("/", "-") for key, value in self.changes.items()]
+        parts += [f"{key}={value}".replace("/", "-") for key, value in sorted(self.changes.items())]
         return self.out / "+".join(parts)
 
     @property
