@@ -48,7 +48,7 @@ def run(
 
     `laconic schemes` lists the schemes, `laconic plan` says beforehand what a run will cost.
     """
-    _stop_like_ctrl_c()
+    stop_like_ctrl_c()
     values = config_values(options, sets, model_options) | ({"run.profile": True} if profile else {})
     config, asked = requested_config(what, values)
     folder_path = out or _default_folder(config, resume)
@@ -76,10 +76,9 @@ def _resumable(
     """Start or go on with the run in the folder."""
     from laconic.errors import ConfigError, RunFolderError
     from laconic.runtime.build import settle
-    from laconic.runtime.config import write_toml
     from laconic.runtime.folder import RunFolder
+    from laconic.runtime.launch import simulation_in
     from laconic.runtime.resume import resumed_config
-    from laconic.runtime.simulator import Simulation
 
     folder = RunFolder(path)
     if folder.exists and not resume:
@@ -89,21 +88,10 @@ def _resumable(
     unfinished = (".lock", "checkpoint", "config.toml.new")  # all that a kill before the first round leaves
     if not folder.exists and path.is_dir() and any(p.name not in unfinished for p in path.iterdir()):
         raise RunFolderError(f"{path} is not a run folder and not empty: choose another --out")
-    fresh = not folder.exists
-    if not fresh:
+    if folder.exists:
         config = resumed_config(folder, asked)
-    settled = settle(config)
-    simulation = Simulation(settled.experiment)
-    simulation.check_budget()
-    folder.open()
-    try:
-        simulation.folder = folder
-        if not fresh:
-            simulation.begin()  # what may refuse to go on comes before anything is changed
-        folder.write("config.toml", write_toml(settled.config.to_dict()))
+    with simulation_in(folder, settle(config)) as simulation:
         return _simulate(simulation, folder, show=show, quiet=quiet)
-    finally:
-        folder.close()
 
 
 def _simulate(simulation: Simulation, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
@@ -142,7 +130,7 @@ def _print_summary(result: RunResult) -> None:
     Console(soft_wrap=False).print(table)
 
 
-def _stop_like_ctrl_c() -> None:
+def stop_like_ctrl_c() -> None:
     """A polite kill leaves a resumable run too."""
 
     def interrupt(*_: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -66,7 +67,25 @@ def load_source(name: str, data_dir: str | Path | None = None) -> Source:
     if name not in SOURCES:
         raise ConfigError(unknown("data set", name, SOURCES))
     info = SOURCES[name]
-    return info.load(info, data_dir)
+    if _kept is None:
+        return info.load(info, data_dir)
+    if (name, data_dir) not in _kept:
+        _kept[name, data_dir] = info.load(info, data_dir)
+    return _kept[name, data_dir]
+
+
+_kept: dict[tuple[str, str | Path | None], Source] | None = None
+
+
+@contextmanager
+def sources_kept() -> Iterator[None]:
+    """Inside this block each data set is read once, for whoever starts many runs; outside nothing stays in memory."""
+    global _kept
+    before, _kept = _kept, {}
+    try:
+        yield
+    finally:
+        _kept = before
 
 
 def load_digits(info: SourceInfo, data_dir: str | Path | None = None) -> Source:

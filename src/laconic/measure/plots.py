@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,14 +24,8 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 
 def plot_curves(histories: Mapping[str, list[dict[str, Any]]], out: Path, metric: str = "accuracy") -> None:
     """The metric of several runs, against rounds and against the bytes that went up."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ConfigError("plots need matplotlib: pip install matplotlib") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (by_round, by_bytes) = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
+    plt = pyplot()
+    figure, (by_round, by_bytes) = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
     for name, history in histories.items():
         rows = [row for row in history if metric in row]
         total = 0
@@ -46,4 +41,19 @@ def plot_curves(histories: Mapping[str, list[dict[str, Any]]], out: Path, metric
         figure.savefig(out, dpi=120)
     except (OSError, ValueError) as error:
         raise ConfigError(f"--plot {out}: {error}") from None
-    pyplot.close(figure)
+    plt.close(figure)
+
+
+def plots_available() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise ConfigError("plots need matplotlib: pip install matplotlib") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt

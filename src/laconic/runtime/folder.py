@@ -34,6 +34,11 @@ class RunFolder:
     def exists(self) -> bool:
         return (self.path / "config.toml").exists()
 
+    def make(self) -> None:
+        """Make the folder alone, for files that belong to no run."""
+        with self._explained("create"):
+            self.path.mkdir(parents=True, exist_ok=True)
+
     def open(self) -> None:
         """Make the folder if needed and lock it against a second process."""
         with self._explained("create"):

@@ -1,0 +1,126 @@
+"""`laconic reproduce`: the papers' tables, run again, with published and measured figures side by side."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from laconic.papers.tables import Row
+    from laconic.runtime.reproduce import Reproduction
+    from laconic.runtime.simulator import Simulation
+
+
+@click.command()
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+@click.option("--list", "listed", is_flag=True, help="The tables; with TABLE, its rows as published. Nothing is run.")
+@click.option("--rows", multiple=True, help="Numbers (3), ranges (5-8), schemes (fl-cs), headline; with commas.  [all]")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds: 0, 1, …")
+@click.option("--quick", is_flag=True, help="A small version for a laptop; its figures are not comparable.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:0 … or auto.")
+@click.option("--threads", type=int, help="CPU threads.  [all]")
+@click.option("--data-dir", type=str, help="Where the files of the data sets are.  [LACONIC_DATA]")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("reproduced"), show_default=True, help="Folder.")
+@click.option("--keep-weights", is_flag=True, help="Keep the model of every run (6.7 MB each, twice).")
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting other than the paper's.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; progress goes to stderr.")
+@click.option("--quiet", is_flag=True, help="No progress display.")
+def reproduce(
+    names: tuple[str, ...],
+    listed: bool,
+    rows: tuple[str, ...],
+    seeds: int,
+    quick: bool,
+    device: str,
+    threads: int | None,
+    data_dir: str | None,
+    out: Path,
+    keep_weights: bool,
+    sets: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run the rows of published tables and put paper and measurement side by side.
+
+    \b
+    laconic reproduce --list
+    laconic reproduce eurosp-table3 --rows fl-cs,fl-cs-dp --device cuda
+    laconic reproduce uai-table8 --rows headline --seeds 3 --device cuda
+    laconic reproduce thesis-table5.2 --quick
+
+    Finished runs are not repeated and interrupted ones go on, so the same command can be given again. The table is in
+    OUT/TABLE as table.md, table.csv and table.png; the runs are in OUT/runs.
+    """
+    from laconic.cli.reproduce_show import list_rows, list_tables, show
+    from laconic.papers.selection import choose_rows
+    from laconic.papers.tables import all_tables, find_table
+
+    tables = [find_table(name) for name in names]
+    if listed or not tables:
+        list_rows(tables, as_json) if tables else list_tables(all_tables(), as_json)
+        return
+    from laconic.cli.run import stop_like_ctrl_c
+    from laconic.data.sources import sources_kept
+    from laconic.errors import TrainingError
+    from laconic.runtime.config import parse_set
+    from laconic.runtime.reproduce import Reproduction
+    from laconic.runtime.table_files import write_table
+
+    stop_like_ctrl_c()
+    common: dict[str, Any] = {
+        "out": out,
+        "quick": quick,
+        "device": device,
+        "threads": threads,
+        "data_dir": data_dir,
+        "keep_weights": keep_weights,
+        "changes": dict(parse_set(text) for text in sets),
+    }
+    work = [(Reproduction(table=table, **common), choose_rows(table, rows)) for table in tables]
+    failed: list[str] = []
+    with sources_kept():
+        for reproduction, chosen in work:
+            try:
+                failed += _run_rows(reproduction, chosen, seeds, quiet=quiet)
+            except KeyboardInterrupt:
+                write_table(reproduction, plots=False)
+                command = shlex.join(["laconic", *sys.argv[1:]])
+                print(f"laconic: interrupted; go on with: {command}", file=sys.stderr)
+                sys.exit(130)
+            for warning in write_table(reproduction, plots=True):
+                print(f"laconic: {warning}", file=sys.stderr)
+    show([reproduction for reproduction, _ in work], as_json)
+    if failed:
+        raise TrainingError(f"{len(failed)} runs failed: {'; '.join(failed)}")
+
+
+def _run_rows(reproduction: Reproduction, rows: list[Row], seeds: int, *, quiet: bool) -> list[str]:
+    """Run what is not finished yet, every row with the first seed, then with the next; returns what went wrong."""
+    from laconic.errors import TrainingError
+    from laconic.runtime.table_files import write_table
+
+    todo = [(row, seed) for seed in range(seeds) for row in rows if not reproduction.finished(row, seed)]
+    failed = []
+    for place, (row, seed) in enumerate(todo, start=1):
+        title = f"{reproduction.table.name}, row {row.number}: {row.label}, seed {seed}"
+        if not quiet:
+            print(f"[{place}/{len(todo)}] {title}", file=sys.stderr, flush=True)
+        try:
+            reproduction.run(row, seed, lambda simulation: _watched(simulation, quiet))
+        except TrainingError as error:
+            failed.append(f"{title} ({error})")
+        write_table(reproduction, plots=False)  # so that a kill leaves a table too
+    return failed
+
+
+def _watched(simulation: Simulation, quiet: bool) -> Any:
+    from laconic.cli.progress import LiveProgress, PlainProgress
+
+    progress = LiveProgress if sys.stderr.isatty() and not quiet else PlainProgress
+    display = progress(simulation.experiment, quiet=quiet)
+    simulation.observer = display.row
+    return display

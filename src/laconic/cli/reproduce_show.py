@@ -1,0 +1,124 @@
+"""What `laconic reproduce` prints: the list of tables, published rows, and paper beside measurement."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from laconic.papers.tables import Table
+    from laconic.runtime.reproduce import Reproduction
+
+
+def show(reproductions: list[Reproduction], as_json: bool) -> None:
+    from laconic.measure.comparison import compared, reproduced_text
+
+    if as_json:
+        from laconic.runtime.folder import json_text
+
+        entries = [
+            {"table": r.table.name, "folder": str(r.folder), "notes": r.notes, "rows": compared(r.table, r.results())}
+            for r in reproductions
+        ]
+        click.echo(json_text(entries))
+        return
+    for r in reproductions:
+        found = compared(r.table, r.results())
+        click.secho(r.table.title, bold=True)
+        for note in r.notes:
+            click.echo(note)
+        _echo_columns(_side_by_side(r.table, found))
+        click.echo((reproduced_text(found) + " " if not r.notes else "") + f"Files: {r.folder}\n")
+
+
+def _side_by_side(table: Table, entries: list[dict[str, Any]]) -> list[list[str]]:
+    """Rows that were run, as 'paper / here', under their headings."""
+    from laconic.measure.comparison import accuracy_text, data_text, difference_text, number_text
+
+    def pair(entry: dict[str, Any], name: str, digits: int) -> str:
+        return f"{number_text(entry['published'][name], digits)} / {number_text(entry[name], digits)}"
+
+    private = any(row.private for row in table.rows)
+    lines = [["row", "scheme", "data", "accuracy", "difference", "round", f"up, {table.unit}", f"down, {table.unit}"]]
+    lines[0] += ["ε", "outsider's ε", "server's ε"] if private else []
+    for row, entry in zip(table.rows, entries, strict=True):
+        if entry["accuracy"] is None:
+            continue
+        cells = [str(row.number), row.label, data_text(entry)]
+        cells.append(f"{number_text(row.published.accuracy)} / {accuracy_text(entry)}")
+        cells += [difference_text(entry), pair(entry, "round", 0), pair(entry, "up", 2), pair(entry, "down", 2)]
+        if private:
+            cells += [pair(entry, "epsilon", 2), number_text(entry["epsilon_released"], 3)]
+            cells.append(number_text(entry["epsilon_participant"], 2))
+        lines.append(cells)
+    return lines
+
+
+def _echo_columns(lines: list[list[str]]) -> None:
+    """Columns that are never cut: these tables are wider than most terminals, and are piped into files."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for number, line in enumerate(lines):
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        click.secho(text, bold=number == 0)
+
+
+def list_tables(tables: list[Table], as_json: bool) -> None:
+    if as_json:
+        from laconic.runtime.folder import json_text
+
+        rows = [
+            {"table": t.name, "also": t.also, "rows": len(t.rows), "title": t.title, "needs": t.needs} for t in tables
+        ]
+        click.echo(json_text(rows))
+        return
+    for table in tables:
+        click.secho(", ".join((table.name, *table.also)), bold=True, nl=False)
+        click.echo(f"  {len(table.rows)} rows" + (f"; cannot be run: it needs {table.needs}" if table.needs else ""))
+        click.echo(f"  {table.title}\n")
+
+
+def list_rows(tables: list[Table], as_json: bool) -> None:
+    """The published figures of tables, and what each row was run with."""
+    if as_json:
+        from laconic.runtime.folder import json_text
+
+        entries = [
+            {
+                "table": table.name,
+                "title": table.title,
+                "source": table.source,
+                "unit": table.unit,
+                "remarks": table.remarks,
+                "headline": table.headline,
+                "rows": [asdict(row) for row in table.rows],
+            }
+            for table in tables
+        ]
+        click.echo(json_text(entries))
+        return
+    for table in tables:
+        click.secho(table.title, bold=True)
+        click.echo(table.source)
+        _echo_columns(_published_rows(table))
+        for remark in (*table.remarks, *(f"row {row.number}: {row.remark}" for row in table.rows if row.remark)):
+            click.echo(f"- {remark}")
+        click.echo("")
+
+
+def _published_rows(table: Table) -> list[list[str]]:
+    from laconic.measure.comparison import number_text
+
+    titles = {"up": f"up, {table.unit}", "down": f"down, {table.unit}", "epsilon": "ε", "accuracy": table.metric}
+    figures = [asdict(row.published) for row in table.rows]
+    names = [name for name in figures[0] if any(line[name] is not None for line in figures)]
+    lines = [["row", "scheme", "data", *(titles.get(name, name.replace("_", ", ")) for name in names), "settings"]]
+    for row, line in zip(table.rows, figures, strict=True):
+        options = [f"{key}={row.settings['scheme'][key]:g}" for key in _NOTABLE if key in row.settings["scheme"]]
+        cells = [number_text(line[name], 0 if name == "round" else 2) for name in names]
+        lines.append([str(row.number), row.label, row.dataset, *cells, " ".join(options)])
+    return lines
+
+
+_NOTABLE = ("clip_norm", "noise_multiplier", "sign_step", "server_lr", "momentum")

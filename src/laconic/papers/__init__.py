@@ -1,0 +1,1 @@
+"""The papers' published tables: one TOML file each, with its settings and its figures."""

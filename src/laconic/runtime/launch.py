@@ -1,0 +1,28 @@
+"""A settled configuration becomes a simulation that writes into a folder: the same way for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from laconic.runtime.build import Settled
+from laconic.runtime.config import write_toml
+from laconic.runtime.folder import RunFolder
+from laconic.runtime.simulator import Simulation
+
+
+@contextmanager
+def simulation_in(folder: RunFolder, settled: Settled) -> Iterator[Simulation]:
+    """The simulation, new or at the point where the folder says it stopped. The folder is locked inside the block."""
+    fresh = not folder.exists
+    simulation = Simulation(settled.experiment)
+    simulation.check_budget()
+    folder.open()
+    try:
+        simulation.folder = folder
+        if not fresh:
+            simulation.begin()  # what may refuse to go on comes before anything is changed
+        folder.write("config.toml", write_toml(settled.config.to_dict()))
+        yield simulation
+    finally:
+        folder.close()
