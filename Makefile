@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test install lint clean
+.PHONY: demo test install lint peers clean
 
 install: $(VENV)/.installed
 
@@ -24,6 +24,9 @@ lint: install
 
 test: install lint
 	$(BIN)/python -m pytest -n 2
+
+peers: install
+	$(BIN)/python -m benchmarks.peers.setup
 
 clean:
 	rm -rf $(VENV) build dist

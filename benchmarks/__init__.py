@@ -1,0 +1,1 @@
+"""How fast Laconic is, side by side with its peers: `python -m benchmarks`, then `python -m benchmarks.report`."""

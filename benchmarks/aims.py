@@ -1,0 +1,94 @@
+"""What the project promises of its speed, checked against what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One aim: what it is about, what was measured, what was aimed for, and whether that is met."""
+
+    what: str
+    measured: str
+    aim: str
+    met: bool
+
+
+# (suite, our contender, the peers' group, how many times faster)
+_FASTER = (
+    ("w1", "laconic fl-std-dp, auto", "pfl", 1.3),
+    ("w1", "laconic fl-std-dp, auto", "Flower", 4.0),
+    ("w2", "laconic sparse-first", "plain loop", 4.0),
+    ("w3", "laconic", "PyLBFGS OWL-QN", 5.0),
+)
+# (our contender in W1 on a GPU, milliseconds a round)
+_AT_MOST = (
+    ("laconic fl-std, auto", 20),
+    ("laconic fl-top 0.5 %, auto", 22),
+    ("laconic fl-cs 5 %, 50 iterations, auto", 30),
+)
+_W1_MEGABYTES, _POPULATION_MEGABYTES, _FLAT = 1500, 100, 1.25
+
+
+def check(results: dict[str, Any]) -> list[Checked]:
+    """The aims that these results say something about."""
+    suites = {name: suite for name, suite in results["suites"].items() if "left_out" not in suite}
+    found = [*_population(suites)]
+    if results["device"] == "cpu":
+        found = [*_faster(suites), *_memory(suites), *found]
+    else:
+        found = [*_milliseconds(suites), *found]
+    return found
+
+
+def _faster(suites: dict[str, Any]) -> Iterator[Checked]:
+    for name, ours, group, times in _FASTER:
+        rows = suites.get(name, {}).get("contenders", [])
+        theirs = [row for row in rows if row["group"] == group]
+        mine = [row for row in rows if row["name"].startswith(ours)]
+        if theirs and "objective" in theirs[0]:  # a faster solver must not be a worse one
+            mine = [row for row in mine if row["objective"] <= min(r["objective"] for r in theirs)]
+        if not theirs or not mine:
+            continue
+        best, fast = min(theirs, key=_median), min(mine, key=_median)
+        ratio = best["median"] / fast["median"]
+        what = f"*{fast['name']}* against *{best['name']}*"
+        yield Checked(what, f"{ratio:.2f}×", f"{times:g}× or more", ratio >= times)
+
+
+def _memory(suites: dict[str, Any]) -> Iterator[Checked]:
+    rows = [r for r in suites.get("w1", {}).get("contenders", []) if r["name"] == "laconic fl-std-dp, auto"]
+    for row in rows:
+        yield Checked(
+            f"*{row['name']}*, peak memory",
+            f"{row['peak_mb']:,.0f} MB",
+            f"under {_W1_MEGABYTES:,} MB",
+            row["peak_mb"] < _W1_MEGABYTES,
+        )
+
+
+def _milliseconds(suites: dict[str, Any]) -> Iterator[Checked]:
+    medians = {row["name"]: 1e3 * row["median"] for row in suites.get("w1", {}).get("contenders", [])}
+    for name, most in _AT_MOST:
+        if name in medians:
+            yield Checked(f"*{name}*", f"{medians[name]:.1f} ms", f"{most} ms or less", medians[name] <= most)
+
+
+def _population(suites: dict[str, Any]) -> Iterator[Checked]:
+    for curve in suites.get("growth", {}).get("curves", []):
+        points = curve["points"]
+        if curve["axis"] != "population" or len(points) < 2:
+            continue
+        first, last = points[0], points[-1]
+        span = f"from {first['x']:,} to {last['x']:,} clients"
+        more, slower = last["peak_mb"] - first["peak_mb"], last["seconds"] / first["seconds"]
+        limit = f"under {_POPULATION_MEGABYTES} MB"
+        yield Checked(f"memory {span}", f"{more:+,.0f} MB", limit, more < _POPULATION_MEGABYTES)
+        yield Checked(f"seconds a round {span}", f"{slower:.2f}×", f"flat: under {_FLAT}×", slower < _FLAT)
+
+
+def _median(row: dict[str, Any]) -> float:
+    return float(row["median"])

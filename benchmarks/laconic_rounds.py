@@ -1,0 +1,108 @@
+"""Rounds of Laconic through `laconic.run`, with run folder, ledger and, for private schemes, a budget that is kept.
+
+    python -m benchmarks.laconic_rounds '{"scheme": "fl-top-dp", "ratio": 0.005, "engine": "auto"}'
+
+A process of its own for W1; the growth curves call `paced_run` too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import laconic
+from benchmarks import workload as w1
+from benchmarks.pacing import Pacer
+from laconic.data.population import FunctionPopulation, Population, Records
+from laconic.privacy.sampling import AsPublished
+
+_SCHEME_OPTIONS: dict[str, dict[str, Any]] = {
+    "fl-sign-dp": {"noise_multiplier": w1.NOISE_MULTIPLIER, "sign_step": 1e-5},
+    "fl-cs": {"max_iterations": 50, "tolerance": 0.0},
+}
+_ROUNDS = 500  # more than anyone times; the accountant plans for them
+
+
+class Enough(Exception):
+    """No more rounds are asked for."""
+
+
+def paced_run(
+    round_done: Callable[[], bool],
+    *,
+    scheme: str = "fl-std",
+    engine: str = "auto",
+    device: str = "cpu",
+    cohort: int = w1.COHORT,
+    num_clients: int = w1.CLIENTS,
+    lazy: bool = False,
+    weights: int | None = None,
+    **options: Any,
+) -> None:
+    """Train until `round_done` says no. `lazy` clients are made when asked for; `weights` asks for an MLP so large."""
+    made = getattr(laconic.schemes, scheme.replace("-", "_"))(
+        local_lr=w1.LEARNING_RATE,
+        local_steps=w1.STEPS,
+        batch_size=w1.RECORDS,
+        **({"clip_norm": w1.CLIP_NORM, "noise_multiplier": w1.NOISE_MULTIPLIER} if scheme.endswith("-dp") else {})
+        | _SCHEME_OPTIONS.get(scheme, {})
+        | options,
+    )
+    torch.manual_seed(0)
+    model = w1.cnn() if weights is None else w1.mlp(weights)
+    clients: Any = _made_on_demand(num_clients) if lazy else w1.clients(num_clients)
+
+    def observer(row: dict[str, Any]) -> None:
+        if not round_done():
+            raise Enough
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            laconic.run(
+                made,
+                model=model,
+                clients=clients,
+                public=w1.images(100, seed=3) if "top" in scheme else None,
+                sampler=AsPublished(cohort_size=cohort),
+                rounds=_ROUNDS,
+                eval_every=_ROUNDS,
+                device=device,
+                engine=engine,
+                observer=observer,
+                out=f"{folder}/run",
+                checkpoint_seconds=3600,
+                **({"delta": w1.DELTA, "epsilon": 100.0} if scheme.endswith("-dp") else {}),
+            )
+        except Enough:
+            return
+    raise RuntimeError(f"more than {_ROUNDS} rounds were asked for")
+
+
+def _made_on_demand(number: int) -> Population:
+    """Any number of clients, none of which exists until its round; each gets ten out of a thousand pictures."""
+    inputs, targets = w1.images(1000)
+
+    def make(client: int) -> Records:
+        rows = (torch.arange(w1.RECORDS) + client * 7) % len(targets)
+        return Records(inputs[rows], targets[rows])
+
+    return FunctionPopulation(number, make, size=lambda client: w1.RECORDS)
+
+
+def main(options: dict[str, Any]) -> None:
+    on_gpu = options.get("device", "cpu") != "cpu"
+    pacer = Pacer(
+        warmups=options.pop("warmups", 3),  # the first round builds caches; a compiler may be at work in the second
+        synchronize=torch.cuda.synchronize if on_gpu else lambda: None,
+        extra=lambda: {"gpu_mb": torch.cuda.max_memory_allocated() / 1e6} if on_gpu else {},
+    )
+    paced_run(pacer.round_done, **options)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

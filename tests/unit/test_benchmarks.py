@@ -1,0 +1,237 @@
+"""The benchmark harness: contenders take turns, do the work they are asked for, and the report is what was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import decoding, workload
+from benchmarks.__main__ import main
+from benchmarks.aims import check
+from benchmarks.contest import Process, Unavailable, contest, interleaved
+from benchmarks.processes import _born, family
+from benchmarks.report import PAGE, figure, page
+from benchmarks.report import main as report
+from laconic.codecs.dct import dct, dct_adjoint
+from laconic.models.networks import cnn
+from laconic.train.flat import trainable_size
+
+
+class Scripted:
+    """A contender that notes its turns in a shared log."""
+
+    def __init__(self, name: str, log: list[str], seconds: list[float], fails: bool = False) -> None:
+        self.name, self.group, self._log, self._seconds, self._fails = name, "g", log, iter(seconds), fails
+
+    def start(self) -> None:
+        self._log.append(f"start {self.name}")
+
+    def measure(self, count: int) -> dict[str, Any]:
+        if self._fails:
+            raise Unavailable("broken")
+        self._log.append(self.name)
+        return {"seconds": next(self._seconds), "peak_mb": 1.0}
+
+    def stop(self) -> None:
+        self._log.append(f"stop {self.name}")
+
+
+def test_contenders_take_turns_and_a_broken_one_is_left_out() -> None:
+    log: list[str] = []
+    contenders = [Scripted("a", log, [1, 2, 9]), Scripted("b", log, [], fails=True), Scripted("c", log, [3, 3, 3])]
+    result = contest(contenders, repeats=3)
+    assert log == ["start a", "start b", "start c", *["a", "c"] * 3, "stop a", "stop b", "stop c"]
+    assert [(row["name"], row["median"]) for row in result["contenders"]] == [("a", 2), ("c", 3)]
+    assert result["skipped"] == {"b": "broken"}
+
+
+def test_all_are_stopped_when_the_harness_is_interrupted() -> None:
+    log: list[str] = []
+
+    class Interrupting(Scripted):
+        def measure(self, count: int) -> dict[str, Any]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interleaved([Scripted("a", log, [1]), Interrupting("b", log, [])], repeats=1)
+    assert log[-2:] == ["stop a", "stop b"]
+
+
+def scripted_process(body: str) -> Process:
+    return Process("p", "g", [sys.executable, "-c", body])
+
+
+def test_a_process_runs_the_rounds_that_it_is_asked_for(tmp_path: Path) -> None:
+    rounds = tmp_path / "rounds"
+    body = f"""
+import subprocess, sys, time
+from benchmarks.pacing import serve
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+def one_round():
+    print("chatter")
+    time.sleep(0.02)
+    open({str(rounds)!r}, "a").write("x")
+serve(one_round)
+"""
+    process = scripted_process(body)
+    process.start()
+    members = family(process._running.pid)
+    answer = process.measure(3)
+    process.stop()
+    assert len(rounds.read_text()) == 4  # one to warm up
+    assert 0.02 <= answer["seconds"] < 5
+    assert answer["peak_mb"] > 1
+    assert len(members) == 2
+    assert _ends(members)
+
+
+def _ends(members: dict[int, str]) -> bool:
+    """Whether a family is gone, or about to be: those who are killed take a moment to go."""
+    for _ in range(100):
+        if not any(born and _born(pid) == born and not _defunct(pid) for pid, born in members.items()):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _defunct(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_process_that_fails_says_why() -> None:
+    process = scripted_process("raise ValueError('no such thing')")
+    with pytest.raises(Unavailable, match="no such thing"):
+        process.start()
+    process.stop()
+
+
+def test_a_process_that_says_nothing_is_given_up() -> None:
+    process = Process("p", "g", [sys.executable, "-c", "import time; time.sleep(600)"], patience=0.5)
+    with pytest.raises(Unavailable, match=r"no answer within 0\.5 s"):
+        process.start()
+    process.stop()
+
+
+def test_the_workload_is_the_papers() -> None:
+    assert trainable_size(workload.cnn()) == trainable_size(cnn(input_shape=(1, 28, 28), num_classes=10)) == 1_663_370
+    for size in (10**4, 10**6):
+        assert trainable_size(workload.mlp(size)) == pytest.approx(size, rel=0.05)
+    inputs, targets = workload.images(20)
+    assert inputs.shape == (20, 1, 28, 28)
+    assert inputs.dtype == torch.float32 and targets.dtype == torch.int64
+
+
+def test_the_decoding_problem_is_laconics() -> None:
+    rng = np.random.default_rng(0)
+    signal, code = rng.normal(size=(2, decoding.LENGTH)), rng.normal(size=(2, decoding.COUNT))
+    assert np.allclose(decoding.forward(signal), dct(torch.from_numpy(signal), decoding.COUNT).numpy())
+    assert np.allclose(decoding.adjoint(code), dct_adjoint(torch.from_numpy(code), decoding.LENGTH).numpy())
+    loss = ((code - decoding.forward(signal)) ** 2).sum() / 2 + decoding.L1_WEIGHT * np.abs(signal).sum()
+    assert decoding.objective(code, signal) == pytest.approx(loss)
+
+
+def contender(name: str, group: str, *seconds: float, **more: float) -> dict[str, Any]:
+    return {"name": name, "group": group, "seconds": list(seconds), "median": float(np.median(seconds)), **more}
+
+
+@pytest.fixture
+def measured() -> dict[str, Any]:
+    """Results as the harness writes them, with round numbers."""
+    w1 = [
+        contender("laconic fl-std-dp, auto", "laconic", 2.0, 2.1, 1.9, peak_mb=900.0),
+        contender("laconic fl-std-dp, one-by-one", "laconic", 1.0, 1.0, 1.0, peak_mb=800.0),
+        contender("pfl, 1 process × 2 threads", "pfl", 4.0, 4.0, 4.0, peak_mb=700.0),
+        contender("pfl, 2 processes × 1 thread", "pfl", 3.0, 3.0, 3.0, peak_mb=700.0),
+        contender("Flower, Ray, 2 actors", "Flower", 7.0, 7.0, 7.0, peak_mb=3000.0),
+    ]
+    w3 = [
+        contender("laconic, 20 iterations", "laconic", 0.3, objective=1.1),
+        contender("laconic, 50 iterations", "laconic", 0.8, objective=0.99),
+        contender("PyLBFGS OWL-QN, default tolerance, matrix", "PyLBFGS OWL-QN", 6.0, objective=1.0),
+    ]
+    points = [{"x": 1000, "seconds": 0.2, "peak_mb": 400.0}, {"x": 10**6, "seconds": 0.21, "peak_mb": 550.0}]
+    curve = {"axis": "population", "about": "p", "points": points}
+    machine = {"cpu": "a CPU", "cores": 2, "threads": 2, "load_before": 0.1, "python": "3", "torch": "2", "numpy": "2"}
+    suites = {
+        "w1": {"title": "W1", "about": "A.", "ours": "laconic fl-std-dp, auto", "contenders": w1, "skipped": {}},
+        "w2": {"title": "W2", "left_out": "it is not there"},
+        "w3": {"title": "W3", "about": "C.", "ours": "laconic, 50 iterations", "contenders": w3}
+        | {"skipped": {"PyLops": "not installed"}},
+        "growth": {"title": "Growth", "about": "G.", "curves": [curve]},
+    }
+    asked = {"device": "cpu", "quick": False, "repeats": 3}
+    return asked | {"machine": machine, "peers": {"pfl": "0.6"}, "suites": suites}
+
+
+def test_the_aims_take_the_peers_best_setting_and_no_worse_solver(measured: dict[str, Any]) -> None:
+    assert [(a.measured, a.met) for a in check(measured)] == [
+        ("1.50×", True),  # against pfl's better setting
+        ("3.50×", False),
+        ("7.50×", True),  # by 50 iterations: the objective of 20 is worse
+        ("900 MB", True),
+        ("+150 MB", False),
+        ("1.05×", True),
+    ]
+
+
+def test_aims_on_a_gpu_are_milliseconds(measured: dict[str, Any]) -> None:
+    row = contender("laconic fl-std, auto", "laconic", 0.0215)
+    measured["device"], measured["suites"] = "cuda", {"w1": {"contenders": [row]}}
+    assert [(a.measured, a.aim, a.met) for a in check(measured)] == [("21.5 ms", "20 ms or less", False)]
+
+
+def test_the_report_says_what_was_measured(measured: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "cpu.json").write_text(json.dumps(measured))
+    report([str(tmp_path / "cpu.json"), "--out", str(tmp_path / "performance.md")])
+    text = (tmp_path / "performance.md").read_text()
+    assert "| pfl, 2 processes × 1 thread | 3.00 | 3.00 – 3.00 | 1.50 | 700 |" in text
+    assert "| laconic, 50 iterations | 0.800 | 0.800 – 0.800 | 1.00 | 0.9900 |" in text
+    assert "| 1,000,000 | 0.210 | 550 |" in text
+    assert "Left out: it is not there." in text
+    assert "Left out: PyLops (not installed)." in text
+    assert (tmp_path / "performance" / "cpu-growth.png").stat().st_size > 5000
+    assert "smoke test" not in text
+    assert "smoke test" in page({"cpu": measured | {"quick": True}}, "performance")
+
+
+def test_figures_have_three_digits() -> None:
+    assert [figure(v) for v in (1234.5, 21.46, 2.146, 0.2146, 0.00002146, 0)] == [
+        *("1,234", "21.5", "2.15", "0.215", "2.15e-05", "0")
+    ]
+
+
+def test_the_page_is_the_one_made_from_the_files_beside_it() -> None:
+    files = sorted(PAGE.with_suffix("").glob("*.json"))
+    if not files:
+        pytest.skip("no results have been committed yet")
+    results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
+    assert PAGE.read_text(encoding="utf-8") == page(results, PAGE.stem)
+    assert not any(r["quick"] for r in results.values())
+
+
+def test_quick_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
+    main(["--quick", "--only", "w1", "--no-peers", "--out", str(tmp_path / "quick.json")])
+    results = json.loads((tmp_path / "quick.json").read_text())
+    rows = results["suites"]["w1"]["contenders"]
+    assert [row["name"] for row in rows] == ["laconic fl-std-dp, auto"]
+    assert rows[0]["median"] > 0
+    assert results["machine"]["cores"] >= 1
+    assert "laconic fl-std-dp, auto" in page({"quick": results}, "performance")
+
+
+def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "w1,w9"])
+    assert "--only w9: choose from w1" in capsys.readouterr().err
