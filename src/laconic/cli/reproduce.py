@@ -60,8 +60,11 @@ def reproduce(
     from laconic.papers.tables import all_tables, find_table
 
     tables = [find_table(name) for name in names]
-    if listed or not tables:
-        list_rows(tables, as_json) if tables else list_tables(all_tables(), as_json)
+    if not tables:
+        list_tables(all_tables(), as_json)
+        return
+    if listed:
+        list_rows(tables, as_json)
         return
     from laconic.cli.run import stop_like_ctrl_c
     from laconic.data.sources import sources_kept
