@@ -109,6 +109,8 @@ def test_a_run_is_known_by_its_settings_alone() -> None:
     folder = reproduction().runs_of(row)
     assert reproduction(device="cuda", threads=3, data_dir="elsewhere").runs_of(row) == folder
     assert reproduction(load_table("uai-table1")).runs_of(load_table("uai-table1").rows[5]) == folder
+    assert reproduction(changes={"run.engine": "one-by-one", "run.holdout": 0.0}).runs_of(row) == folder
+    assert folder == Path("out/runs/fl-top-dp-r0.005-fashion-mnist-f425333e"), "known runs would be run again"
     assert reproduction(changes={"scheme.momentum": 0.9}).runs_of(row) != folder
     assert reproduction(quick=True).runs_of(row) != folder
     assert reproduction(keep_weights=True).runs_of(row) != folder

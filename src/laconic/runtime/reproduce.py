@@ -32,7 +32,7 @@ Watch = Callable[[Simulation], AbstractContextManager[Any]]
 _RESULT = "result.json"
 # What may differ between two runs of the same row: where and how it is computed, not what.
 _INCIDENTAL = {
-    "run": ("seed", "device", "engine", "chunk", "threads", "checkpoint_seconds"),
+    "run": ("seed", "device", "engine", "chunk", "workers", "threads", "profile", "checkpoint_seconds"),
     "data": ("data_dir",),
 }
 _QUICK_ROUNDS, _QUICK_CLIENTS, _QUICK_COHORT = 10, 120, 10
@@ -92,10 +92,15 @@ class Reproduction:
 
     def runs_of(self, row: Row) -> Path:
         """The folder with the runs of a row, one for each seed."""
-        settings = self.config(row, 0).to_dict()
-        for section, keys in _INCIDENTAL.items():
-            settings[section] = {k: v for k, v in settings[section].items() if k not in keys}
-        digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
+        settings, usual = self.config(row, 0).to_dict(), RunConfig().to_dict()
+        # Defaults are left out, so that a key which a later version adds does not make known runs unknown.
+        telling = {
+            f"{section}.{key}": value
+            for section, values in settings.items()
+            for key, value in values.items()
+            if key not in _INCIDENTAL.get(section, ()) and usual[section].get(key) != value
+        }
+        digest = hashlib.blake2b(json.dumps(telling, sort_keys=True).encode(), digest_size=4).hexdigest()
         ratio = f"-r{row.ratio:g}" if "ratio" in settings["scheme"] else ""
         weights = "-weights" if self._with_weights else ""
         return self.out / "runs" / f"{row.scheme}{ratio}-{settings['data']['dataset']}{weights}-{digest}"
