@@ -30,13 +30,14 @@ SUITES = {
     "e2e": "end_to_end",
     "growth": "growth",
 }
+ON_GPU = ("w1", "w3", "noise", "growth")
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", help=f"some of {','.join(SUITES)}  [all]")
+    parser.add_argument("--only", help=f"some of {','.join(SUITES)}  [all; on a GPU {','.join(ON_GPU)}]")
     parser.add_argument("--device", default="cpu", help="cpu or cuda  [cpu]")
     parser.add_argument("--engines", default="auto,one-by-one", help="Laconic's engines for W1 on a CPU")
     parser.add_argument("--repeats", type=int, help="turns of each contender  [5]")
@@ -45,7 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke test: one turn of little")
     parser.add_argument("--out", type=Path, default=Path("results.json"), help="[results.json]")
     options = parser.parse_args(arguments)
-    chosen = options.only.split(",") if options.only else list(SUITES)
+    every = SUITES if options.device == "cpu" else ON_GPU
+    chosen = options.only.split(",") if options.only else list(every)
     for name in set(chosen) - set(SUITES):
         parser.error(f"--only {name}: choose from {', '.join(SUITES)}")
     settings = Settings(

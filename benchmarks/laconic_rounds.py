@@ -1,6 +1,6 @@
 """Rounds of Laconic through `laconic.run`, with run folder, ledger and, for private schemes, a budget that is kept.
 
-    python -m benchmarks.laconic_rounds '{"scheme": "fl-top-dp", "ratio": 0.005, "engine": "auto"}'
+    python -m benchmarks.laconic_rounds '{"scheme": "fl-top", "ratio": 0.005, "engine": "auto"}'
 
 A process of its own for W1; the growth curves call `paced_run` too.
 """
@@ -13,15 +13,17 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 import laconic
 from benchmarks import workload as w1
 from benchmarks.pacing import Pacer
-from laconic.data.population import FunctionPopulation, Population, Records
+from laconic.data.population import FunctionPopulation, PooledPopulation, Population, Records
 from laconic.privacy.sampling import AsPublished
 
 _SCHEME_OPTIONS: dict[str, dict[str, Any]] = {
+    "fl-std-dp": {"clip_norm": w1.CLIP_NORM, "noise_multiplier": w1.NOISE_MULTIPLIER},
     "fl-sign-dp": {"noise_multiplier": w1.NOISE_MULTIPLIER, "sign_step": 1e-5},
     "fl-cs": {"max_iterations": 50, "tolerance": 0.0},
 }
@@ -45,17 +47,11 @@ def paced_run(
     **options: Any,
 ) -> None:
     """Train until `round_done` says no. `lazy` clients are made when asked for; `weights` asks for an MLP so large."""
-    made = getattr(laconic.schemes, scheme.replace("-", "_"))(
-        local_lr=w1.LEARNING_RATE,
-        local_steps=w1.STEPS,
-        batch_size=w1.RECORDS,
-        **({"clip_norm": w1.CLIP_NORM, "noise_multiplier": w1.NOISE_MULTIPLIER} if scheme.endswith("-dp") else {})
-        | _SCHEME_OPTIONS.get(scheme, {})
-        | options,
-    )
+    train = {"local_lr": w1.LEARNING_RATE, "local_steps": w1.STEPS, "batch_size": w1.RECORDS}
+    declare = getattr(laconic.schemes, scheme.replace("-", "_"))
     torch.manual_seed(0)
     model = w1.cnn() if weights is None else w1.mlp(weights)
-    clients: Any = _made_on_demand(num_clients) if lazy else w1.clients(num_clients)
+    clients = _made_on_demand(num_clients) if lazy else _pooled(num_clients)
 
     def observer(row: dict[str, Any]) -> None:
         if not round_done():
@@ -64,7 +60,7 @@ def paced_run(
     with tempfile.TemporaryDirectory() as folder:
         try:
             laconic.run(
-                made,
+                declare(**train, **_SCHEME_OPTIONS.get(scheme, {}), **options),
                 model=model,
                 clients=clients,
                 public=w1.images(100, seed=3) if "top" in scheme else None,
@@ -81,6 +77,12 @@ def paced_run(
         except Enough:
             return
     raise RuntimeError(f"more than {_ROUNDS} rounds were asked for")
+
+
+def _pooled(number: int) -> Population:
+    """The clients of W1 in one table, as the command line holds a data set; it moves to the device."""
+    rows = np.arange(number * w1.RECORDS).reshape(number, w1.RECORDS)
+    return PooledPopulation(Records(*w1.images(rows.size)), rows)
 
 
 def _made_on_demand(number: int) -> Population:
