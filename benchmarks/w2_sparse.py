@@ -66,7 +66,7 @@ def plain_loop(module: nn.Module, task: Task) -> Tensor:
 def by_engine(engine: Engine, task: Task) -> Tensor:
     total = torch.zeros_like(task.weights)
     for some in engine.updates(task):
-        total += some.updates.sum(0)
+        total += some.values.sum(0)
     return total
 
 

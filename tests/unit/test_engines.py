@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from laconic.models.networks import cnn, logistic, mlp
 from laconic.streams import Streams
 from laconic.train.choose import choose_engine
 from laconic.train.cohort import CohortAtOnce, rounded_up
-from laconic.train.engine import Task
+from laconic.train.engine import Task, Trained, Updates
 from laconic.train.factored import factor_large_layers, worth_factoring
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalSGD
@@ -90,13 +92,14 @@ def flat(module: nn.Module) -> FlatModel:
 @pytest.mark.parametrize("name", MODELS)
 def test_engines_agree_whatever_the_chunking(name: str, training: str) -> None:
     model, train = flat(MODELS[name]()), TRAININGS[training]
-    single = torch.cat([u.updates for u in OneByOne(model, CPU).updates(task(model, train))])
+    single = torch.cat([u.values for u in OneByOne(model, CPU).updates(task(model, train))])
     assert float(single.abs().max()) > 1e-3
     example = image_population().records(1).inputs
     others = [CohortAtOnce(model, CPU, example, chunk=chunk) for chunk in (1, 2, 5)]
+    others.append(CohortAtOnce(model, CPU, example, chunk=2, workers=2))
     for engine in (OneByOne(model, CPU, example), OneByOne(model, CPU, example, workers=3), *others):
         chunks = list(engine.updates(task(model, train)))
-        many = torch.cat([u.updates for u in chunks])
+        many = torch.cat([u.values for u in chunks])
         # Adam divides by the root of a tiny second moment, which magnifies rounding.
         tolerance = 2e-4 if train.optimizer == "adam" else 2e-6
         assert float((many - single).abs().max()) <= tolerance
@@ -108,7 +111,7 @@ def test_engines_agree_with_plain_torch() -> None:
     """One client against `torch.optim`, on whole-set batches."""
     module = MODELS["cnn"]()
     model = flat(module)
-    update = next(iter(OneByOne(model, CPU).updates(task(model, TRAININGS["whole sets"])))).updates[0]
+    update = next(iter(OneByOne(model, CPU).updates(task(model, TRAININGS["whole sets"])))).values[0]
     records = image_population().records(0)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     for _ in range(3):
@@ -123,7 +126,7 @@ def test_adam_agrees_with_plain_torch() -> None:
     module = MODELS["logistic"]()
     model = flat(module)
     train = LocalSGD(local_lr=0.01, local_steps=5, optimizer="adam")
-    update = next(iter(OneByOne(model, CPU).updates(task(model, train)))).updates[0]
+    update = next(iter(OneByOne(model, CPU).updates(task(model, train)))).values[0]
     records = image_population().records(0)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.01, eps=1e-7)
     for _ in range(5):
@@ -141,8 +144,8 @@ def test_only_the_trained_weights_move(engine: type) -> None:
     mask = torch.zeros(model.size)
     mask[trained] = 1
     for training in ("steps", "epochs", "adam"):
-        one = torch.cat([u.updates for u in OneByOne(model, CPU).updates(task(model, TRAININGS[training], trained))])
-        some = torch.cat([u.updates for u in engine(model, CPU).updates(task(model, TRAININGS[training], trained))])
+        one = torch.cat([u.values for u in OneByOne(model, CPU).updates(task(model, TRAININGS[training], trained))])
+        some = torch.cat([u.values for u in engine(model, CPU).updates(task(model, TRAININGS[training], trained))])
         assert torch.all(some[:, mask == 0] == 0)
         assert torch.all((some[:, mask == 1] != 0).any(1))
         assert float((some - one).abs().max()) <= (2e-4 if training == "adam" else 2e-6)
@@ -154,7 +157,7 @@ def test_workers_change_nothing_not_even_the_last_bit() -> None:
     torch.set_num_threads(1)
     try:
         results = [
-            torch.cat([u.updates for u in OneByOne(model, CPU, example, workers=w).updates(task(model, train))])
+            torch.cat([u.values for u in OneByOne(model, CPU, example, workers=w).updates(task(model, train))])
             for w in (1, 2, 5)
             for train in (TRAININGS["epochs"],)
         ]
@@ -162,6 +165,21 @@ def test_workers_change_nothing_not_even_the_last_bit() -> None:
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("name", ["cnn", "wide layers"])
+def test_sums_are_those_of_the_updates(name: str) -> None:
+    model, example = flat(MODELS[name]()), image_population().records(1).inputs
+    counts = torch.tensor([4.0, 9.0, 1.0, 12.0, 7.0])
+    plain = counts @ torch.cat([u.values for u in OneByOne(model, CPU).updates(task(model, TRAININGS["steps"]))])
+    for engine in (OneByOne(model, CPU, example), CohortAtOnce(model, CPU, example, chunk=2, workers=2)):
+
+        def summed(trained: Trained) -> Updates:
+            return Updates(trained.clients, trained.weighted_sum(counts[trained.clients])[None], trained.num_records)
+
+        job = replace(task(model, TRAININGS["steps"]), then=summed)
+        total = torch.stack([u.values[0] for u in engine.updates(job)]).sum(0)
+        assert float((total - plain).abs().max()) <= 3e-5
 
 
 def test_an_error_in_a_worker_reaches_the_caller_and_the_threads_come_back() -> None:
@@ -217,7 +235,7 @@ def test_shared_and_borrowed_weights_are_not_factored() -> None:
     model, example = flat(Tied()), image_population().records(1).inputs
     train = LocalSGD(local_lr=0.1, local_steps=1, batch_size=2)
     plain, factored = (
-        torch.cat([u.updates for u in OneByOne(model, CPU, e).updates(task(model, train))]) for e in (None, example)
+        torch.cat([u.values for u in OneByOne(model, CPU, e).updates(task(model, train))]) for e in (None, example)
     )
     assert float((plain - factored).abs().max()) < 1e-6
 
@@ -233,7 +251,7 @@ def test_optimiser_state_does_not_cross_rounds_and_the_module_is_left_alone() ->
     model = flat(module)
     engine = OneByOne(model, CPU)
     train = TRAININGS["adam"]
-    first, second = (torch.cat([u.updates for u in engine.updates(task(model, train))]) for _ in range(2))
+    first, second = (torch.cat([u.values for u in engine.updates(task(model, train))]) for _ in range(2))
     assert torch.equal(first, second)
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
 

@@ -128,7 +128,7 @@ def test_the_ledger_counts_serialised_bytes(name: str) -> None:
 def first_round(simulation: Simulation) -> tuple[list[torch.Tensor], Any]:
     simulation.begin()
     plan = simulation.plan(1)
-    return [code for _, codes in simulation.clients.codes(plan, simulation.state.weights) for code in codes], plan
+    return [code for chunk in simulation.clients.codes(plan, simulation.state.weights) for code in chunk.values], plan
 
 
 def length(values: torch.Tensor, chosen: Scheme, plan: Any, encoding: Encoding) -> int:

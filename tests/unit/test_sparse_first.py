@@ -101,12 +101,12 @@ def engine(model: FlatModel, chunk: int | None = None) -> SparseFirst:
 
 def largest_difference(model: FlatModel, train: LocalSGD, pooled: Records, trained: Tensor | None, chunk: int) -> float:
     dense, sparse = populations(pooled)
-    single = torch.cat([u.updates for u in OneByOne(model, CPU).updates(task(model, train, dense, trained))])
+    single = torch.cat([u.values for u in OneByOne(model, CPU).updates(task(model, train, dense, trained))])
     chunks = list(engine(model, chunk).updates(task(model, train, sparse, trained)))
     assert np.concatenate([u.num_records for u in chunks]).tolist() == SIZES
     assert np.concatenate([u.clients for u in chunks]).tolist() == list(range(len(SIZES)))
     assert float(single.abs().max()) > 1e-3
-    return float((torch.cat([u.updates for u in chunks]) - single).abs().max())
+    return float((torch.cat([u.values for u in chunks]) - single).abs().max())
 
 
 @pytest.mark.parametrize("way", ["by rows", "by columns"])
@@ -141,7 +141,7 @@ def test_only_the_trained_weights_move(training: str) -> None:
     tolerance = 2e-4 if training == "adam" else 2e-6
     assert largest_difference(model, TRAININGS[training], pooled, trained, 2) <= tolerance
     for some in engine(model).updates(task(model, TRAININGS[training], populations(pooled)[1], trained)):
-        assert torch.all(some.updates[:, mask == 0] == 0)
+        assert torch.all(some.values[:, mask == 0] == 0)
 
 
 @pytest.mark.parametrize("training", TRAININGS)
@@ -151,7 +151,7 @@ def test_columns_that_do_not_occur_stay_exactly_as_they_are(training: str) -> No
     model = flat(seeded("mlp"), pooled)
     for some in engine(model).updates(task(model, TRAININGS[training], populations(pooled)[1])):
         starts = np.cumsum(SIZES) - SIZES
-        for client, update in zip(some.clients, some.updates, strict=True):
+        for client, update in zip(some.clients, some.values, strict=True):
             held = pooled.inputs[starts[client] : starts[client] + SIZES[client]]
             moved = model.split(update)[0]
             assert torch.all(moved[:, (held == 0).all(0)] == 0)
@@ -164,7 +164,7 @@ def test_a_chosen_engine_is_taken_or_refused_with_the_reason() -> None:
     assert choose_engine("auto", model, CPU, example, sparse=True).name == "sparse-first"
     assert choose_engine("auto", model, CPU, example).name == "cohort"
     assert choose_engine("one-by-one", model, CPU, example, sparse=True).name == "one-by-one"
-    assert choose_engine("sparse-first", model, CPU, example, 3, sparse=True).chunk == 3
+    assert choose_engine("sparse-first", model, CPU, example, chunk=3, sparse=True).chunk == 3
     with pytest.raises(ConfigError, match="sparse-first cannot train this.*records are dense"):
         choose_engine("sparse-first", model, CPU, example)
 
@@ -221,7 +221,7 @@ def test_other_modules_are_trained_dense(name: str) -> None:
     assert fallback.name in ("cohort", "one-by-one")
     dense, sparse = populations(pooled)
     train = LocalSGD(local_lr=0.1, local_steps=2)
-    a, b = (torch.cat([u.updates for u in fallback.updates(task(model, train, p))]) for p in (dense, sparse))
+    a, b = (torch.cat([u.values for u in fallback.updates(task(model, train, p))]) for p in (dense, sparse))
     assert torch.allclose(a, b, atol=1e-6)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +28,7 @@ from laconic.runtime.experiment import Experiment
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
 from laconic.train.choose import choose_engine
-from laconic.train.engine import Task, Updates
+from laconic.train.engine import Task, Trained, Updates
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 
@@ -64,6 +65,7 @@ class SimulatedClients:
             workers=e.workers,
             precision=e.precision,
             sparse=isinstance(first.inputs, SparseRows),
+            num_records=self._records_trained_on(len(first.targets)),
         )
         self.population = e.population.to(self.device)
         self.streams = Streams(e.seed)
@@ -75,19 +77,29 @@ class SimulatedClients:
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
-    def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[tuple[Updates, Tensor]]:
-        """(what clients learned, their codes), chunk by chunk."""
-        scheme = self._experiment.scheme
-        for chunk in self._updates(plan, weights):
-            streams = [noise_stream(self.streams, plan, int(c)) for c in chunk.clients]
-            with self.clock("encode"):
-                codes = bounded_codes(scheme, plan, chunk.updates, streams=streams)
-            with self.clock("noise"):
-                codes = noisy_codes(scheme, plan, codes, streams=streams)
-            yield chunk, codes
+    def _records_trained_on(self, held: int) -> int | None:
+        """By a client that holds so many, in all steps of a round; None if its weights cannot be kept as factors."""
+        train, size = self._experiment.scheme.train, np.array([held])
+        some = getattr(self._experiment.scheme.codec, "train_only_kept", False)
+        return None if some or train.optimizer != "sgd" else int((train.steps_of(size) * train.batch_of(size))[0])
 
-    def _updates(self, plan: RoundPlan, weights: Tensor) -> Iterator[Updates]:
-        """The cohort's updates, chunk by chunk."""
+    def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[Updates]:
+        """The cohort's codes, chunk by chunk."""
+        yield from self._each(
+            plan, weights, lambda trained: Updates(trained.clients, self._encoded(plan, trained), trained.num_records)
+        )
+
+    def _encoded(self, plan: RoundPlan, trained: Trained) -> Tensor:
+        """What the clients send."""
+        scheme = self._experiment.scheme
+        streams = [noise_stream(self.streams, plan, int(c)) for c in trained.clients]
+        with self.clock("encode"):
+            codes = bounded_codes(scheme, plan, trained.values, streams=streams)
+        with self.clock("noise"):
+            return noisy_codes(scheme, plan, codes, streams=streams)
+
+    def _each(self, plan: RoundPlan, weights: Tensor, then: Callable[[Trained], Updates]) -> Iterator[Updates]:
+        """What `then` makes of the cohort, chunk by chunk."""
         task = Task(
             train=self._experiment.scheme.train,
             weights=weights,
@@ -98,7 +110,10 @@ class SimulatedClients:
             trained=self._trained(plan),
             clock=self.clock,
         )
-        chunks = self.engine.updates(task)
+        # With a running clock, one thing after another: otherwise nobody could say what took how long.
+        chunks = self.engine.updates(task if self.clock.on else replace(task, then=then))
+        if self.clock.on:
+            chunks = map(then, chunks)
         while True:
             with self.clock("train"):
                 chunk = next(chunks, None)
@@ -113,12 +128,18 @@ class SimulatedClients:
         down_size = wire.message_size(self.down_size, downlink_encoding(scheme))
         # A linear code of a sum is the sum of the codes: if nobody looks at single codes, one is enough.
         on_sum = scheme.codec.linear and not scheme.clip.bounded and not scheme.private
-        parts = ((c, c.updates) for c in self._updates(plan, weights)) if on_sum else self.codes(plan, weights)
-        result = Collected(torch.zeros(self.model.size if on_sum else self.code_size, device=self.device))
-        for chunk, values in parts:
-            counts = [client_weight(scheme, int(size)) for size in chunk.num_records]
+
+        def summed(trained: Trained) -> Updates:
+            counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
+            codes = None if on_sum else self._encoded(plan, trained)
             with self.clock("sum"):
-                result.total.addmv_(values.T, torch.tensor(counts, device=self.device))
+                total = trained.weighted_sum(counts) if codes is None else counts @ codes
+            return Updates(trained.clients, total[None], trained.num_records)
+
+        result = Collected(torch.zeros(self.model.size if on_sum else self.code_size, device=self.device))
+        for chunk in self._each(plan, weights, summed):
+            result.total += chunk.values[0]
+            counts = [client_weight(scheme, int(size)) for size in chunk.num_records]
             if not scheme.pooled:
                 result.up += [up_size] * len(counts)
                 result.down += [down_size] * len(counts)

@@ -82,4 +82,4 @@ def code_norms(simulation: Simulation, number: int) -> Tensor:
     """‖encode(Δw_k)‖₂ of the clients of a round, from the initial weights."""
     simulation.begin()
     every = simulation.clients.codes(simulation.plan(number), simulation.state.weights)
-    return torch.cat([torch.linalg.vector_norm(codes, dim=-1).cpu() for _, codes in every])
+    return torch.cat([torch.linalg.vector_norm(chunk.values, dim=-1).cpu() for chunk in every])

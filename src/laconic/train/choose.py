@@ -13,7 +13,11 @@ from laconic.train.one_by_one import OneByOne
 from laconic.train.sparse_first import SparseFirst
 
 ENGINES = ("auto", "one-by-one", "cohort", "sparse-first")
-_SMALL = 50_000  # below this many weights, Python costs a CPU more than arithmetic does
+_SMALL = 50_000  # below this many weights per client, Python costs a CPU more than arithmetic does
+_OWN = 200_000
+"""Up to so many weights of its own, a client is better trained together with others, also on a CPU."""
+_FEW = 8
+"""Clients that one core trains at once: enough to share Python's cost and the common weights, few for its cache."""
 _WORKERS_MEMORY = 1 << 30
 
 
@@ -27,10 +31,14 @@ def choose_engine(
     workers: int | None = None,
     precision: str = "auto",
     sparse: bool = False,
+    num_records: int | None = None,
 ) -> Engine:
-    """The named engine; 'auto' takes the cohort at once on a GPU or for a small model, if the model allows it.
+    """The named engine, or the one that should be fastest ('auto').
 
-    For sparse records, 'auto' takes the engine that reads them as they are, if the model allows that.
+    For sparse records that is the one that reads them as they are, if the model allows that. On a GPU it is the cohort
+    at once, if the model can be vectorised. On a CPU it is the cohort, a few clients for every core, if each client has
+    few weights of its own: those that are no factors when it trains on `num_records` in all its steps (None: all are
+    its own). Otherwise it is one by one.
     """
     if name == "sparse-first" or (name == "auto" and sparse):
         sparse_engine = _sparse_engine(model, device, chunk, sparse)
@@ -38,10 +46,17 @@ def choose_engine(
             return sparse_engine
         if name == "sparse-first":
             raise ConfigError(f"--engine sparse-first cannot train this ({sparse_engine}): use --engine auto")
-    large = device.type == "cpu" and model.size > _SMALL
+    engine = CohortAtOnce(
+        model,
+        device,
+        example[0],
+        chunk=chunk or (_FEW if device.type == "cpu" and model.size > _SMALL else None),
+        workers=_workers(workers, model, device),
+        precision=precision,
+    )
+    large = device.type == "cpu" and engine.own_weights(num_records) > (_OWN if num_records else _SMALL)
     if name == "one-by-one" or (name == "auto" and large):
         return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
-    engine = CohortAtOnce(model, device, example[0], chunk=chunk, precision=precision)
     try:
         engine.try_gradient(*example)
     except RuntimeError as error:
@@ -63,7 +78,7 @@ def _sparse_engine(model: FlatModel, device: torch.device, chunk: int | None, sp
 
 
 def _workers(wanted: int | None, model: FlatModel, device: torch.device) -> int:
-    """One per core, fewer if their copies of the model would fill a gigabyte; a GPU is shared by none."""
+    """One per core for large models, fewer if their copies would fill a gigabyte; a GPU is shared by none."""
     if device.type != "cpu" or not model.deterministic:
         if wanted not in (None, 1):
             reason = "the model draws random numbers on its own" if device.type == "cpu" else "the GPU does the work"
@@ -71,4 +86,6 @@ def _workers(wanted: int | None, model: FlatModel, device: torch.device) -> int:
         return 1
     if wanted is not None:
         return wanted
+    if model.size <= _SMALL:
+        return 1
     return max(1, min(torch.get_num_threads(), _WORKERS_MEMORY // (16 * model.size)))

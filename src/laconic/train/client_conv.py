@@ -11,16 +11,24 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
-def use_client_convolutions(module: nn.Module) -> None:
-    """Let the module's plain 2-D convolutions run in one kernel inside `vmap`, in place, where the GPU tools exist."""
-    if importlib.util.find_spec("triton") is None:
+def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
+    """Let the module's plain 2-D convolutions run client by client inside `vmap`, in place.
+
+    On a GPU that is one kernel, if Triton is there; on a CPU a loop over fast convolutions.
+    """
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return
+    # Normalisation over groups of channels wants its inputs in the usual order; pooling is faster in the other.
+    normalised = any(
+        isinstance(layer, nn.GroupNorm | nn.modules.instancenorm._InstanceNorm) for layer in module.modules()
+    )
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Conv2d and _plain(child):
-                setattr(parent, name, ClientConv2d(child))
+                setattr(parent, name, ClientConv2d(child, channels_last=not normalised))
 
 
 def _plain(conv: nn.Conv2d) -> bool:
@@ -31,12 +39,14 @@ def _plain(conv: nn.Conv2d) -> bool:
 class ClientConv2d(nn.Conv2d):
     """In place of a `nn.Conv2d` with stride 1, for use inside `vmap` only."""
 
-    def __init__(self, conv: nn.Conv2d) -> None:
+    def __init__(self, conv: nn.Conv2d, *, channels_last: bool) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(conv.__dict__)
+        self._channels_last = channels_last
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, _InVmap.apply(x, self.weight, self.bias, self.padding))  # type: ignore[no-untyped-call]
+        y = cast(Tensor, _InVmap.apply(x, self.weight, self.bias, self.padding))  # type: ignore[no-untyped-call]
+        return y if self._channels_last else y.contiguous()
 
 
 class _InVmap(torch.autograd.Function):
@@ -44,7 +54,7 @@ class _InVmap(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]) -> Tensor:
-        return torch.nn.functional.conv2d(x, weight, bias, padding=padding)
+        return functional.conv2d(x, weight, bias, padding=padding)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -62,10 +72,41 @@ class _InVmap(torch.autograd.Function):
             bias = weight.new_zeros(weight.shape[:2])
         elif in_dims[2] is None:
             bias = bias.expand(info.batch_size, *bias.shape)
-        return cast(Tensor, _ClientConv.apply(x, weight, bias, padding)), 0  # type: ignore[no-untyped-call]
+        convolve = _OneKernel if x.is_cuda else _OneByOne
+        return cast(Tensor, convolve.apply(x, weight, bias, padding)), 0  # type: ignore[no-untyped-call]
 
 
-class _ClientConv(torch.autograd.Function):
+class _OneByOne(torch.autograd.Function):
+    """The same as `_OneKernel`, client by client."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: tuple[int, int]) -> Tensor:
+        last = [one.to(memory_format=torch.channels_last) for one in x]
+        ctx.save_for_backward(weight, *last)
+        ctx.padding = padding
+        outputs = [
+            functional.conv2d(*one, padding=padding).permute(0, 2, 3, 1) for one in zip(last, weight, bias, strict=True)
+        ]
+        return torch.stack(outputs).permute(0, 1, 4, 2, 3)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+        weight, *last = ctx.saved_tensors
+        wanted = [ctx.needs_input_grad[0], True, True]
+        back, by_weight, by_bias = zip(
+            *(
+                torch.ops.aten.convolution_backward(
+                    g, x, w, [len(w)], [1, 1], ctx.padding, [1, 1], False, [0, 0], 1, wanted
+                )
+                for g, x, w in zip(slopes[0], last, weight, strict=True)
+            ),
+            strict=True,
+        )
+        through = torch.stack([b.permute(0, 2, 3, 1) for b in back]).permute(0, 1, 4, 2, 3) if wanted[0] else None
+        return through, torch.stack(by_weight), torch.stack(by_bias), None
+
+
+class _OneKernel(torch.autograd.Function):
     """x (clients, batch, C, H, W), weight (clients, O, C, kh, kw), bias (clients, O). Memory is channels-last."""
 
     @staticmethod

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from torch.func import vmap
 
 from laconic.data.population import CohortRecords
 from laconic.train.client_conv import use_client_convolutions
-from laconic.train.engine import Task, Updates
+from laconic.train.crew import Crew
+from laconic.train.engine import Task
 from laconic.train.factored import FactoredLinear, factor_large_layers, worth_factoring
 from laconic.train.flat import FlatModel
 from laconic.train.graphs import Replayed
@@ -24,8 +26,18 @@ _Chosen = tuple[slice | Tensor, ...]
 """Entries of every client's parameter, as one index per axis."""
 
 
-class CohortAtOnce:
-    """Blocks of clients in fixed memory; on a GPU the whole local training of a block is one recorded graph.
+@dataclass(frozen=True)
+class _Job:
+    """Some clients, their records, and what they do with them."""
+
+    clients: np.ndarray
+    records: CohortRecords
+    schedule: Schedule
+    dropout: Tensor
+
+
+class CohortAtOnce(Crew[_Job]):
+    """Many clients at once: on a GPU the whole cohort, on a CPU a few for every worker.
 
     `precision` is that of products on a GPU: 'tf32' (the default there) or 'float32'.
     """
@@ -39,35 +51,43 @@ class CohortAtOnce:
         example: Tensor | None = None,
         *,
         chunk: int | None = None,
+        workers: int = 1,
         precision: str = "auto",
     ) -> None:
-        self._model, self._device = model.copy(), device
-        self._precision = precision
+        self._device = device
+        self._members = [_Worker(model, device, example, precision) for _ in range(workers)]
+        super().__init__(self._members, chunk=chunk or chunk_for(model.size, device))
+
+    def prepare(self, task: Task, clients: np.ndarray) -> _Job:
+        return _Job(clients, *task.records_and_batches(clients, self._device))
+
+    def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
+        """Vectorise one step over two copies of the first record; raises what the model raises."""
+        self._members[0].try_gradient(inputs, targets)
+
+    def own_weights(self, num_records: int | None) -> int:
+        """How many weights each client has a copy of, if it trains on so many records in all its steps."""
+        return self._members[0].own_weights(num_records)
+
+
+class _Worker:
+    """Blocks of clients in fixed memory; on a GPU the whole local training of a block is one recorded graph."""
+
+    def __init__(self, model: FlatModel, device: torch.device, example: Tensor | None, precision: str) -> None:
+        self._model, self._device, self._precision = model.copy(), device, precision
         self._factored = {} if example is None else factor_large_layers(self._model.module, example.to(device))
         for layer in self._factored.values():
             layer.vmapped = True
-        if device.type == "cuda":
-            use_client_convolutions(self._model.module)
-        self.chunk = chunk or _chunk_for(model.size, device)
+        use_client_convolutions(self._model.module, device)
         self._blocks: OrderedDict[object, _Block] = OrderedDict()
 
-    @property
-    def at_once(self) -> int:
-        return self.chunk
-
-    def updates(self, task: Task) -> Iterator[Updates]:
-        for start in range(0, len(task.clients), self.chunk):
-            yield self._some(task, task.clients[start : start + self.chunk])
-
-    def _some(self, task: Task, clients: np.ndarray) -> Updates:
-        records, schedule, dropout = task.records_and_batches(clients, self._device)
+    def train(self, task: Task, job: _Job) -> _TrainedBlock:
         with products_in(self._precision, self._device):
-            block = self._block(task, records, schedule)
-            block.load(task, records, schedule, dropout)
+            block = self._block(task, job.records, job.schedule)
+            block.load(task, job.records, job.schedule, job.dropout)
             block.train()
-            updates = block.updates(len(clients))
         self._model.check_constants()
-        return Updates(clients, updates, records.sizes)
+        return _TrainedBlock(job.clients, job.records.sizes, block)
 
     def _block(self, task: Task, records: CohortRecords, schedule: Schedule) -> _Block:
         """A block of the right shape; few enough are kept to fill at most a quarter of the memory."""
@@ -85,8 +105,11 @@ class CohortAtOnce:
         self._blocks.move_to_end(key)
         return block
 
+    def own_weights(self, num_records: int | None) -> int:
+        shared = [] if num_records is None else [x for x in self._factored.values() if x.pays(num_records)]
+        return self._model.size - sum(layer.weight.numel() for layer in shared)
+
     def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
-        """Vectorise one step over two copies of the first record; raises what the model raises."""
         views = zip(self._model.names, self._model.split(self._model.initial), strict=True)
         params = {name: value.expand(2, *value.shape).clone() for name, value in views}
         self._model.module.train()
@@ -200,6 +223,32 @@ class _Block:
             factors.write_change(update[:, self._model.places[name]], self._settings.local_lr)
         return update
 
+    def weighted_sum(self, counts: Tensor) -> Tensor:
+        """Σ_k counts_k·Δw_k of the first clients, without their updates."""
+        total, some = torch.empty_like(self._start), len(counts)
+        for name, value in self._params.items():
+            place = self._model.places[name]
+            torch.sub(counts @ value[:some].flatten(1), counts.sum() * self._start[place], out=total[place])
+        for name, factors in self._factors.items():
+            factors.write_sum(total[self._model.places[name]], counts, self._settings.local_lr)
+        return total
+
+
+@dataclass(frozen=True)
+class _TrainedBlock:
+    """A block's clients. The updates are put together only if somebody wants to see each of them."""
+
+    clients: np.ndarray
+    num_records: np.ndarray
+    block: _Block
+
+    @property
+    def values(self) -> Tensor:
+        return self.block.updates(len(self.clients))
+
+    def weighted_sum(self, counts: Tensor) -> Tensor:
+        return self.block.weighted_sum(counts)
+
 
 def _gradients(
     model: FlatModel,
@@ -233,6 +282,6 @@ def _memory(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 31
 
 
-def _chunk_for(size: int, device: torch.device) -> int:
+def chunk_for(size: int, device: torch.device) -> int:
     """How many clients at once: weights, gradients, and temporaries of that order, in half of the memory."""
     return int(max(1, min(1024, _memory(device) // 2 // (size * 4 * 6))))

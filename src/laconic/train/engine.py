@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,7 +21,8 @@ from laconic.train.schedule import Schedule, batch_schedule
 class Task:
     """One round's training: from which weights, on whose data, and the round's streams by their path.
 
-    `trained` are the weights that move, sorted; None means all of them.
+    `trained` are the weights that move, sorted; None means all of them. `then` is done with what was trained by whoever
+    trained it, so that it is done in parallel where training is.
     """
 
     train: LocalSGD
@@ -31,6 +32,7 @@ class Task:
     streams: Streams
     path: tuple[str | int, ...]
     trained: Tensor | None = None
+    then: Callable[[Trained], Updates] = lambda trained: Updates(trained.clients, trained.values, trained.num_records)
     clock: Stopwatch = field(default_factory=Stopwatch)
 
     def records_and_batches(self, clients: np.ndarray, device: torch.device) -> tuple[CohortRecords, Schedule, Tensor]:
@@ -73,13 +75,34 @@ class Client:
     dropout: Tensor
 
 
+class Trained(Protocol):
+    """Clients that have just been trained."""
+
+    @property
+    def clients(self) -> np.ndarray: ...
+
+    @property
+    def num_records(self) -> np.ndarray:
+        """How many records each client holds."""
+
+    @property
+    def values(self) -> Tensor:
+        """Their updates Δw, (clients, n)."""
+
+    def weighted_sum(self, counts: Tensor) -> Tensor:
+        """Σ_k counts_k·Δw_k, (n,): cheaper than the updates themselves."""
+
+
 @dataclass(frozen=True)
 class Updates:
-    """Some clients' updates Δw, (clients, n), and how many records each trained on."""
+    """Some clients' updates Δw, (clients, n), or what was made of them; and how many records each client holds."""
 
     clients: np.ndarray
-    updates: Tensor
+    values: Tensor
     num_records: np.ndarray
+
+    def weighted_sum(self, counts: Tensor) -> Tensor:
+        return counts @ self.values
 
 
 class Engine(Protocol):

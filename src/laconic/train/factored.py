@@ -106,6 +106,12 @@ class Factors:
         change = out.as_strided(shape, (out.stride(0), shape[2], 1), out.storage_offset())
         torch.baddbmm(change, slopes.mT, inputs, beta=0, alpha=-lr, out=change)
 
+    def write_sum(self, out: Tensor, counts: Tensor, lr: float) -> None:
+        """−η·Σ_k counts_k·G_kᵀX_k into `out` (in·out,): one product for all clients."""
+        inputs, slopes = (t[: len(counts)] for t in self.so_far)
+        scaled = (slopes * (-lr * counts)[:, None, None]).flatten(0, 1)
+        torch.mm(scaled.T, inputs.reshape(-1, inputs.shape[-1]), out=out.view(scaled.shape[-1], -1))
+
 
 class _Factored(torch.autograd.Function):
     """The layer for all clients at once: x (clients, ..., in), bias (clients, out)."""

@@ -1,76 +1,29 @@
-"""One client after another, on flat weights and gradients; several at the same time if there are cores for it."""
+"""One client after another, on flat weights and gradients."""
 
 from __future__ import annotations
-
-import itertools
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laconic.train.crew import Crew
 from laconic.train.engine import Client, Task, Updates
 from laconic.train.factored import Factors, factor_large_layers, worth_factoring
 from laconic.train.flat import FlatModel
 from laconic.train.optimizers import make_optimizer
 
 
-class OneByOne:
-    """Each client on its own, for any module. The default on a CPU.
-
-    With several `workers`, that many clients are trained at the same time, each by a thread on one core: it gives the
-    same bits as one worker on one core does.
-    """
+class OneByOne(Crew[Client]):
+    """Each client on its own, for any module."""
 
     name = "one-by-one"
 
     def __init__(self, model: FlatModel, device: torch.device, example: Tensor | None = None, workers: int = 1) -> None:
+        super().__init__([_Worker(model, device, example) for _ in range(workers)], chunk=1)
         self._device = device
-        self._workers = [_Worker(model, device, example) for _ in range(workers)]
 
-    @property
-    def at_once(self) -> int:
-        return len(self._workers)
-
-    def updates(self, task: Task) -> Iterator[Updates]:
-        # Records are fetched here, in the caller's thread: a user's own population need not be safe for threads.
-        clients = (task.client(int(client), self._device) for client in task.clients)
-        if len(self._workers) == 1:
-            yield from (self._workers[0].train(task, client) for client in clients)
-            return
-        threads = torch.get_num_threads()
-        idle = deque(self._workers)
-
-        def work(client: Client) -> Updates:
-            worker = idle.pop()
-            try:
-                return worker.train(task, client)
-            finally:
-                idle.append(worker)
-
-        try:
-            torch.set_num_threads(1)  # this thread too: its helpers would keep cores busy while they wait
-            with ThreadPoolExecutor(len(self._workers), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                yield from _in_order(pool, work, clients, ahead=2 * len(self._workers))
-        finally:
-            torch.set_num_threads(threads)
-
-
-def _in_order(
-    pool: ThreadPoolExecutor, work: Callable[[Client], Updates], clients: Iterator[Client], ahead: int
-) -> Iterator[Updates]:
-    """The results in the clients' order; never more than `ahead` of them are under way."""
-    waiting: deque[Future[Updates]] = deque()
-    try:
-        waiting.extend(pool.submit(work, client) for client in itertools.islice(clients, ahead))
-        while waiting:
-            yield waiting.popleft().result()
-            waiting.extend(pool.submit(work, client) for client in itertools.islice(clients, 1))
-    finally:
-        for future in waiting:
-            future.cancel()
+    def prepare(self, task: Task, clients: np.ndarray) -> Client:
+        return task.client(int(clients[0]), self._device)
 
 
 class _Worker:

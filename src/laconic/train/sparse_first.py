@@ -44,7 +44,7 @@ class SparseFirst:
         weight, others = self._first.apart(self._model.split(task.weights))
         transposed = weight.t().contiguous()
         for start in range(0, len(task.clients), self.chunk):
-            yield self._some(task, task.clients[start : start + self.chunk], transposed, others)
+            yield task.then(self._some(task, task.clients[start : start + self.chunk], transposed, others))
 
     def _some(self, task: Task, clients: np.ndarray, weight: Tensor, others: list[Tensor]) -> Updates:
         """`weight` is Wᵀ (columns, units), at the beginning of the round."""
