@@ -83,6 +83,15 @@ def _pfl_on_gpu(python: str, every: int) -> list[Process]:
 
 
 def _flower(python: str, every: int) -> list[Process]:
-    command = module("peers.flower_rounds", str(every), python=python)
+    """With all the clients of the others, and with just as many as take part: Flower's time grows with its nodes."""
     silent = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    return [Process(f"Flower, Ray, {every} actors", "Flower", command, env=silent)]
+    nodes = {w1.CLIENTS: "Flower", w1.COHORT: "Flower with few nodes"}
+    return [
+        Process(
+            f"Flower, Ray, {every} actors, {number:,} nodes",
+            group,
+            module("peers.flower_rounds", str(every), str(number), python=python),
+            env=silent,
+        )
+        for number, group in nodes.items()
+    ]

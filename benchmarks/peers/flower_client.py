@@ -19,7 +19,7 @@ app = ClientApp()
 def records() -> list[tuple[Tensor, Tensor]]:
     """The clients' records, made once per actor."""
     torch.set_num_threads(1)
-    return w1.clients(w1.COHORT)
+    return w1.clients(w1.CLIENTS)
 
 
 @app.train()

@@ -1,8 +1,8 @@
 """W1 with Flower: FedAvg over its simulation runtime with the Ray backend, one actor per core.
 
-    python -m benchmarks.peers.flower_rounds ACTORS
+    python -m benchmarks.peers.flower_rounds ACTORS NODES
 
-All of its 100 nodes take part in each round: choosing them out of 6,000 would only add to its time.
+100 of its nodes take part in each round.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from benchmarks.pacing import Pacer
 from benchmarks.peers.flower_client import app as client_app
 
 server_app = ServerApp()
+ACTORS, NODES = (int(word) for word in sys.argv[1:3])
 
 
 class Finished(Exception):
@@ -50,7 +51,12 @@ def serve(grid: Grid, context: Context) -> None:
             raise Finished
 
     torch.manual_seed(0)
-    strategy = EveryClient(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=w1.COHORT)
+    strategy = EveryClient(
+        fraction_train=1e-9,  # of the nodes, but not less than:
+        min_train_nodes=w1.COHORT,
+        min_available_nodes=NODES,
+        fraction_evaluate=0.0,
+    )
     start = ArrayRecord(w1.cnn().state_dict())
     strategy.start(grid=grid, initial_arrays=start, num_rounds=10**6, evaluate_fn=after_round)
 
@@ -60,9 +66,9 @@ if __name__ == "__main__":
         run_simulation(
             server_app=server_app,
             client_app=client_app,
-            num_supernodes=w1.COHORT,
+            num_supernodes=NODES,
             backend_config={
-                "init_args": {"num_cpus": int(sys.argv[1])},
+                "init_args": {"num_cpus": ACTORS},
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             },
         )
