@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from laconic.parts import positive_int, probability
 from laconic.privacy.gaussian import Noise
 from laconic.privacy.sampling import REPLACE_ONE, Sampler
+from laconic.privacy.tight import tight_epsilon
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 METHODS = ("moments", "rdp", "pld")
 _LARGEST_PLD = 100.0
@@ -107,17 +107,7 @@ class Accountant:
         if self.cohort_dependent_stop:
             return False
         rounds = max(rounds, self.horizon)
-        least = self.sampler.least_cohort(self.num_clients, self.slack)
-        if least <= 1 or self.sampler.rate_in(self.num_clients) >= 1 or not self.sampler.allows_participation_cap:
-            return True
-        from scipy.stats import binom
-
-        rate, cap = self.sampler.rate_in(self.num_clients), self.max_participations
-        if cap is None:
-            seen = rounds * float(binom.cdf(least - 1, self.num_clients - 1, rate))
-        else:
-            open_ = [rate * float(binom.cdf(cap - 1, before, rate)) for before in range(rounds)]
-            seen = float(sum(binom.cdf(least - 1, self.num_clients - 1, p) for p in open_))
+        seen = _small_cohorts(self.sampler, self.num_clients, self.slack, self.max_participations, rounds)
         return seen * (1 + math.exp(_VISIBLE_EPSILON)) <= self.delta / 100
 
     def _most(self, rounds: int, most: int | None) -> int:
@@ -157,9 +147,15 @@ def epsilon(event: DpEvent, count: int, delta: float, method: str, *, replace_on
         divergences = _rdp(event, orders, replace_one)
         return float(rdp.compute_epsilon(orders, [count * d for d in divergences], delta)[0])
     if method == "pld":
+        from dp_accounting import GaussianDpEvent
+
         # A privacy loss distribution grows with ε; where ε is that large, rdp's bound (never smaller) says enough.
-        bound = epsilon(event, count, delta, "rdp")
-        return bound if bound > _LARGEST_PLD else _pld_epsilon(event, count, delta)
+        # Moments, never smaller than rdp, are quicker to ask.
+        if not isinstance(event, GaussianDpEvent) and epsilon(event, count, delta, "moments") > _LARGEST_PLD:
+            bound = epsilon(event, count, delta, "rdp")
+            if bound > _LARGEST_PLD:
+                return bound
+        return tight_epsilon(event, count, delta)
     raise ValueError(f"unknown method {method}")
 
 
@@ -172,6 +168,20 @@ def largest(fits: Callable[[int], bool], at_most: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+@functools.lru_cache(maxsize=256)
+def _small_cohorts(sampler: Sampler, num_clients: int, slack: int, cap: int | None, rounds: int) -> float:
+    """At least the probability that, in some round, so few others come that one client more decides if it is opened."""
+    least, rate = sampler.least_cohort(num_clients, slack), sampler.rate_in(num_clients)
+    if least <= 1 or rate >= 1 or not sampler.allows_participation_cap:
+        return 0.0
+    from scipy.stats import binom
+
+    if cap is None:
+        return rounds * float(binom.cdf(least - 1, num_clients - 1, rate))
+    open_ = rate * binom.cdf(cap - 1, range(rounds), rate)
+    return float(binom.cdf(least - 1, num_clients - 1, open_).sum())
 
 
 @functools.lru_cache(maxsize=256)
@@ -192,20 +202,3 @@ def _rdp(event: DpEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[
     finally:
         logging.set_verbosity(verbosity)
     return tuple(float(d) for d in accountant._rdp)
-
-
-@functools.lru_cache(maxsize=4096)
-def _pld_epsilon(event: DpEvent, count: int, delta: float) -> float:
-    return float(_pld(event).self_compose(count).get_epsilon_for_delta(delta))
-
-
-@functools.lru_cache(maxsize=16)
-def _pld(event: DpEvent) -> PrivacyLossDistribution:
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    if isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent):
-        return pld.from_gaussian_mechanism(event.event.noise_multiplier, sampling_prob=event.sampling_probability)
-    if isinstance(event, GaussianDpEvent):
-        return pld.from_gaussian_mechanism(event.noise_multiplier)
-    raise ValueError(f"no privacy loss distribution for {event}")

@@ -194,7 +194,7 @@ class Simulation:
 
     @functools.cached_property
     def _most_rounds(self) -> int:
-        """How many rounds the released budget allows, up to those planned: found once, since ε is slow to compute."""
+        """How many rounds the released budget allows, up to those planned: found once."""
         budget, accountant = self.experiment.budget, self.accountant
         assert budget is not None and accountant is not None
         if budget.epsilon is None:
