@@ -10,7 +10,7 @@ import json
 import os
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, Self
 
 from laconic.errors import PrivacyError, RunFolderError
 
@@ -62,6 +62,12 @@ class AttemptsOnDisk:
 
     def close(self) -> None:
         self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def last(self, run: bytes) -> Mark | None:
         return self._last.get(run)

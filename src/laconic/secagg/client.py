@@ -112,13 +112,11 @@ class SecAggClient:
         if self.terms.signed and len(consenting) < plan.threshold:
             raise WireError(f"{len(consenting)} members signed these survivors, but it takes {plan.threshold}")
         self._attempts.claim(self.terms.run, plan.round, plan.attempt, Step.REVEAL)
-        count = num_secrets(plan)
-        opened = [
-            pads(self._share_key(dealer, self.client), count)[places]
-            for dealer, places in secrets_to_open(plan, survivors).items()
-        ]
+        wanted = secrets_to_open(plan, survivors)
+        all_pads = pads([self._share_key(dealer, self.client) for dealer in wanted], num_secrets(plan))
+        opened = np.concatenate([own[places] for own, places in zip(all_pads, wanted.values(), strict=True)])
         self._plan = None
-        frame = messages.write_reveal(plan, self.client, pack_elements(np.concatenate(opened)))
+        frame = messages.write_reveal(plan, self.client, pack_elements(opened))
         return messages.signed(self._identity, frame)
 
     def _share_key(self, dealer: int, member: int) -> bytes:

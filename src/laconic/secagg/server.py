@@ -38,9 +38,10 @@ class SecAggServer:
         self._last: tuple[int, int] = (-1, -1)
 
     def register(self, announcement: bytes) -> int:
-        """Keep a client's keys; the client is returned."""
+        """Keep a client's keys; the client is returned. One that announces itself again has forgotten the others."""
         keys = PublicKeys.from_announcement(announcement, self.terms.run)
         self.book.learn(keys)
+        self.delivered.pop(keys.client, None)
         return keys.client
 
     def begin(self, plan: SumPlan) -> ServerRound:

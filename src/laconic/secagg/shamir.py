@@ -30,8 +30,8 @@ def to_limbs(secrets: list[bytes]) -> np.ndarray:
 def from_limbs(limbs: np.ndarray) -> list[bytes | None]:
     """The secrets again; None where the elements are no 16-bit numbers, so that the shares were not all right."""
     data = limbs.astype("<u2").tobytes()
-    fits: np.ndarray = (limbs < 2**16).all(axis=1)
-    return [data[2 * LIMBS * i : 2 * LIMBS * (i + 1)] if ok else None for i, ok in enumerate(fits.tolist())]
+    fits = limbs.max(axis=1, initial=0) < 2**16
+    return [data[2 * LIMBS * i : 2 * LIMBS * (i + 1)] if ok else None for i, ok in enumerate(fits)]
 
 
 def complete(secrets: np.ndarray, first: np.ndarray, members: int) -> np.ndarray:
@@ -53,7 +53,8 @@ def reconstruct(points: tuple[int, ...], shares: np.ndarray) -> np.ndarray:
 def evaluate(points: tuple[int, ...], shares: np.ndarray, target: int) -> np.ndarray:
     """What the share of another member must be, given t of them: shares (t, ...) → (...)."""
     if target in points:
-        return shares[points.index(target)]
+        own: np.ndarray = shares[points.index(target)]
+        return own
     return _product(_basis(points, (target,)), shares.reshape(len(points), -1)).reshape(shares.shape[1:])
 
 

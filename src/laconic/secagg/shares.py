@@ -24,6 +24,7 @@ from laconic.secagg.shamir import ELEMENT_BITS, LIMBS, PRIME, complete, to_limbs
 
 CHECK_BYTES = 8
 SHARE_BYTES = packed_size(LIMBS, ELEMENT_BITS)
+_ALTERNATING = np.array([1, -1] * 4)
 _PAD_BYTES = 16 * LIMBS  # 128 keystream bits for an element: the bias of the remainder is below 2^-110
 
 
@@ -53,16 +54,17 @@ def num_corrected(plan: SumPlan) -> int:
     return len(plan.committee) - plan.threshold + 1
 
 
-def pads(key: bytes, count: int) -> np.ndarray:
-    """The member's pads for the first secrets (count, 16): 128-bit words mod 65537, where 2^16 ≡ −1."""
-    words = keystream(key, count * _PAD_BYTES).view("<u2").reshape(count, LIMBS, 8).astype(np.int64)
-    elements: np.ndarray = (words[..., 0::2].sum(axis=-1) - words[..., 1::2].sum(axis=-1)) % PRIME
+def pads(keys: list[bytes], count: int) -> np.ndarray:
+    """The pads of each key for `count` secrets (keys, count, 16): 128-bit words mod 65537, where 2^16 ≡ −1."""
+    streams = np.concatenate([keystream(key, count * _PAD_BYTES) for key in keys])
+    words = streams.view("<u2").reshape(len(keys), count, LIMBS, 8).astype(np.int64)
+    elements: np.ndarray = words @ _ALTERNATING % PRIME
     return elements
 
 
 def deal(plan: SumPlan, seeds: list[bytes], keys: list[bytes]) -> Dealing:
     """Share the seeds with the committee, whose keys are given in its order."""
-    all_pads = np.stack([pads(key, len(seeds)) for key in keys])
+    all_pads = pads(keys, len(seeds))
     implied = plan.threshold - 1
     shares = complete(to_limbs(seeds), all_pads[:implied], len(keys))
     checks = b"".join(check_value(plan, seed) for seed in seeds)
