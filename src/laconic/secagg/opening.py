@@ -26,7 +26,7 @@ def open_seeds(
     plan: SumPlan, wanted: dict[int, list[int]], dealings: dict[int, Dealing], reveals: dict[int, np.ndarray]
 ) -> list[bytes]:
     """The wanted secrets of each dealer, in order, from the members' pads (secrets, 16)."""
-    corrections = np.concatenate([dealings[j].corrections(plan)[:, places] for j, places in wanted.items()], axis=1)
+    corrections = np.concatenate([dealings[j].corrections(plan, places) for j, places in wanted.items()], axis=1)
     checks = [dealings[j].check(place) for j, places in wanted.items() for place in places]
     owners = [j for j, places in wanted.items() for _ in places]
     implied = plan.threshold - 1

@@ -11,7 +11,7 @@ A check value for each secret (8 bytes of its hash) lets the server see whether 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,10 +38,11 @@ class Dealing:
     def check(self, secret: int) -> bytes:
         return self.checks[CHECK_BYTES * secret : CHECK_BYTES * (secret + 1)]
 
-    def corrections(self, plan: SumPlan) -> np.ndarray:
-        """(members without an implied share, secrets, 16)."""
-        shape = (num_corrected(plan), num_secrets(plan), LIMBS)
-        return unpack_elements(self.packed, int(np.prod(shape))).reshape(shape)
+    def corrections(self, plan: SumPlan, places: Sequence[int] | None = None) -> np.ndarray:
+        """(members without an implied share, secrets, 16), of all secrets or of some."""
+        packed = np.frombuffer(self.packed, dtype=np.uint8).reshape(num_corrected(plan), num_secrets(plan), SHARE_BYTES)
+        some = packed if places is None else packed[:, places]
+        return unpack_elements(some.tobytes(), some.size // SHARE_BYTES * LIMBS).reshape(*some.shape[:2], LIMBS)
 
 
 def num_secrets(plan: SumPlan) -> int:
