@@ -90,10 +90,12 @@ def test_an_attempt_cannot_be_repeated() -> None:
     plan = round.plan
     plans = {client: round.plan_for(client) for client in plan.cohort}
     federation.upload_all(round)
+    federation.clients[0].begin(plans[0])
     with pytest.raises(PrivacyError, match="round 1, attempt 0: this client is past it"):
-        federation.clients[0].begin(plans[0])
-    with pytest.raises(PrivacyError, match="past it"):
         federation.clients[0].upload(federation.vector(0, plan))
+    other_cohort = messages.write_plan(make_plan(plan.terms, range(3)), [])
+    with pytest.raises(PrivacyError, match="begun it under another plan"):
+        federation.clients[0].begin(other_cohort)
     round.close_uploads()
     request = round.unmask_request()
     smaller = messages.write_unmask(plan, (0, 1, 2), {})
@@ -101,9 +103,9 @@ def test_an_attempt_cannot_be_repeated() -> None:
     for repeated in (request, smaller):
         with pytest.raises(WireError, match="no round under way"):
             federation.clients[1].reveal(repeated)
-    other_cohort = messages.write_plan(make_plan(plan.terms, range(3)), [])
-    with pytest.raises(PrivacyError, match="past it"):
-        federation.clients[1].begin(other_cohort)
+    for repeated in (plans[1], other_cohort):
+        with pytest.raises(PrivacyError, match="past it"):
+            federation.clients[1].begin(repeated)
 
 
 def test_a_client_that_has_revealed_does_not_upload_late() -> None:

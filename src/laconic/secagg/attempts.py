@@ -1,7 +1,8 @@
 """What a client has sent already: written down before it is sent, so that no restart makes it forget.
 
-Masks follow from run, round and attempt. Two vectors under one attempt would bare their difference, and two answers to
-unmask requests could open what one may not. So every step of an attempt is claimed once, and attempts only go forward.
+Masks follow from run, round, attempt and plan. Two vectors under one attempt would bare their difference, and two
+answers to unmask requests could open what one may not. So every step of an attempt is claimed once, all of them under
+one plan, and attempts only go forward.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ import json
 import os
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, Protocol, Self
+from typing import IO, NamedTuple, Protocol, Self
 
 from laconic.errors import PrivacyError, RunFolderError
-
-Mark = tuple[int, int, int]
 
 
 class Step(IntEnum):
@@ -25,12 +24,22 @@ class Step(IntEnum):
     REVEAL = 3
 
 
+class Mark(NamedTuple):
+    """How far a client is."""
+
+    round: int
+    attempt: int
+    step: Step
+    plan: bytes
+    """The hash of the attempt's plan."""
+
+
 class Attempts(Protocol):
     """The last step that was claimed in each run."""
 
     def last(self, run: bytes) -> Mark | None: ...
 
-    def claim(self, run: bytes, round: int, attempt: int, step: Step) -> None:
+    def claim(self, run: bytes, mark: Mark) -> None:
         """Write the step down, or refuse it if this or a later one was claimed before."""
 
 
@@ -43,9 +52,9 @@ class AttemptsInMemory:
     def last(self, run: bytes) -> Mark | None:
         return self._last.get(run)
 
-    def claim(self, run: bytes, round: int, attempt: int, step: Step) -> None:
-        check_forward(self.last(run), (round, attempt, step))
-        self._last[run] = (round, attempt, step)
+    def claim(self, run: bytes, mark: Mark) -> None:
+        check_forward(self.last(run), mark)
+        self._last[run] = mark
 
 
 class AttemptsOnDisk:
@@ -72,19 +81,22 @@ class AttemptsOnDisk:
     def last(self, run: bytes) -> Mark | None:
         return self._last.get(run)
 
-    def claim(self, run: bytes, round: int, attempt: int, step: Step) -> None:
-        check_forward(self.last(run), (round, attempt, step))
-        marks = {**self._last, run: (round, attempt, int(step))}
-        self._write({key.hex(): list(mark) for key, mark in marks.items()})
+    def claim(self, run: bytes, mark: Mark) -> None:
+        check_forward(self.last(run), mark)
+        marks = {**self._last, run: mark}
+        self._write({key.hex(): [m.round, m.attempt, int(m.step), m.plan.hex()] for key, m in marks.items()})
         self._last = marks
 
     def _read(self) -> dict[bytes, Mark]:
         try:
             rows = json.loads(self._path.read_bytes())
-            return {bytes.fromhex(run): (int(mark[0]), int(mark[1]), int(mark[2])) for run, mark in rows.items()}
+            return {
+                bytes.fromhex(run): Mark(int(round), int(attempt), Step(step), bytes.fromhex(plan))
+                for run, (round, attempt, step, plan) in rows.items()
+            }
         except FileNotFoundError:
             return {}
-        except (ValueError, AttributeError, TypeError, IndexError):
+        except (ValueError, AttributeError, TypeError):
             raise RunFolderError(
                 f"{self._path} is damaged: which attempts were used is not known; restore it, or start a new run with"
                 " new keys"
@@ -92,7 +104,7 @@ class AttemptsOnDisk:
         except OSError as error:
             raise RunFolderError(f"cannot read {self._path}: {error.strerror}") from None
 
-    def _write(self, rows: dict[str, list[int]]) -> None:
+    def _write(self, rows: dict[str, list[int | str]]) -> None:
         temporary = self._path.with_name(self._path.name + ".new")
         try:
             with open(temporary, "w") as stream:
@@ -110,12 +122,17 @@ class AttemptsOnDisk:
 
 
 def check_forward(last: Mark | None, mark: Mark) -> None:
-    """Refuse a mark that is not after the last one."""
-    if last is not None and mark <= last:
+    """Refuse a mark that is not after the last one, or that has another plan for the same attempt."""
+    if last is None:
+        return
+    name = f"round {mark.round}, attempt {mark.attempt}"
+    if mark[:3] <= last[:3]:
         raise PrivacyError(
-            f"round {mark[0]}, attempt {mark[1]}: this client is past it (its last was round {last[0]}, attempt"
-            f" {last[1]}); repeat the round as a new attempt"
+            f"{name}: this client is past it (its last was round {last.round}, attempt {last.attempt},"
+            f" {last.step.name.lower()}); repeat the round as a new attempt"
         )
+    if mark[:2] == last[:2] and mark.plan != last.plan:
+        raise PrivacyError(f"{name}: this client has begun it under another plan; repeat the round as a new attempt")
 
 
 def _locked(path: Path) -> IO[str]:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from laconic.errors import ConfigError, WireError
 from laconic.secagg import messages
-from laconic.secagg.attempts import Attempts, AttemptsInMemory, Step, check_forward
+from laconic.secagg.attempts import Attempts, AttemptsInMemory, Mark, Step, check_forward
 from laconic.secagg.keys import KeyBook, PairSecrets, PublicKeys, pair_seed, share_key
 from laconic.secagg.masks import SEED_BYTES, add_masks
 from laconic.secagg.plan import SumPlan, Terms
@@ -57,11 +57,9 @@ class SecAggClient:
         return self._keys.announcement(self.terms.run)
 
     def begin(self, message: bytes) -> SumPlan:
-        """Accept the plan of an attempt that is later than all before."""
+        """Accept the plan of an attempt that is later than all before, or go on with the last one after a restart."""
         plan, keys = messages.read_plan(message, self.terms)
-        last = self._attempts.last(self.terms.run)
-        if last is not None:
-            check_forward((*last[:2], Step.REVEAL), (plan.round, plan.attempt, Step.UPLOAD))
+        check_forward(self._attempts.last(self.terms.run), _mark(plan, Step.REVEAL))
         if self.client not in plan.position:
             raise WireError(f"client {self.client} is not in the cohort of this plan")
         contacts = plan.contacts(self.client)
@@ -84,7 +82,7 @@ class SecAggClient:
         if vector.shape != (plan.size,):
             raise ConfigError(f"a vector of shape {vector.shape}, but the plan says {plan.size} values")
         words = plan.ring.words(vector)
-        self._attempts.claim(self.terms.run, plan.round, plan.attempt, Step.UPLOAD)
+        self._attempts.claim(self.terms.run, _mark(plan, Step.UPLOAD))
         own = secrets.token_bytes(SEED_BYTES)
         shared = {other: pair_seed(self._pairs[other], plan.hash) for other in plan.neighbours(self.client)}
         larger = [seed for other, seed in shared.items() if other > self.client]
@@ -101,7 +99,7 @@ class SecAggClient:
             raise WireError("this run has no consents: its consistency is plain")
         survivors = messages.read_survivors(message, plan)
         check_survivors(plan, survivors)
-        self._attempts.claim(self.terms.run, plan.round, plan.attempt, Step.CONSENT)
+        self._attempts.claim(self.terms.run, _mark(plan, Step.CONSENT))
         return messages.signed(self._identity, messages.write_consent(plan, self.client, survivors))
 
     def reveal(self, message: bytes) -> bytes:
@@ -111,7 +109,7 @@ class SecAggClient:
         check_survivors(plan, survivors)
         if self.terms.signed and len(consenting) < plan.threshold:
             raise WireError(f"{len(consenting)} members signed these survivors, but it takes {plan.threshold}")
-        self._attempts.claim(self.terms.run, plan.round, plan.attempt, Step.REVEAL)
+        self._attempts.claim(self.terms.run, _mark(plan, Step.REVEAL))
         wanted = secrets_to_open(plan, survivors)
         all_pads = pads([self._share_key(dealer, self.client) for dealer in wanted], num_secrets(plan))
         opened = np.concatenate([own[places] for own, places in zip(all_pads, wanted.values(), strict=True)])
@@ -133,6 +131,10 @@ class SecAggClient:
         if self.client not in plan.point:
             raise WireError(f"client {self.client} is not in the committee")
         return plan
+
+
+def _mark(plan: SumPlan, step: Step) -> Mark:
+    return Mark(plan.round, plan.attempt, step, plan.hash)
 
 
 def check_survivors(plan: SumPlan, survivors: tuple[int, ...]) -> None:
