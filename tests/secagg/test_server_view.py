@@ -233,9 +233,10 @@ def test_one_member_signing_many_times_counts_once() -> None:
     data = federation.clients[0].consent(messages.write_survivors(plan, plan.cohort))
     signature = messages.read_consent(data, plan)[0].signature
     request = messages.write_unmask(plan, plan.cohort, {0: signature})
-    repeated = request + request[-66:] * 9
     with pytest.raises(WireError, match="1 members signed these survivors"):
-        federation.clients[1].reveal(repeated)
+        federation.clients[1].reveal(request + request[-66:] * 4)
+    with pytest.raises(WireError, match="too long"):
+        federation.clients[1].reveal(request + request[-66:] * 5)
 
 
 def test_members_refuse_small_and_disconnected_survivor_sets() -> None:

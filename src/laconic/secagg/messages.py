@@ -173,8 +173,8 @@ def read_unmask(data: bytes, plan: SumPlan, book: KeyBook) -> tuple[tuple[int, .
     _read_header(data, Kind.UNMASK, plan)
     end = HEADER_BYTES + bitmap_bytes(plan)
     survivors = read_bitmap(data[HEADER_BYTES:end], plan)
-    if (len(data) - end) % _CONSENT.size:
-        raise WireError(f"an unmask request of {len(data)} bytes is cut short")
+    if (len(data) - end) % _CONSENT.size or len(data) - end > _CONSENT.size * len(plan.committee):
+        raise WireError(f"an unmask request of {len(data)} bytes is cut short or too long")
     consenting = set()
     for place, signature in _CONSENT.iter_unpack(data[end:]):
         if place >= len(plan.committee):
