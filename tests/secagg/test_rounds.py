@@ -39,7 +39,7 @@ def situations(draw: st.DrawFn) -> tuple[SumPlan, dict[int, Vanishes], list[int]
     return plan, vanishing, draw(st.permutations(cohort)), draw(st.permutations(plan.committee))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(situations())
 def test_a_round_recovers_or_opens_nothing(
     situation: tuple[SumPlan, dict[int, Vanishes], list[int], list[int]],
