@@ -1,0 +1,55 @@
+"""What the document and the benchmark say of the protocol is what the protocol does."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from secagg_tools import make_plan, make_terms
+
+from laconic.secagg import messages
+from laconic.secagg.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs/secure-aggregation.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_sizes_is_right() -> None:
+    rows = [
+        [int(cell.strip(" %").replace(",", "")) for cell in line.strip("|").split("|")]
+        for line in TEXT.splitlines()
+        if re.match(r"\| [\d,]+ \| \d+ % \|", line)
+    ]
+    assert len(rows) == 10
+    for cohort, dropouts, *figures in rows:
+        for consistency, expected in (("plain", figures[:4]), ("signed", figures[4:])):
+            terms = make_terms(consistency=consistency, max_dropouts=cohort * dropouts // 100)
+            plan = make_plan(terms, range(cohort))
+            overhead = messages.share_bytes(plan) + messages.HEADER_BYTES + 64
+            assert [plan.degree, len(plan.committee), plan.threshold, overhead] == expected
+            k, c, t = expected[:3]
+            assert overhead == (k + 1) * (8 + 34 * (c - t + 1)) + 130
+
+
+def test_the_lengths_of_messages_are_as_described() -> None:
+    plan = make_plan(make_terms(), range(9))
+    assert (messages.HEADER_BYTES, ENTRY_BYTES, ANNOUNCEMENT_BYTES) == (66, 132, 154)
+    assert messages.plan_bytes(plan) == 66 + 16 + 32 + 1 + 8 + 4 + 4 + 4 * 9
+    assert len(messages.write_survivors(plan, range(9))) == 66 + 2
+
+
+def test_the_benchmark_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "rows.json"
+    monkeypatch.setattr(sys, "argv", ["masks.py", "--cohorts", "5", "--sizes", "100", "--json", str(target)])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    runpy.run_path(str(ROOT / "benchmarks/masks.py"), run_name="__main__")
+    (row,) = json.loads(target.read_text())["rows"]
+    assert (row["cohort"], row["size"], row["checked"]) == (5, 100, True)
+    assert set(row["unmask_ms"]) == {"0%", "10%", "30%"}
+    assert "mask ms" in capsys.readouterr().out

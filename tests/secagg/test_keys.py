@@ -1,0 +1,165 @@
+"""Keys are signed, listed, never swapped, and bound to their run and attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from secagg_tools import Federation, identity_of, make_plan, make_terms, public_identities
+
+from laconic.errors import WireError
+from laconic.secagg import SecAggClient, ServerRound, messages
+from laconic.secagg.keys import KeyBook, PairSecrets, PublicKeys, pair_seed, share_key
+
+RUN = b"r" * 16
+
+
+def keys_of(client: int, *, run: bytes = RUN, signer: int | None = None) -> tuple[X25519PrivateKey, PublicKeys]:
+    private = X25519PrivateKey.generate()
+    return private, PublicKeys.signed(run, client, private, identity_of(client if signer is None else signer))
+
+
+def begun(**options: Any) -> tuple[Federation, ServerRound]:
+    federation = Federation(make_terms(), range(4), **options)
+    return federation, federation.server.begin(make_plan(federation.terms, range(4)))
+
+
+def plan_with(round: ServerRound, *swapped: PublicKeys) -> bytes:
+    """The plan for client 0, with some keys in the place of the right ones."""
+    other = {keys.client: keys for keys in swapped}
+    book = round._server.book
+    return messages.write_plan(round.plan, [other.get(client, book[client]) for client in (1, 2, 3)])
+
+
+def test_two_clients_have_the_same_secret_and_others_do_not() -> None:
+    book = KeyBook(RUN)
+    privates = {}
+    for client in (1, 2, 3):
+        privates[client], keys = keys_of(client)
+        book.learn(keys)
+    secrets = {client: PairSecrets(RUN, private, book) for client, private in privates.items()}
+    assert secrets[1][2] == secrets[2][1]
+    assert len({secrets[1][2], secrets[1][3], secrets[2][3], secrets[1][1]}) == 4
+    assert PairSecrets(b"s" * 16, privates[1], book)[2] != secrets[1][2]
+
+
+def test_derived_keys_differ_by_purpose_plan_and_direction() -> None:
+    secret, plans = b"s" * 32, [make_plan(make_terms(), attempt=attempt).hash for attempt in (0, 1)]
+    keys = [pair_seed(secret, plan) for plan in plans]
+    keys += [share_key(secret, plan, dealer, member) for plan in plans for dealer, member in ((1, 2), (2, 1), (1, 1))]
+    assert len(set(keys)) == 8
+    assert {len(key) for key in keys} == {32}
+
+
+def test_announcements_survive_the_wire() -> None:
+    _, keys = keys_of(5)
+    data = keys.announcement(RUN)
+    assert len(data) == 154
+    assert PublicKeys.from_announcement(data, RUN) == keys
+    for bent, reason in (
+        (data[:-1], "154 bytes, not 153"),
+        (b"XXXX" + data[4:], "not an announcement"),
+        (data[:6] + b"s" * 16 + data[22:], "another run"),
+    ):
+        with pytest.raises(WireError, match=reason):
+            PublicKeys.from_announcement(bent, RUN)
+
+
+def test_a_key_that_its_identity_has_not_signed_is_refused() -> None:
+    _, keys = keys_of(1)
+    _, of_another_run = keys_of(1, run=b"s" * 16)
+    book = KeyBook(RUN)
+    forged = [
+        PublicKeys(1, keys.agreement, keys.identity, bytes(64)),
+        PublicKeys(2, keys.agreement, keys.identity, keys.signature),
+        PublicKeys(1, bytes(32), keys.identity, keys.signature),
+        PublicKeys(1, keys.agreement, b"\xff" * 32, keys.signature),
+        of_another_run,
+    ]
+    for entry in forged:
+        with pytest.raises(WireError, match="signature of the keys of client [12] is wrong"):
+            book.learn(entry)
+    book.learn(keys)
+
+
+def test_a_key_is_not_replaced_within_a_run() -> None:
+    federation, _ = begun()
+    with pytest.raises(WireError, match="client 2 has other keys in this run already"):
+        federation.server.register(keys_of(2)[1].announcement(RUN))
+
+
+def test_with_a_list_of_identities_the_server_takes_no_others() -> None:
+    federation, _ = begun(identities=public_identities(range(4)))
+    with pytest.raises(WireError, match="client 7 is not in the list of identities"):
+        federation.server.register(keys_of(7)[1].announcement(RUN))
+    with pytest.raises(WireError, match="the keys of client 2 come from another identity"):
+        federation.server.register(keys_of(2, signer=7)[1].announcement(RUN))
+
+
+def test_with_a_list_of_identities_clients_refuse_swapped_keys() -> None:
+    """A server in the middle gives out keys of its own, properly signed by an identity of its own."""
+    federation, round = begun(identities=public_identities(range(4)))
+    client = federation.clients[0]
+    with pytest.raises(WireError, match="the keys of client 2 come from another identity"):
+        client.begin(plan_with(round, keys_of(2, signer=99)[1]))
+    genuine = round._server.book[2]
+    with pytest.raises(WireError, match="signature of the keys of client 2 is wrong"):
+        client.begin(plan_with(round, PublicKeys(2, keys_of(2)[1].agreement, genuine.identity, genuine.signature)))
+    client.begin(plan_with(round))
+
+
+def test_without_a_list_the_first_key_counts() -> None:
+    """Documents what the list is for: a server that swaps keys from the beginning is not noticed without it."""
+    federation, round = begun()
+    federation.clients[0].begin(plan_with(round, keys_of(2, signer=99)[1]))
+    with pytest.raises(WireError, match="client 2 has other keys in this run already"):
+        federation.clients[0].begin(plan_with(round))
+
+
+def test_plans_with_too_many_or_too_few_keys_are_refused() -> None:
+    federation, round = begun()
+    with pytest.raises(WireError, match=r"keys of clients \[8\], whom client 0 does not need"):
+        federation.clients[0].begin(messages.write_plan(round.plan, [keys_of(8)[1]]))
+    with pytest.raises(WireError, match=r"lacks the keys of clients \[2, 3\]"):
+        federation.clients[0].begin(messages.write_plan(round.plan, [round._server.book[1]]))
+
+
+def test_keys_of_low_order_are_refused() -> None:
+    federation, round = begun()
+    statement = b"laconic secagg keys" + RUN + (2).to_bytes(4, "little") + bytes(32)
+    low = PublicKeys(2, bytes(32), identity_of(2).public_key().public_bytes_raw(), identity_of(2).sign(statement))
+    with pytest.raises(WireError, match="key of client 2 is of low order"):
+        federation.clients[0].begin(plan_with(round, low))
+
+
+def test_plans_that_a_client_did_not_agree_to_are_refused() -> None:
+    federation, round = begun()
+    client = federation.clients[0]
+
+    def begin(**terms: Any) -> None:
+        client.begin(messages.write_plan(make_plan(make_terms(**terms), range(4)), []))
+
+    with pytest.raises(WireError, match="a plan for scheme cdcdcdcd…, but this run is 5a5a5a5a…"):
+        begin(fingerprint="cd" * 16)
+    with pytest.raises(WireError, match="another run"):
+        begin(run=b"s" * 16)
+    for weaker in ({"max_dropouts": 2}, {"beacon": b"c" * 32}, {"security_bits": 1}, {"least_cohort": 2}):
+        with pytest.raises(WireError, match="under other terms"):
+            begin(**weaker)
+    with pytest.raises(WireError, match="client 0 is not in the cohort"):
+        client.begin(messages.write_plan(make_plan(federation.terms, (1, 2, 3)), []))
+    plan = round.plan_for(0)
+    with pytest.raises(WireError, match="hash does not match"):
+        client.begin(plan[:34] + bytes(32) + plan[66:])
+    with pytest.raises(WireError, match="refused plan: bits must be 8 to 64"):
+        client.begin(plan[:114] + b"\x07" + plan[115:])
+    with pytest.raises(WireError, match="a plan of [0-9]+ bytes"):
+        client.begin(plan[:-1])
+    client.begin(plan)
+
+
+def test_a_restarted_client_keeps_its_key() -> None:
+    private = X25519PrivateKey.generate()
+    twice = [SecAggClient(1, make_terms(), identity=identity_of(1), agreement=private).announce() for _ in range(2)]
+    assert twice[0] == twice[1]
