@@ -91,6 +91,7 @@ def test_scipy_matrices_are_taken_as_they_are() -> None:
     records = as_records((scipy.sparse.coo_array(dense.numpy()), [0, 1, 0, 1]), "client 0")
     assert isinstance(records.inputs, SparseRows)
     assert torch.equal(records.inputs.dense(), dense)
+    assert np.array_equal(records.inputs.to_scipy().toarray(), dense.numpy())
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,15 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--dataset": (
         "data.dataset",
         str,
-        "digits, mnist, fashion-mnist, synthetic; or a folder with one .npz, .csv or "
-        ".parquet file per client; or one table (with --client-column).  [digits]",
+        "digits, mnist, fashion-mnist, synthetic, diabetes130, eicu-demo, ehr-synthetic; or a folder with one .npz, "
+        ".csv or .parquet file per client; or one table (with --client-column, or --schema).  [digits]",
+    ),
+    "--schema": ("data.schema", str, "Health records: the TOML file that says what the table's columns are."),
+    "--num-records": ("data.num_records", int, "ehr-synthetic: how many admissions to make.  [100000]"),
+    "--min-count": (
+        "data.min_count",
+        int,
+        "Health records: keep codes in so many training records or more.  [by the schema]",
     ),
     "--data-dir": ("data.data_dir", str, "Where the files of the data set are."),
     "--partition": ("data.partition", str, "iid, dirichlet, labels or column.  [iid]"),

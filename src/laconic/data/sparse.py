@@ -58,6 +58,14 @@ class SparseRows:
             None if only_ones else values,
         )
 
+    def to_scipy(self) -> Any:
+        """The same as a scipy CSR array."""
+        import scipy.sparse
+
+        indptr = self.indptr.cpu().numpy().astype(np.int32 if self.num_entries < 2**31 else np.int64)
+        arrays = (self.entry_values().cpu().numpy(), self.indices.cpu().numpy(), indptr)
+        return scipy.sparse.csr_array(arrays, shape=self.shape)
+
     def __len__(self) -> int:
         return len(self.indptr) - 1
 

@@ -39,6 +39,9 @@ class DataSection:
     labels_per_client: int = 2
     client_column: str | None = None
     target: str = "target"
+    schema: str | None = None
+    num_records: int | None = None
+    min_count: int | None = None
     public_dataset: str | None = None
     public_records: int | None = None
 
