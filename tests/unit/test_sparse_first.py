@@ -164,7 +164,7 @@ def test_a_chosen_engine_is_taken_or_refused_with_the_reason() -> None:
     assert choose_engine("auto", model, CPU, example, sparse=True).name == "sparse-first"
     assert choose_engine("auto", model, CPU, example).name == "cohort"
     assert choose_engine("one-by-one", model, CPU, example, sparse=True).name == "one-by-one"
-    assert choose_engine("sparse-first", model, CPU, example, 3, sparse=True).chunk == 3
+    assert choose_engine("sparse-first", model, CPU, example, chunk=3, sparse=True).chunk == 3
     with pytest.raises(ConfigError, match="sparse-first cannot train this.*records are dense"):
         choose_engine("sparse-first", model, CPU, example)
 

@@ -86,6 +86,7 @@ def settle(config: RunConfig) -> Settled:
         rounds=run.rounds,
         budget=budget,
         test=federation.test,
+        test_clients=federation.test_clients,
         holdout=federation.holdout,
         public=federation.public,
         loss=config.model.loss,
@@ -98,6 +99,7 @@ def settle(config: RunConfig) -> Settled:
         profile=run.profile,
         eval_every=run.eval_every,
         patience=run.patience,
+        best_by=run.best_by,
         checkpoint_seconds=run.checkpoint_seconds,
         max_dropouts=config.sampler.max_dropouts,
         max_colluders=config.sampler.max_colluders,
@@ -262,6 +264,8 @@ def _settled_config(
         changes["privacy.clip_norm_from"] = asked
     if budget is not None:
         changes["privacy.delta"] = budget.delta
+    if config.run.best_by == "auto" and federation.preprocessing is not None:
+        changes["run.best_by"] = "balanced-accuracy"  # as in the papers: always saying "survives" is often right
     prepared = federation.preprocessing
     divided = config.data.dataset in SOURCES or (prepared is not None and prepared.schema.client is None)
     if divided and config.data.num_clients is None and not scheme.pooled:

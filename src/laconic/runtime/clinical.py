@@ -30,6 +30,7 @@ class ClinicalData:
     public: Records | None
     preprocessing: Preprocessing
     notes: tuple[str, ...]
+    test_clients: np.ndarray | None
 
 
 def is_clinical(data: DataSection) -> bool:
@@ -57,7 +58,9 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Cli
     everything = Records(preprocessing.transform(table), torch.from_numpy(labels.astype(np.int64)))
     test_records, holdout_records, public = (everything.some(r) if len(r) else None for r in (test, held, aside))
     population = PooledPopulation(everything, clients)
-    return ClinicalData(population, test_records, holdout_records, public, preprocessing, notes)
+    by_column = table.clients is not None and data.num_clients is None
+    whose = table.clients.numbers[test] if table.clients is not None and by_column else None
+    return ClinicalData(population, test_records, holdout_records, public, preprocessing, notes, whose)
 
 
 def _loaded(data: DataSection, streams: Streams) -> tuple[Schema, EhrTable]:

@@ -26,6 +26,7 @@ class RunSection:
     eval_every: int = 1
     holdout: float = 0.0
     patience: int | None = None
+    best_by: str = "auto"
     checkpoint_seconds: float = 10.0
 
 

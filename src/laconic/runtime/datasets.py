@@ -36,6 +36,8 @@ class Federation:
     """How health records were prepared; None for other data."""
     notes: tuple[str, ...] = ()
     """What the privacy statement must say about the data."""
+    test_clients: np.ndarray | None = None
+    """Whose each test record is, where the data say it."""
 
 
 def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> Federation:
@@ -67,7 +69,15 @@ def _clinical(data: DataSection, holdout: float, streams: Streams) -> Federation
     found = load_clinical(data, holdout=holdout, streams=streams)
     shape = (found.preprocessing.num_features,)
     return Federation(
-        found.population, found.test, found.holdout, found.public, 2, shape, found.preprocessing, found.notes
+        found.population,
+        found.test,
+        found.holdout,
+        found.public,
+        2,
+        shape,
+        found.preprocessing,
+        found.notes,
+        found.test_clients,
     )
 
 

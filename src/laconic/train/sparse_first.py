@@ -54,6 +54,8 @@ class SparseFirst:
         counts = torch.from_numpy(schedule.counts).to(self._device)
         batch = torch.arange(schedule.indices.shape[-1], device=self._device)
         share = (batch < counts[:, :, None]) / counts[:, :, None].clamp(min=1)  # mean over the real records
+        if schedule.shares is not None:
+            share = torch.from_numpy(schedule.shares).to(self._device)
         finished = bool((schedule.steps < schedule.indices.shape[1]).any())
 
         rows = (np.cumsum(sizes) - sizes)[:, None, None] + schedule.indices
