@@ -44,6 +44,8 @@ def test_rows_are_picked_as_from_the_dense_table(count: int, columns: int, seed:
     assert torch.equal(rows[::2].dense(), dense[::2])
     mask = torch.from_numpy(np.random.default_rng(seed).random(count) < 0.5)
     assert torch.equal(rows[mask].dense(), dense[mask])
+    wanted = torch.from_numpy(np.random.default_rng(seed + 1).random(columns) < 0.5)
+    assert torch.equal(rows.only_columns(wanted).dense(), dense * wanted)
     weight = torch.randn(columns, 3)
     assert torch.allclose(rows.times(weight), dense @ weight, atol=1e-5)
     assert torch.equal(torch.cat([r.dense() for r in rows.split(5)]), dense)

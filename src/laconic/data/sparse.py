@@ -120,6 +120,13 @@ class SparseRows:
                 values[int(ends[0]) : int(ends[-1])] = self.values[entries]
         return self._with(indptr, indices, values)
 
+    def only_columns(self, wanted: Tensor) -> SparseRows:
+        """The entries in columns where `wanted` is true; the columns keep their numbers."""
+        keep = wanted[self.indices]
+        before = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
+        values = None if self.values is None else self.values[keep]
+        return self._with(before[self.indptr], self.indices[keep], values)
+
     def dense(self) -> Tensor:
         """All of it as a (count, columns) tensor: for a few rows only."""
         table = torch.zeros(self.shape, device=self.device)
