@@ -90,9 +90,9 @@ def test_the_ledger_counts_the_bytes_that_would_travel() -> None:
 
 def every_message(simulation: Simulation, plan: RoundPlan) -> tuple[list[bytes], list[bytes]]:
     up, down = [], []
-    for clients, codes, counts in simulation.clients.codes(plan, simulation.state.weights):
-        for client, code, weight in zip(clients, codes, counts, strict=True):
-            header = (plan.round, plan.attempt, int(client), weight, plan.fingerprint)
+    for chunk, codes in simulation.clients.codes(plan, simulation.state.weights):
+        for client, code in zip(chunk.clients, codes, strict=True):
+            header = (plan.round, plan.attempt, int(client), 1.0, plan.fingerprint)
             up.append(wire.encode(wire.Message("code", *header, code)))
             down.append(wire.encode(wire.Message("weights", *header, simulation.state.weights)))
     return up, down

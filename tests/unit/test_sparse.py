@@ -44,6 +44,8 @@ def test_rows_are_picked_as_from_the_dense_table(count: int, columns: int, seed:
     assert torch.equal(rows[::2].dense(), dense[::2])
     mask = torch.from_numpy(np.random.default_rng(seed).random(count) < 0.5)
     assert torch.equal(rows[mask].dense(), dense[mask])
+    wanted = torch.from_numpy(np.random.default_rng(seed + 1).random(columns) < 0.5)
+    assert torch.equal(rows.only_columns(wanted).dense(), dense * wanted)
     weight = torch.randn(columns, 3)
     assert torch.allclose(rows.times(weight), dense @ weight, atol=1e-5)
     assert torch.equal(torch.cat([r.dense() for r in rows.split(5)]), dense)
@@ -91,6 +93,7 @@ def test_scipy_matrices_are_taken_as_they_are() -> None:
     records = as_records((scipy.sparse.coo_array(dense.numpy()), [0, 1, 0, 1]), "client 0")
     assert isinstance(records.inputs, SparseRows)
     assert torch.equal(records.inputs.dense(), dense)
+    assert np.array_equal(records.inputs.to_scipy().toarray(), dense.numpy())
 
 
 @pytest.mark.parametrize(

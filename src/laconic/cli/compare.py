@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,19 @@ import click
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the curves into this picture (needs matplotlib).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare(folders: tuple[Path, ...], plot: Path | None, as_json: bool) -> None:
-    """Runs side by side: last and best accuracy, ε, bytes. Takes run folders, finished or not."""
+    """Runs side by side: last and best accuracy (or what --best-by said), ε, bytes.
+
+    Takes run folders, finished or not.
+    """
     from laconic.measure.plots import plot_curves, read_history
     from laconic.runtime.folder import json_text
 
     histories = {str(folder): read_history(folder) for folder in folders}
-    rows = {name: _row(history) | _spent(Path(name)) for name, history in histories.items()}
+    rows = {name: _row(history, _metric(Path(name))) | _spent(Path(name)) for name, history in histories.items()}
     if plot:
-        plot_curves({Path(name).name: history for name, history in histories.items()}, plot)
+        metrics = {row["metric"] for row in rows.values()}
+        shown = metrics.pop() if len(metrics) == 1 else "accuracy"
+        plot_curves({Path(name).name: history for name, history in histories.items()}, plot, shown)
     if as_json:
         click.echo(json_text(rows))
         return
@@ -39,14 +45,25 @@ def compare(folders: tuple[Path, ...], plot: Path | None, as_json: bool) -> None
     Console().print(table)
 
 
-def _row(history: list[dict[str, Any]]) -> dict[str, Any]:
-    scored = [row for row in history if "accuracy" in row]
-    best = max(scored, key=lambda row: row["accuracy"], default=None)
+def _metric(folder: Path) -> str:
+    """By which a run chooses its best round, unless that is the loss: accuracy if it does not say."""
+    try:
+        with open(folder / "config.toml", "rb") as stream:
+            said = str(tomllib.load(stream)["run"]["best_by"])
+    except (OSError, ValueError, KeyError):
+        said = "accuracy"
+    return "accuracy" if said in ("auto", "loss") else said.replace("-", "_")
+
+
+def _row(history: list[dict[str, Any]], metric: str) -> dict[str, Any]:
+    scored = [row for row in history if metric in row]
+    best = max(scored, key=lambda row: row[metric], default=None)
     last = scored[-1] if scored else {}
     return {
         "rounds": len(history),
-        "last": last.get("accuracy"),
-        "best": best and best["accuracy"],
+        "metric": metric,
+        "last": last.get(metric),
+        "best": best and best[metric],
         "best_round": best and best["round"],
         "epsilon": last.get("epsilon"),
         "participant_epsilon": last.get("participant_epsilon"),

@@ -12,7 +12,11 @@ from typing import Any
 import click
 
 _REQUIRED = ("torch", "numpy", "scipy", "dp-accounting", "safetensors", "click", "rich", "scikit-learn")
-_OPTIONAL = {"pandas": "CSV and Parquet data", "pyarrow": "Parquet data", "flwr": "federations on Flower"}
+_OPTIONAL = {
+    "pandas": "CSV and Parquet data",
+    "pyarrow": "Parquet data, health records",
+    "flwr": "federations on Flower",
+}
 
 
 @click.command()
@@ -55,6 +59,7 @@ def doctor(as_json: bool) -> None:
 
 def found_data(data_dir: str | None) -> dict[str, dict[str, str]]:
     """The named data sets and where their files are."""
+    from laconic.data.ehr.sources import EHR_SOURCES
     from laconic.data.sources import SOURCES
 
     rows = {}
@@ -64,6 +69,13 @@ def found_data(data_dir: str | None) -> dict[str, dict[str, str]]:
             "records": f"{info.num_train:,} + {info.num_test:,} records",
             "licence": info.licence,
             "found": info.where(data_dir),
+        }
+    for name, source in EHR_SOURCES.items():
+        rows[name] = {
+            "description": source.description,
+            "records": source.records,
+            "licence": source.licence,
+            "found": source.where(data_dir),
         }
     rows["synthetic"] = {
         "description": "Gaussian classes, any number of clients, made on demand from the seed",

@@ -60,7 +60,8 @@ def datasets(data_dir: str | None, as_json: bool) -> None:
     click.echo(
         "Your own: --dataset FOLDER with one .npz, .csv or .parquet file per client, or --dataset TABLE.csv with"
     )
-    click.echo("--client-column. Files are searched in --data-dir, LACONIC_DATA, the cache, /usr/share/datasets.")
+    click.echo("--client-column, or with --schema for health records.")
+    click.echo("Files are searched in --data-dir, LACONIC_DATA, the cache, /usr/share/datasets.")
 
 
 @click.command()

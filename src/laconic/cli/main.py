@@ -16,6 +16,7 @@ _COMMANDS = {
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
+    "predict": ("laconic.cli.predict", "predict"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
     "compare": ("laconic.cli.compare", "compare"),
     "schemes": ("laconic.cli.lists", "schemes"),

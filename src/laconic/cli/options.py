@@ -41,8 +41,15 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--dataset": (
         "data.dataset",
         str,
-        "digits, mnist, fashion-mnist, synthetic; or a folder with one .npz, .csv or "
-        ".parquet file per client; or one table (with --client-column).  [digits]",
+        "digits, mnist, fashion-mnist, synthetic, diabetes130, eicu-demo, ehr-synthetic; or a folder with one .npz, "
+        ".csv or .parquet file per client; or one table (with --client-column, or --schema).  [digits]",
+    ),
+    "--schema": ("data.schema", str, "Health records: the TOML file that says what the table's columns are."),
+    "--num-records": ("data.num_records", int, "ehr-synthetic: how many admissions to make.  [100000]"),
+    "--min-count": (
+        "data.min_count",
+        int,
+        "Health records: keep codes in so many training records or more.  [by the schema]",
     ),
     "--data-dir": ("data.data_dir", str, "Where the files of the data set are."),
     "--partition": ("data.partition", str, "iid, dirichlet, labels or column.  [iid]"),
@@ -70,12 +77,23 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--eval-every": ("run.eval_every", int, "Evaluate every so many rounds.  [1]"),
     "--holdout": ("run.holdout", NUMBER, "Fraction of the training records that belongs to no client.  [0]"),
     "--patience": ("run.patience", int, "Stop after so many evaluations without progress on the held-out set."),
+    "--best-by": (
+        "run.best_by",
+        str,
+        "What makes a round the best: accuracy, balanced-accuracy, auroc or loss.  [accuracy, balanced-accuracy for "
+        "health records]",
+    ),
     "--checkpoint-seconds": ("run.checkpoint_seconds", NUMBER, "Seconds between two checkpoints.  [10]"),
     "--local-steps": ("scheme.local_steps", int, "Local training steps per round, T_gd.  [5]"),
     "--epochs": ("scheme.epochs", int, "Local epochs per round, instead of --local-steps."),
     "--batch-size": ("scheme.batch_size", int, "Records per local step.  [10]"),
     "--local-lr": ("scheme.local_lr", NUMBER, "Local learning rate.  [0.1]"),
     "--optimizer": ("scheme.optimizer", str, "sgd or adam.  [sgd]"),
+    "--balance": (
+        "scheme.balance",
+        str,
+        "A rare class in local training: none, downsample, oversample or weights.  [none]",
+    ),
     "--server-lr": ("scheme.server_lr", NUMBER, "Server learning rate.  [1]"),
     "--momentum": ("scheme.momentum", NUMBER, "Server momentum.  [0]"),
     "--clip-norm": (

@@ -16,6 +16,7 @@ class PlainProgress:
 
     def __init__(self, experiment: Experiment, *, quiet: bool = False, seconds: float = 5.0) -> None:
         self._rounds, self._quiet, self._seconds = experiment.rounds, quiet, seconds
+        self._metric = experiment.best_by.replace("-", "_")
         self._last = 0.0
         self._bytes = 0
         self._seen: dict[str, Any] = {}
@@ -39,8 +40,9 @@ class PlainProgress:
         """Metric, ε and bytes so far; values of unevaluated rounds are the last known ones."""
         self._bytes += row["bytes_up"] + row["bytes_down"]
         self._seen |= row
-        metric = "accuracy" if "accuracy" in self._seen else "loss"
-        parts = [f"{metric} {self._seen[metric]:.4f}"] if metric in self._seen else []
+        wanted = (self._metric, "accuracy", "loss")
+        metric = next((name for name in wanted if name in self._seen), "loss")
+        parts = [f"{metric.replace('_', ' ')} {self._seen[metric]:.4f}"] if metric in self._seen else []
         if "epsilon" in self._seen:
             parts.append(f"ε {self._seen['epsilon']:.3f} (server {self._seen['participant_epsilon']:.2f})")
         parts.append(human_bytes(self._bytes))

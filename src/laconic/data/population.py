@@ -58,8 +58,7 @@ def gather(population: Population, clients: Sequence[int], device: torch.device)
     if isinstance(population, PooledPopulation) and not population.sparse:
         return population.gather(clients, device)
     records, sizes = gather_rows(population, clients, device)
-    real = torch.from_numpy(np.arange(int(sizes.max(initial=1))) < sizes[:, None]).to(device)
-    return CohortRecords(_padded(dense(records.inputs), real), _padded(records.targets, real), sizes)
+    return CohortRecords(padded(dense(records.inputs), sizes), padded(records.targets, sizes), sizes)
 
 
 def gather_rows(population: Population, clients: Sequence[int], device: torch.device) -> tuple[Records, np.ndarray]:
@@ -72,8 +71,9 @@ def gather_rows(population: Population, clients: Sequence[int], device: torch.de
     return Records(inputs, targets).to(device), sizes
 
 
-def _padded(values: Tensor, real: Tensor) -> Tensor:
-    """(clients, most, ...) from one client's values after another's; `real` (clients, most) is where they go."""
+def padded(values: Tensor, sizes: np.ndarray) -> Tensor:
+    """(clients, most, ...) from one client's values after another's, zeros behind them."""
+    real = torch.from_numpy(np.arange(int(sizes.max(initial=1))) < sizes[:, None]).to(values.device)
     block = torch.zeros((*real.shape, *values.shape[1:]), dtype=values.dtype, device=values.device)
     block[real] = values
     return block

@@ -58,6 +58,14 @@ class SparseRows:
             None if only_ones else values,
         )
 
+    def to_scipy(self) -> Any:
+        """The same as a scipy CSR array."""
+        import scipy.sparse
+
+        indptr = self.indptr.cpu().numpy().astype(np.int32 if self.num_entries < 2**31 else np.int64)
+        arrays = (self.entry_values().cpu().numpy(), self.indices.cpu().numpy(), indptr)
+        return scipy.sparse.csr_array(arrays, shape=self.shape)
+
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
@@ -111,6 +119,13 @@ class SparseRows:
             if values is not None and self.values is not None:
                 values[int(ends[0]) : int(ends[-1])] = self.values[entries]
         return self._with(indptr, indices, values)
+
+    def only_columns(self, wanted: Tensor) -> SparseRows:
+        """The entries in columns where `wanted` is true; the columns keep their numbers."""
+        keep = wanted[self.indices]
+        before = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
+        values = None if self.values is None else self.values[keep]
+        return self._with(before[self.indptr], self.indices[keep], values)
 
     def dense(self) -> Tensor:
         """All of it as a (count, columns) tensor: for a few rows only."""

@@ -22,7 +22,7 @@ def html_report(
     """The report of one run."""
     sections = [
         f"<h1>{html.escape(name)}: {summary['rounds']} rounds</h1>",
-        curve_svg(history),
+        curve_svg(history, summary["best_is_chosen_by"]),
         "<h2>Result</h2>" + _table(result_lines(summary)),
         "<h2>Privacy</h2>" + _table(privacy),
         "<h2>Bytes</h2>" + _table(ledger_lines(summary["ledger"])),
@@ -38,14 +38,18 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("Stopped", stopped.get(summary["stop_reason"], summary["stop_reason"]))]
     lines.append(("Last round", metric_text(summary["last"])))
     if summary["best"]:
+        by = "" if summary["best_is_chosen_by"] in ("accuracy", "loss") else f" by {summary['best_is_chosen_by']}"
         cost = f"{human_bytes(summary['best']['bytes_up'])} up, {human_bytes(summary['best']['bytes_down'])} down"
-        lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data)"))
+        lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data{by})"))
     return lines
+
+
+_METRICS = ("accuracy", "balanced_accuracy", "auroc", "loss", "holdout_accuracy", "holdout_balanced_accuracy")
 
 
 def metric_text(row: dict[str, Any]) -> str:
     parts = [f"round {row['round']}"]
-    parts += [f"{key} {row[key]:.4f}" for key in ("accuracy", "loss", "holdout_accuracy") if key in row]
+    parts += [f"{key} {row[key]:.4f}" for key in _METRICS if key in row]
     if "epsilon" in row:
         parts.append(f"ε {row['epsilon']:.3f} (server's {row['participant_epsilon']:.3f})")
     return ", ".join(parts)
@@ -66,15 +70,14 @@ def ledger_lines(ledger: dict[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def curve_svg(history: list[dict[str, Any]], width: int = 720, height: int = 260) -> str:
+def curve_svg(history: list[dict[str, Any]], key: str = "accuracy", width: int = 720, height: int = 260) -> str:
     """The metric against rounds, as inline SVG."""
-    key = "accuracy" if any("accuracy" in row for row in history) else "loss"
     points = [(row["round"], row[key]) for row in history if key in row and math.isfinite(row[key])]
     if len(points) < 2:
         return ""
     left, right, top, bottom = 48, 12, 12, 32
     rounds, values = [p[0] for p in points], [p[1] for p in points]
-    low, high = (0.0, 1.0) if key == "accuracy" else (min(values), max(values))
+    low, high = (min(values), max(values)) if key == "loss" else (0.0, 1.0)
     span_x, span_y = max(1, rounds[-1] - rounds[0]), (high - low) or 1.0
 
     def place(number: float, value: float) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
+from laconic.data.ehr.features import Preprocessing
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, DataError, unknown
 from laconic.models.registry import build_model
@@ -39,6 +40,8 @@ class Settled:
 
     config: RunConfig
     experiment: Experiment
+    preprocessing: Preprocessing | None = None
+    """How health records were prepared; None for other data."""
 
 
 def settle(config: RunConfig) -> Settled:
@@ -57,14 +60,16 @@ def settle(config: RunConfig) -> Settled:
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler) if entry.private else None
-    options, notes = dict(config.scheme.options), []
+    options, notes = dict(config.scheme.options), list(federation.notes)
     options = _with_train_defaults(options, entry)
     if entry.private:
         options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
         if "clip_norm" in entry.options:
             options["clip_norm"], note = _settle_clip(config, options, model, federation, streams)
             notes += [note] if note else []
-    if config.data.client_column and entry.private:
+    if federation.preprocessing is not None and entry.private:
+        notes += federation.preprocessing.revealed
+    if (config.data.client_column or federation.preprocessing is not None) and entry.private:
         notes.append(
             "test and held-out records were taken from the clients' own records: looking at them is not private"
         )
@@ -81,6 +86,7 @@ def settle(config: RunConfig) -> Settled:
         rounds=run.rounds,
         budget=budget,
         test=federation.test,
+        test_clients=federation.test_clients,
         holdout=federation.holdout,
         public=federation.public,
         loss=config.model.loss,
@@ -93,12 +99,13 @@ def settle(config: RunConfig) -> Settled:
         profile=run.profile,
         eval_every=run.eval_every,
         patience=run.patience,
+        best_by=run.best_by,
         checkpoint_seconds=run.checkpoint_seconds,
         max_dropouts=config.sampler.max_dropouts,
         max_colluders=config.sampler.max_colluders,
         notes=tuple(notes),
     )
-    return Settled(config, experiment)
+    return Settled(config, experiment, federation.preprocessing)
 
 
 def _check_classes(federation: Federation) -> None:
@@ -223,9 +230,11 @@ def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[st
 
 
 def _with_model_name(config: RunConfig, federation: Federation) -> RunConfig:
-    """'auto' is the papers' CNN for images and a logistic regression for everything else."""
+    """'auto' is the papers' CNN for images, their MLP for health records, a logistic regression for everything else."""
     if config.model.name != "auto":
         return config
+    if federation.preprocessing is not None:
+        return config.with_values({"model.name": "mlp"})
     image = len(federation.input_shape) == 3 and min(federation.input_shape[1:]) >= 16
     return config.with_values({"model.name": "cnn" if image else "logistic"})
 
@@ -255,7 +264,11 @@ def _settled_config(
         changes["privacy.clip_norm_from"] = asked
     if budget is not None:
         changes["privacy.delta"] = budget.delta
-    if config.data.dataset in SOURCES and config.data.num_clients is None and not scheme.pooled:
+    if config.run.best_by == "auto" and federation.preprocessing is not None:
+        changes["run.best_by"] = "balanced-accuracy"  # as in the papers: always saying "survives" is often right
+    prepared = federation.preprocessing
+    divided = config.data.dataset in SOURCES or (prepared is not None and prepared.schema.client is None)
+    if divided and config.data.num_clients is None and not scheme.pooled:
         changes["data.num_clients"] = federation.population.num_clients
     if isinstance(sampler, Poisson):
         changes["sampler.sampling_rate"] = sampler.sampling_rate

@@ -26,6 +26,7 @@ class RunSection:
     eval_every: int = 1
     holdout: float = 0.0
     patience: int | None = None
+    best_by: str = "auto"
     checkpoint_seconds: float = 10.0
 
 
@@ -39,6 +40,9 @@ class DataSection:
     labels_per_client: int = 2
     client_column: str | None = None
     target: str = "target"
+    schema: str | None = None
+    num_records: int | None = None
+    min_count: int | None = None
     public_dataset: str | None = None
     public_records: int | None = None
 

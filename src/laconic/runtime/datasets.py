@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from laconic.data.ehr.features import Preprocessing
+from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import ConfigError, DataError, unknown
 from laconic.parts import below_one, positive_int
+from laconic.runtime.clinical import is_clinical, load_clinical
 from laconic.runtime.config import DataSection
 from laconic.streams import Streams
 
@@ -29,11 +32,22 @@ class Federation:
     public: Records | None
     num_classes: int
     input_shape: tuple[int, ...]
+    preprocessing: Preprocessing | None = None
+    """How health records were prepared; None for other data."""
+    notes: tuple[str, ...] = ()
+    """What the privacy statement must say about the data."""
+    test_clients: np.ndarray | None = None
+    """Whose each test record is, where the data say it."""
 
 
 def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> Federation:
     """The data set, folder or table that `dataset` names, divided among clients."""
     below_one(holdout=holdout)
+    if is_clinical(data):
+        return _clinical(data, holdout, streams)
+    for flag, value in (("--num-records", data.num_records), ("--min-count", data.min_count)):
+        if value is not None:
+            raise ConfigError(f"{flag} is for health records; --dataset {data.dataset} takes none")
     if data.dataset in SOURCES:
         source = load_source(data.dataset, data.data_dir)
         column = None
@@ -47,17 +61,31 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
         return _folder(data, path, holdout, streams)
     if path.is_file():
         return _table(data, path, holdout, streams)
-    known = [*SOURCES, "synthetic"]
+    known = [*SOURCES, *EHR_SOURCES, "synthetic"]
     raise ConfigError(unknown("dataset", data.dataset, known) + ", or a folder with one file per client, or a table")
+
+
+def _clinical(data: DataSection, holdout: float, streams: Streams) -> Federation:
+    found = load_clinical(data, holdout=holdout, streams=streams)
+    shape = (found.preprocessing.num_features,)
+    return Federation(
+        found.population,
+        found.test,
+        found.holdout,
+        found.public,
+        2,
+        shape,
+        found.preprocessing,
+        found.notes,
+        found.test_clients,
+    )
 
 
 def pooled(federation: Federation) -> Federation:
     """The same records in the hands of a single client: the centralised reference."""
     everything = pooled_records(federation.population)
     one = PooledPopulation(everything, np.arange(len(everything.targets))[None])
-    return Federation(
-        one, federation.test, federation.holdout, federation.public, federation.num_classes, federation.input_shape
-    )
+    return replace(federation, population=one)
 
 
 def _divided(

@@ -21,6 +21,8 @@ from laconic.train.flat import trainable_size
 from laconic.train.losses import Loss
 from laconic.train.precision import PRECISIONS
 
+BEST_BY = ("auto", "accuracy", "balanced-accuracy", "auroc", "loss")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -28,7 +30,9 @@ class Experiment:
 
     `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
     `public` records belong to nobody, and some schemes choose with them what to train. `notes` are sentences for the
-    privacy statement: what was chosen on private data without being charged.
+    privacy statement: what was chosen on private data without being charged. `best_by` is the metric by which the best
+    round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where there is none.
+    `test_clients` says whose each test record is, for metrics by client (not in a private run).
     """
 
     scheme: Scheme
@@ -38,6 +42,7 @@ class Experiment:
     rounds: int
     budget: Budget | None = None
     test: Records | None = None
+    test_clients: np.ndarray | None = None
     holdout: Records | None = None
     public: Records | None = None
     loss: str | Loss = "auto"
@@ -50,6 +55,7 @@ class Experiment:
     profile: bool = False
     eval_every: int = 1
     patience: int | None = None
+    best_by: str = "auto"
     checkpoint_seconds: float = 10.0
     max_dropouts: int = 0
     max_colluders: int = 0
@@ -59,6 +65,7 @@ class Experiment:
         positive_int(rounds=self.rounds, eval_every=self.eval_every)
         non_negative(checkpoint_seconds=self.checkpoint_seconds)
         one_of(ENGINES, engine=self.engine)
+        one_of(BEST_BY, best_by=self.best_by)
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, seed=self.seed)
         one_of(PRECISIONS, precision=self.precision)
         for name in ("chunk", "workers"):

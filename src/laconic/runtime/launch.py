@@ -23,6 +23,8 @@ def simulation_in(folder: RunFolder, settled: Settled) -> Iterator[Simulation]:
         if not fresh:
             simulation.begin()  # what may refuse to go on comes before anything is changed
         folder.write("config.toml", write_toml(settled.config.to_dict()))
+        if settled.preprocessing is not None:
+            folder.write("preprocessing.toml", settled.preprocessing.schema.to_toml())
         yield simulation
     finally:
         folder.close()

@@ -36,6 +36,8 @@ class RunResult:
     seconds: float
     folder: Path | None
     profile: dict[str, float] | None = None
+    metric: str = "accuracy"
+    """By which the best round was chosen."""
 
     def summary(self) -> dict[str, Any]:
         """All of it but the model and the history, for JSON."""
@@ -43,6 +45,7 @@ class RunResult:
             "stop_reason": self.stop_reason,
             "rounds": self.last["round"],
             "best": self.best,
+            "best_is_chosen_by": self.metric,
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
             "last": self.last,
             "ledger": self.ledger,
@@ -88,6 +91,7 @@ def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
         seconds=seconds,
         folder=simulation.path,
         profile=_profile(simulation, seconds),
+        metric=simulation.metric,
     )
     if simulation.folder:
         write_statement(simulation)

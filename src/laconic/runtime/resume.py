@@ -23,7 +23,7 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
         for key, value in values.items():
             if have[section].get(key) == value:
                 continue
-            if (section, key, value) == ("model", "name", "auto"):  # what it came to is stored
+            if (section, key, value) in (("model", "name", "auto"), ("run", "best_by", "auto")):  # what it came to
                 continue
             if (section, key) == ("scheme", "clip_norm") and have["privacy"].get("clip_norm_from") == value:
                 continue

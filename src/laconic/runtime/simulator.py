@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laconic.errors import PrivacyError
+from laconic.errors import ConfigError, PrivacyError
 from laconic.measure.ledger import Ledger
 from laconic.plan import RoundPlan
 from laconic.privacy.accountant import largest
@@ -47,6 +47,7 @@ class Simulation:
         self.accountant = e.accountant
         self.test = e.test and e.test.to(self.device)
         self.holdout = e.holdout and e.holdout.to(self.device)
+        self._check_metric()
         self.ledger = Ledger()
         self.history: list[dict[str, Any]] = []
         self.stop_reason = "rounds"
@@ -204,7 +205,8 @@ class Simulation:
     def _metrics(self, weights: Tensor) -> dict[str, Any]:
         row: dict[str, Any] = {}
         if self.test:
-            row |= self.model.evaluate(weights, self.test.inputs, self.test.targets)
+            whose = None if self.experiment.scheme.private else self.experiment.test_clients
+            row |= self.model.evaluate(weights, self.test.inputs, self.test.targets, clients=whose)
         if self.holdout:
             held = self.model.evaluate(weights, self.holdout.inputs, self.holdout.targets)
             row |= {f"holdout_{name}": value for name, value in held.items()}
@@ -222,19 +224,45 @@ class Simulation:
     def _record(self, row: dict[str, Any]) -> None:
         """Note the best round and the progress on the held-out set, then write the row."""
         state = self.state
-        if "loss" in row and (state.best is None or _score(row) > state.best["score"]):
-            state.best = {"score": _score(row)} | {k: row[k] for k in row if k in _BEST}
+        if "loss" in row and (state.best is None or self._score(row) > state.best["score"]):
+            state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in _BEST}
             if self.folder:
                 self.folder.sync()  # the charge must outlive whatever is released
                 self._write_weights("best.safetensors")
         if "holdout_loss" in row:
-            held = _score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
+            held = self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
             better = state.best_holdout is None or held > state.best_holdout
             state.stale = 0 if better else state.stale + 1
             state.best_holdout = held if better else state.best_holdout
         self.history.append(row)
         if self.folder:
             self.folder.append("rounds.jsonl", row)
+
+    def _score(self, metrics: dict[str, Any]) -> float:
+        """The metric by which the best round is chosen; larger is better, none (training diverged) or NaN is worst."""
+        score = metrics.get(self.metric, np.nan)
+        return -np.inf if np.isnan(score) else float(-score if self.metric == "loss" else score)
+
+    @functools.cached_property
+    def metric(self) -> str:
+        """By which the best round is chosen, as it is called in the rows."""
+        wanted = self.experiment.best_by.replace("-", "_")
+        some = self.experiment.test or self.experiment.holdout
+        if wanted == "auto":
+            wanted = "loss" if some is None or some.targets.is_floating_point() else "accuracy"
+        return wanted
+
+    def _check_metric(self) -> None:
+        """Refuse a metric that the records cannot have, before anything is charged."""
+        for what, records in (("test", self.test), ("held-out", self.holdout)):
+            if records is None or self.metric == "loss":
+                continue
+            classes = 0 if records.targets.is_floating_point() else len(torch.unique(records.targets))
+            if classes == 0 or (self.metric != "accuracy" and classes != 2):
+                raise ConfigError(
+                    f"--best-by {self.experiment.best_by} needs {what} records of"
+                    f" {'classes' if self.metric == 'accuracy' else 'two classes'}: use --best-by loss"
+                )
 
     def _save(self) -> None:
         if self.folder:
@@ -269,10 +297,4 @@ class Simulation:
         return self.folder.path if self.folder else None
 
 
-_BEST = ("round", "accuracy", "loss", "epsilon", "participant_epsilon")
-
-
-def _score(metrics: dict[str, float]) -> float:
-    """Accuracy where there is one, else the negative loss; larger is better, NaN is worst."""
-    score = metrics.get("accuracy", -metrics["loss"])
-    return -np.inf if np.isnan(score) else score
+_BEST = ("round", "accuracy", "balanced_accuracy", "auroc", "loss", "epsilon", "participant_epsilon")

@@ -139,6 +139,7 @@ class _Block:
         self._targets = records.targets.new_zeros(count, *records.targets.shape[1:])
         self._indices = torch.zeros(count, steps, batch, dtype=torch.int64, device=device)
         self._counts = torch.zeros(count, steps, dtype=torch.int64, device=device)
+        self._shares = None if schedule.shares is None else torch.zeros(count, steps, batch, device=device)
         self._keys = torch.zeros(count, steps, dtype=torch.int64, device=device)
         self._start = torch.empty_like(task.weights)
         self._layers = worth_factoring(layers, task.train, task.trained, steps * batch)
@@ -166,6 +167,9 @@ class _Block:
         ):
             mine[:real].copy_(theirs)
         self._counts[real:] = 0
+        if self._shares is not None and schedule.shares is not None:
+            self._shares[:real].copy_(torch.from_numpy(schedule.shares))
+            self._shares[real:] = 0
 
     def _move(self, trained: Tensor | None) -> None:
         """From now on only these weights move: their numbers within each parameter that has any."""
@@ -198,7 +202,8 @@ class _Block:
         place = torch.arange(batch, device=self._start.device)
         for step in range(steps):
             index, count = self._indices[:, step], self._counts[:, step, None]
-            weight = (place < count) / count.clamp(min=1)  # the mean over the real records
+            # The mean over the real records, unless classes have weights.
+            weight = (place < count) / count.clamp(min=1) if self._shares is None else self._shares[:, step]
             inputs, targets = self._inputs[rows, index], self._targets[rows, index]
             grads = _gradients(model, self._params, self._moving, inputs, targets, weight, self._keys[:, step])
             grads = [_some(g, chosen) for g, chosen in zip(grads, self._moving.values(), strict=True)]

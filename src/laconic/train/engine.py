@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.population import CohortRecords, Population, Records, gather, gather_rows
+from laconic.data.population import CohortRecords, Population, Records, gather, gather_rows, padded
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
+from laconic.train.balance import balanced
 from laconic.train.local import LocalSGD
 from laconic.train.schedule import Schedule, batch_schedule
 
@@ -39,7 +40,7 @@ class Task:
         """The clients' records, their batches, and a dropout key per client and step."""
         with self.clock("data"):
             records = gather(self.population, clients.tolist(), device)
-            return records, *self.batches(clients, records.sizes)
+            return records, *self.batches(clients, records.sizes, records.targets)
 
     def rows_and_batches(
         self, clients: np.ndarray, device: torch.device
@@ -47,12 +48,18 @@ class Task:
         """The clients' records one after another, how many each has, their batches, and dropout keys."""
         with self.clock("data"):
             records, sizes = gather_rows(self.population, clients.tolist(), device)
-            return records, sizes, *self.batches(clients, sizes)
+            targets = records.targets if self.train.balance == "none" else padded(records.targets, sizes)
+            return records, sizes, *self.batches(clients, sizes, targets)
 
-    def batches(self, clients: np.ndarray, sizes: np.ndarray) -> tuple[Schedule, Tensor]:
-        """The batches of clients that hold so many records, and a dropout key per client and step."""
+    def batches(self, clients: np.ndarray, sizes: np.ndarray, targets: Tensor) -> tuple[Schedule, Tensor]:
+        """The batches of clients that hold so many records, and a dropout key per client and step.
+
+        `targets` (clients, most, ...) are looked at only where classes are balanced.
+        """
         keys = np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
         schedule = batch_schedule(self.train, sizes, keys)
+        if self.train.balance != "none":
+            schedule = balanced(schedule, self.train.balance, targets.cpu().numpy(), sizes, keys)
         dropout = torch.from_numpy(keys.view(np.int64))[:, None] + torch.arange(schedule.indices.shape[1])
         return schedule, dropout
 
@@ -61,18 +68,26 @@ class Task:
         records, schedule, dropout = self.records_and_batches(np.array([number]), device)
         steps = zip(schedule.indices[0], schedule.counts[0, : schedule.steps[0]], strict=False)
         batches = [torch.from_numpy(index[:count]).to(device) for index, count in steps]
-        return Client(number, records.inputs[0], records.targets[0], batches, dropout[0, : len(batches)].to(device))
+        shares = None
+        if schedule.shares is not None:
+            pairs = zip(schedule.shares[0], batches, strict=False)
+            shares = [torch.from_numpy(share[: len(batch)]).to(device) for share, batch in pairs]
+        return Client(number, records.inputs[0], records.targets[0], batches, dropout[0].to(device), shares)
 
 
 @dataclass(frozen=True)
 class Client:
-    """A client's records, the record numbers of each batch, and each step's dropout key."""
+    """A client's records, the record numbers of each batch, and each step's dropout key.
+
+    `shares` are what each record of a batch counts; None: all alike.
+    """
 
     number: int
     inputs: Tensor
     targets: Tensor
     batches: list[Tensor]
     dropout: Tensor
+    shares: list[Tensor] | None = None
 
 
 class Trained(Protocol):

@@ -17,6 +17,7 @@ from laconic.errors import ConfigError, DataError
 from laconic.train.dropout import KeyedDropout, layer_keys, with_keyed_dropout
 from laconic.train.first_linear import FirstLinear, find_first_linear
 from laconic.train.losses import Loss, choose_loss, correct, cross_entropy
+from laconic.train.metrics import by_client, two_class_metrics, two_class_scores
 
 
 class FlatModel:
@@ -156,18 +157,31 @@ class FlatModel:
             layer.key = layer_key
 
     @torch.no_grad()
-    def evaluate(self, flat: Tensor, inputs: Inputs, targets: Tensor, batch: int = 2048) -> dict[str, float]:
-        """Mean loss, and accuracy where the targets are classes."""
+    def evaluate(
+        self, flat: Tensor, inputs: Inputs, targets: Tensor, batch: int = 2048, *, clients: np.ndarray | None = None
+    ) -> dict[str, Any]:
+        """Mean loss, and accuracy where the targets are classes; balanced accuracy and AUROC where they are two.
+
+        With `clients`, whose each record is, also the quantiles of the latter over clients.
+        """
         losses: list[Tensor] = []
         hits: list[Tensor] = []
+        every: list[Tensor] = []
         for outputs, y in zip(self.outputs(flat, inputs, batch), torch.split(targets, batch), strict=True):
             losses.append(self.loss(outputs, y).double().sum())
             hit = correct(outputs, y)
             if hit is not None:
                 hits.append(hit.sum())
-        metrics = {"loss": float(torch.stack(losses).sum()) / len(targets)}
+            every.append(outputs)
+        metrics: dict[str, Any] = {"loss": float(torch.stack(losses).sum()) / len(targets)}
         if hits:
             metrics["accuracy"] = float(torch.stack(hits).sum()) / len(targets)
+        scores = two_class_scores(every, targets)
+        if scores is not None:
+            labels = targets.cpu().numpy()
+            metrics |= two_class_metrics(scores, labels)
+            if clients is not None:
+                metrics |= by_client(scores, labels, clients)
         return metrics
 
     @torch.no_grad()

@@ -61,11 +61,13 @@ class _Worker:
         moving = flat if task.trained is None else [self._flat[task.trained]]
         optimizer = make_optimizer(task.train.optimizer, moving, task.train.local_lr)
         module = self._model.module.train()
-        for batch, key in zip(client.batches, client.dropout, strict=True):
-            self._model.set_dropout_key(key)
+        for step, batch in enumerate(client.batches):
+            self._model.set_dropout_key(client.dropout[step])
             torch._foreach_zero_(slope)
             outputs = module(self._laid_out(inputs[batch]))
-            self._model.loss(outputs, targets[batch]).mean().backward()  # type: ignore[no-untyped-call]
+            losses = self._model.loss(outputs, targets[batch])
+            loss = losses.mean() if client.shares is None else (losses * client.shares[step]).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
             if task.trained is None:
                 optimizer.step(flat, slope)
             else:

@@ -12,11 +12,15 @@ from laconic.train.local import LocalSGD
 
 @dataclass(frozen=True)
 class Schedule:
-    """Record numbers (clients, steps, batch), how many of a batch are real (clients, steps), and steps per client."""
+    """Record numbers (clients, steps, batch), how many of a batch are real (clients, steps), and steps per client.
+
+    `shares` (clients, steps, batch) say how much of a batch's loss each record is; None: all real ones alike.
+    """
 
     indices: np.ndarray
     counts: np.ndarray
     steps: np.ndarray
+    shares: np.ndarray | None = None
 
 
 def batch_schedule(train: LocalSGD, sizes: np.ndarray, keys: np.ndarray) -> Schedule:

@@ -41,25 +41,38 @@ class SparseFirst:
         return self.chunk
 
     def updates(self, task: Task) -> Iterator[Updates]:
-        weight, others = self._first.apart(self._model.split(task.weights))
-        transposed = weight.t().contiguous()
+        weights = self._transposed(task.weights)
+        masks = None if task.trained is None else self._transposed(_mask(task))
         for start in range(0, len(task.clients), self.chunk):
-            yield task.then(self._some(task, task.clients[start : start + self.chunk], transposed, others))
+            yield task.then(self._some(task, task.clients[start : start + self.chunk], weights, masks))
 
-    def _some(self, task: Task, clients: np.ndarray, weight: Tensor, others: list[Tensor]) -> Updates:
-        """`weight` is Wᵀ (columns, units), at the beginning of the round."""
+    def _transposed(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """(Wᵀ (columns, units), the rest's parameters)."""
+        weight, others = self._first.apart(self._model.split(flat))
+        return weight.t().contiguous(), others
+
+    def _some(
+        self,
+        task: Task,
+        clients: np.ndarray,
+        weights: tuple[Tensor, list[Tensor]],
+        masks: tuple[Tensor, list[Tensor]] | None,
+    ) -> Updates:
+        """`weights` are those at the beginning of the round, `masks` are 1 where they move."""
+        weight, others = weights
         records, sizes, schedule, dropout = task.rows_and_batches(clients, self._device)
         assert isinstance(records.inputs, SparseRows)
         dropout = dropout.to(self._device)
         counts = torch.from_numpy(schedule.counts).to(self._device)
         batch = torch.arange(schedule.indices.shape[-1], device=self._device)
         share = (batch < counts[:, :, None]) / counts[:, :, None].clamp(min=1)  # mean over the real records
+        if schedule.shares is not None:
+            share = torch.from_numpy(schedule.shares).to(self._device)
         finished = bool((schedule.steps < schedule.indices.shape[1]).any())
 
         rows = (np.cumsum(sizes) - sizes)[:, None, None] + schedule.indices
         targets = records.targets[torch.from_numpy(rows).to(self._device)]
-        masks = None if task.trained is None else self._first.apart(self._model.split(_mask(task)))
-        first = _first_layer(records.inputs, rows, weight, task, None if masks is None else masks[0].t())
+        first = _first_layer(records.inputs, rows, weight, task, None if masks is None else masks[0])
         params = [p.expand(len(clients), *p.shape).clone() for p in others]
         optimizer = make_optimizer(task.train.optimizer, params, task.train.local_lr)
         self._first.rest.module.train()
@@ -106,7 +119,7 @@ class _FirstLayer(Protocol):
 
 def _first_layer(rows: SparseRows, used: np.ndarray, weight: Tensor, task: Task, mask: Tensor | None) -> _FirstLayer:
     """`used` (clients, steps, batch) are the numbers of the rows in every batch."""
-    narrow = _Narrow(rows, used)
+    narrow = _Narrow(rows, used, None if mask is None else mask.any(1))
     if task.train.optimizer == "sgd" and mask is None and narrow.prefers_rows:
         return _ByRows(narrow, weight, task.train.local_lr)
     return _ByColumns(narrow, weight, mask, task.train.optimizer, task.train.local_lr)
@@ -115,11 +128,11 @@ def _first_layer(rows: SparseRows, used: np.ndarray, weight: Tensor, task: Task,
 class _Narrow:
     """The rows that the clients' batches use, with each client's columns renumbered from 0.
 
-    `columns` (clients, width) are the columns that a client's rows have. A client with fewer than `width` of them is
-    given others to fill up, each once; its rows are zero there.
+    `columns` (clients, width) are the columns that a client's rows have, `moving` ones only. A client with fewer than
+    `width` of them is given others to fill up, each once; its rows are zero there. `whole` are the rows as they were.
     """
 
-    def __init__(self, rows: SparseRows, used: np.ndarray) -> None:
+    def __init__(self, rows: SparseRows, used: np.ndarray, moving: Tensor | None = None) -> None:
         device, clients = rows.device, len(used)
         kept, inverse = np.unique(used, return_inverse=True)
         owner = np.searchsorted(used.reshape(clients, -1).min(1), kept, side="right") - 1
@@ -128,7 +141,8 @@ class _Narrow:
         self.numbers = torch.from_numpy(inverse.reshape(used.shape)).to(device)
         self.most_rows = int(held.max())
         self._held = held
-        some = rows[kept]
+        self.whole = rows[kept]
+        some = self.whole if moving is None else self.whole.only_columns(moving)
         key = torch.from_numpy(owner).to(device)[some.row_of_entry()] * rows.num_columns + some.indices
         present = torch.zeros(clients * rows.num_columns, dtype=torch.bool, device=device)
         present[key] = True
@@ -163,12 +177,17 @@ class _Narrow:
 
 
 class _ByColumns:
-    """Holds a client's columns of Wᵀ and steps on them: ∇Wᵀ = Xᵀ·slope."""
+    """Holds a client's columns of Wᵀ and steps on them: ∇Wᵀ = Xᵀ·slope.
+
+    Where only some weights move, it holds their change alone, in the columns that have any; what all the weights gave
+    at the beginning is computed once for every row.
+    """
 
     def __init__(self, narrow: _Narrow, weight: Tensor, mask: Tensor | None, optimizer: str, lr: float) -> None:
         self._narrow, self._before = narrow, weight
-        self._weight = weight[narrow.columns]
         self._mask = None if mask is None else mask[narrow.columns]
+        self._start = None if mask is None else narrow.whole.times(weight)
+        self._weight = weight[narrow.columns] if self._mask is None else torch.zeros_like(self._mask)
         self._optimizer = make_optimizer(optimizer, [self._weight], lr)
         self._last: tuple[Tensor, Tensor] | None = None
 
@@ -176,7 +195,8 @@ class _ByColumns:
         numbers = self._narrow.numbers[:, step]
         if self._last is None or not torch.equal(self._last[0], numbers):  # batches of the whole set stay the same
             self._last = (numbers, self._narrow.batch(step))
-        return self._last[1] @ self._weight
+        product = self._last[1] @ self._weight
+        return product if self._start is None else product.add_(self._start[numbers])
 
     def descend(self, step: int, slope: Tensor, active: Tensor | None) -> None:
         assert self._last is not None
@@ -186,7 +206,8 @@ class _ByColumns:
         self._optimizer.step([self._weight], [gradient], None if active is None else [active])
 
     def moved(self) -> tuple[Tensor, Tensor]:
-        return self._narrow.columns, self._weight - self._before[self._narrow.columns]
+        columns = self._narrow.columns
+        return columns, self._weight if self._mask is not None else self._weight - self._before[columns]
 
 
 class _ByRows:

@@ -1,0 +1,220 @@
+"""From the cells of a column to numbers. Whatever is done with a text is done once per distinct text of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from laconic.data.ehr.schema import Codes, Filter, Numeric
+from laconic.data.ehr.tables import Block
+
+
+class Vocabulary:
+    """Distinct texts, numbered as they come."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._numbers: dict[str, int] = {}
+        for text in texts:
+            self.number(text)
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+def distinct(block: Block, column: str, *, codes: bool = False) -> tuple[list[str], np.ndarray]:
+    """(distinct texts, which of them each cell is); a cell without a value is the empty text."""
+    return _encoded(_texts(block, column, codes=codes))
+
+
+def numbers(block: Block, entry: Numeric, missing: tuple[str, ...]) -> np.ndarray:
+    """A numeric column as float32, in its own units."""
+    import pyarrow as pa
+
+    cells = block.columns[entry.column]
+    if pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
+        values = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).copy()
+        gone, bad = np.isnan(values), np.isinf(values)
+    else:
+        texts, which = distinct(block, entry.column)
+        known = [_number(text, entry, missing) for text in texts]
+        values = np.array([np.nan if v is None else v for v in known])[which]
+        gone = np.array([v is not None and np.isnan(v) for v in known], dtype=bool)[which]
+        bad = np.array([v is None or np.isinf(v) for v in known], dtype=bool)[which]
+    if bad.any():
+        raise block.error(int(bad.argmax()), entry.column, "not a number; mend it, or map such texts with replace")
+    if gone.any():
+        if entry.fill is None:
+            raise block.error(int(gone.argmax()), entry.column, "no value; give fill = NUMBER in its [[numeric]]")
+        values[gone] = entry.fill
+    result: np.ndarray = values.astype(np.float32)
+    return result
+
+
+def levels(block: Block, column: str, vocabulary: Vocabulary, missing: tuple[str, ...]) -> np.ndarray:
+    """A categorical column as numbers in the vocabulary, −1 where there is no value."""
+    texts, which = distinct(block, column)
+    found: np.ndarray = _numbered([None if text in missing else text for text in texts], vocabulary)[which]
+    return found
+
+
+def identities(block: Block, column: str, vocabulary: Vocabulary, missing: tuple[str, ...]) -> np.ndarray:
+    """Whose a row is, as numbers in the vocabulary; every row must have a value."""
+    found = levels(block, column, vocabulary, missing)
+    if (found < 0).any():
+        raise block.error(int((found < 0).argmax()), column, "no value, so it is nobody's; add it or filter the row")
+    return found
+
+
+def labels(block: Block, column: str, positive: tuple[str, ...], missing: tuple[str, ...]) -> np.ndarray:
+    """Whether the outcome is there; every row must have a value."""
+    texts, which = distinct(block, column)
+    gone = np.array([text in missing and text not in positive for text in texts], dtype=bool)[which]
+    if gone.any():
+        raise block.error(int(gone.argmax()), column, "no value, but it is the label; filter such rows")
+    found: np.ndarray = np.array([text in positive for text in texts], dtype=bool)[which]
+    return found
+
+
+def codes(
+    block: Block, entry: Codes, vocabulary: Vocabulary, missing: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(how many codes each row has, their numbers row by row); a code counts once in a row."""
+    count = len(block.numbers)
+    rows, found = [], []
+    for column in entry.columns:
+        texts, which, parent = _cells_of_codes(block, column, entry.delimiter)
+        _refuse_floats(block, column, entry, texts, which, parent)
+        prefix = f"{column}=" if entry.with_column else ""
+        gone = {*missing, *entry.drop}
+        cleaned = [_code(text, entry.cut_at_dot, gone) for text in texts]
+        named = [None if code is None else prefix + code for code in cleaned]
+        numbered = _numbered(named, vocabulary)[which]
+        rows.append(parent[numbered >= 0])
+        found.append(numbered[numbered >= 0])
+    return distinct_per_row(np.concatenate(rows), np.concatenate(found), count, max(1, len(vocabulary)))
+
+
+def distinct_per_row(
+    rows: np.ndarray, numbers: np.ndarray, num_rows: int, num_codes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(how many distinct codes each row has, the codes row by row, ascending)."""
+    pairs = rows.astype(np.int64) * num_codes + numbers
+    pairs.sort()  # np.unique would hash, which is slower here
+    if len(pairs):
+        pairs = pairs[np.concatenate([[True], np.diff(pairs) > 0])]
+    return np.bincount(pairs // num_codes, minlength=num_rows), (pairs % num_codes).astype(np.int32)
+
+
+def kept_rows(block: Block, entry: Filter, missing: tuple[str, ...]) -> np.ndarray:
+    """Which rows a filter keeps."""
+    texts, which = distinct(block, entry.column)
+    keep = np.array([_passes(text, entry, missing) for text in texts], dtype=object)[which]
+    bad = np.array([value is None for value in keep], dtype=bool)
+    if bad.any():
+        raise block.error(int(bad.argmax()), entry.column, "not a number, but its filter has min or max")
+    result: np.ndarray = keep.astype(bool)
+    return result
+
+
+def _passes(text: str, entry: Filter, missing: tuple[str, ...]) -> bool | None:
+    if text in entry.drop or (entry.keep is not None and text not in entry.keep):
+        return False
+    if entry.min is None and entry.max is None:
+        return True
+    if text in missing:
+        return False
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return (entry.min is None or value >= entry.min) and (entry.max is None or value <= entry.max)
+
+
+def _number(text: str, entry: Numeric, missing: tuple[str, ...]) -> float | None:
+    """The number; NaN for a missing value, None for what is none."""
+    if entry.replace is not None and text in entry.replace:
+        return entry.replace[text]
+    if text in missing:
+        return np.nan
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return np.inf if np.isnan(value) else value  # a text 'nan' is no missing value unless the schema says so
+
+
+def _code(text: str, cut_at_dot: bool, gone: set[str]) -> str | None:
+    code = text.strip()
+    if code in gone:
+        return None
+    return (code.partition(".")[0] if cut_at_dot else code) or None
+
+
+def _numbered(texts: list[str | None], vocabulary: Vocabulary) -> np.ndarray:
+    return np.array([-1 if text is None else vocabulary.number(text) for text in texts], dtype=np.int64)
+
+
+def _cells_of_codes(block: Block, column: str, delimiter: str | None) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """(distinct texts, which of them each part of a cell is, the row of each part)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = block.columns[column]
+    if pa.types.is_list(cells.type) or pa.types.is_large_list(cells.type):
+        parts = cells
+    else:
+        cells = _texts(block, column, codes=True)
+        if delimiter is None:
+            texts, which = _encoded(cells)
+            return texts, which, np.arange(len(cells))
+        parts = pc.split_pattern(cells, pattern=delimiter)
+    flat = pc.fill_null(pc.list_flatten(parts).cast(pa.string()), "")
+    return *_encoded(flat), np.asarray(pc.list_parent_indices(parts), dtype=np.int64)
+
+
+def _texts(block: Block, column: str, *, codes: bool = False) -> Any:
+    """A column as texts. Whole numbers are taken for their digits; fractions only where they are whole too."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = block.columns[column]
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    if pa.types.is_nested(cells.type):
+        raise block.error(0, column, "holds lists; only [[codes]] can")
+    if pa.types.is_floating(cells.type):
+        if codes:
+            raise block.error(
+                0, column, "codes stored as floating-point numbers: 008 and 8 are one already; store them as text"
+            )
+        whole = pc.fill_null(pc.equal(cells, pc.round(cells)), True).to_numpy(zero_copy_only=False)
+        if not whole.all():
+            raise block.error(int((~whole).argmax()), column, "a fraction, but a name or level is expected")
+        cells = cells.cast(pa.int64())
+    return pc.fill_null(cells.cast(pa.string()), "")
+
+
+def _encoded(cells: Any) -> tuple[list[str], np.ndarray]:
+    encoded = cells.dictionary_encode()
+    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices, dtype=np.int64)
+
+
+def _refuse_floats(
+    block: Block, column: str, entry: Codes, texts: list[str], which: np.ndarray, parent: np.ndarray
+) -> None:
+    """Codes that all end in '.0' went through a floating-point column; cut at the dot they are whole again."""
+    filled = [text for text in texts if text.strip()]
+    if not entry.cut_at_dot and filled and all(text.strip().endswith(".0") for text in filled):
+        place = int(parent[which == texts.index(filled[0])][0])
+        raise block.error(
+            place, column, "codes that went through floating-point numbers (all end in .0): export them as text"
+        )

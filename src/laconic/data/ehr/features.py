@@ -1,0 +1,189 @@
+"""Preprocessing: fitted to the training records, applied to all, saved with the run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from laconic.data.ehr.schema import UNKNOWN, Categorical, Codes, Numeric, Schema
+from laconic.data.ehr.table import CodeLists, EhrTable, Levels
+from laconic.data.sparse import SparseRows
+from laconic.errors import DataError
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From an encoded table to features: numbers in [0, 1], then levels with Unknown, then codes.
+
+    `schema` has everything fixed; `revealed` says what of it was read off the training records.
+    """
+
+    schema: Schema
+    revealed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.schema.fixed:
+            open_ones = [name for entry in self.schema.features if not entry.fixed for name in entry.columns]
+            raise DataError(f"the preprocessing does not say how to prepare {', '.join(open_ones)}: fit it first")
+
+    @property
+    def feature_names(self) -> list[str]:
+        names = [entry.column for entry in self.schema.numeric]
+        for level in self.schema.categorical:
+            names += [f"{level.column}={text}" for text in (*_levels(level), UNKNOWN)]
+        for codes in self.schema.codes:
+            names += [f"{codes.name}:{text}" for text in codes.vocabulary or ()]
+        return names
+
+    @property
+    def num_features(self) -> int:
+        levels = sum(len(_levels(entry)) + 1 for entry in self.schema.categorical)
+        return len(self.schema.numeric) + levels + sum(len(entry.vocabulary or ()) for entry in self.schema.codes)
+
+    def transform(self, table: EhrTable) -> SparseRows:
+        """The features of every row."""
+        leading = _Leading(len(table))
+        for number in self.schema.numeric:
+            low, high = float(number.min or 0), float(number.max or 0)
+            scaled = (table.numeric[number.column] - low) / (high - low)
+            leading.add(np.full(len(table), leading.width, dtype=np.int32), np.clip(scaled, 0, 1), width=1)
+        for level in self.schema.categorical:
+            texts = _levels(level)
+            found = _renumbered(table.categorical[level.column], texts)
+            known = np.where(found < 0, len(texts), found).astype(np.int32)
+            leading.add(known + np.int32(leading.width), None, width=len(texts) + 1)
+        width, lists = leading.width, []
+        for codes in self.schema.codes:
+            lists.append(_selected(table.codes[codes.name], codes.vocabulary or (), width))
+            width += len(codes.vocabulary or ())
+        return _assembled(leading, lists, width)
+
+
+def fit_preprocessing(schema: Schema, table: EhrTable, rows: np.ndarray) -> Preprocessing:
+    """Fix what the schema leaves open by the records in `rows`, and say what that reveals."""
+    numeric = tuple(_fitted_number(entry, table.numeric[entry.column][rows], table.name) for entry in schema.numeric)
+    categorical = tuple(_fitted_levels(entry, table.categorical[entry.column], rows) for entry in schema.categorical)
+    codes = tuple(_fitted_codes(entry, table.codes[entry.name], rows, table.name) for entry in schema.codes)
+    fitted = dataclasses.replace(schema, numeric=numeric, categorical=categorical, codes=codes)
+    return Preprocessing(fitted, tuple(_revealed(schema, fitted)))
+
+
+def _revealed(schema: Schema, fitted: Schema) -> list[str]:
+    """What the fitted preprocessing tells about the clients' records, in sentences for the privacy statement."""
+    said = []
+    bounds = [entry.column for entry in schema.numeric if not entry.fixed]
+    if bounds:
+        said.append(f"the smallest and largest value of {_listed(bounds)}")
+    levels = [entry.column for entry in schema.categorical if not entry.fixed]
+    if levels:
+        said.append(f"the levels of {_listed(levels)}")
+    for before, after in zip(schema.codes, fitted.codes, strict=True):
+        if not before.fixed:
+            count = len(after.vocabulary or ())
+            said.append(f"the {count} codes of '{before.name}' (those in at least {before.min_count} records)")
+    if not said:
+        return []
+    return [
+        f"preprocessing was fitted to the clients' records and is not in the ε: it reveals {'; '.join(said)};"
+        " a schema that fixes them (a saved preprocessing.toml of public data, say) reveals nothing"
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def _fitted_number(entry: Numeric, values: np.ndarray, table: str) -> Numeric:
+    low = float(values.min()) if entry.min is None else entry.min
+    high = float(values.max()) if entry.max is None else entry.max
+    if not low < high:
+        raise DataError(f"{table}: column '{entry.column}' has one value only in the training records; leave it out")
+    return dataclasses.replace(entry, min=low, max=high)
+
+
+def _fitted_levels(entry: Categorical, column: Levels, rows: np.ndarray) -> Categorical:
+    if entry.fixed:
+        return entry
+    seen = np.unique(column.numbers[rows])
+    texts = sorted(column.texts[number] for number in seen if number >= 0)
+    return dataclasses.replace(entry, levels=tuple(text for text in texts if text != UNKNOWN))
+
+
+def _fitted_codes(entry: Codes, lists: CodeLists, rows: np.ndarray, table: str) -> Codes:
+    if entry.fixed:
+        return entry
+    of_row = np.zeros(len(lists.starts) - 1, dtype=bool)
+    of_row[rows] = True
+    chosen = np.repeat(of_row, np.diff(lists.starts))
+    counts = np.bincount(lists.numbers[chosen], minlength=len(lists.texts))
+    vocabulary = tuple(sorted(lists.texts[number] for number in np.flatnonzero(counts >= entry.min_count)))
+    if not vocabulary:
+        raise DataError(
+            f"{table}: no code of '{entry.name}' is in {entry.min_count} or more training records: lower min_count"
+            " (--min-count)"
+        )
+    return dataclasses.replace(entry, vocabulary=vocabulary)
+
+
+def _levels(entry: Categorical) -> tuple[str, ...]:
+    return tuple(text for text in entry.levels or () if text != UNKNOWN)
+
+
+def _renumbered(column: Levels, texts: Sequence[str]) -> np.ndarray:
+    """The column as numbers in `texts`, −1 for what is not there."""
+    places = {text: place for place, text in enumerate(texts)}
+    to_place = np.array([*(places.get(text, -1) for text in column.texts), -1])
+    found: np.ndarray = to_place[column.numbers]
+    return found
+
+
+def _selected(lists: CodeLists, vocabulary: Sequence[str], first: int) -> tuple[np.ndarray, np.ndarray]:
+    """(codes per row, their columns): only those of the vocabulary, whose columns begin at `first`."""
+    places = {text: place for place, text in enumerate(vocabulary)}
+    to_column = np.array([places.get(text, -1) for text in lists.texts], dtype=np.int32)
+    columns = to_column[lists.numbers] if len(to_column) else np.empty(0, np.int32)
+    keep = columns >= 0
+    before = np.concatenate([[0], np.cumsum(keep)])
+    counts = np.diff(before[lists.starts])
+    return counts, columns[keep] + np.int32(first)
+
+
+class _Leading:
+    """The features of which every row has exactly one entry each: numbers and levels."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.width = count, 0
+        self.columns: list[np.ndarray] = []
+        self.values: list[np.ndarray | None] = []
+
+    def add(self, columns: np.ndarray, values: np.ndarray | None, *, width: int) -> None:
+        self.columns.append(columns)
+        self.values.append(values)
+        self.width += width
+
+
+def _assembled(leading: _Leading, lists: list[tuple[np.ndarray, np.ndarray]], width: int) -> SparseRows:
+    """Row by row: the leading entries, then each list's codes."""
+    per_row = np.full(leading.count, len(leading.columns), dtype=np.int64)
+    for counts, _ in lists:
+        per_row += counts
+    starts = np.concatenate([[0], np.cumsum(per_row)])
+    indices = np.empty(int(starts[-1]), dtype=np.int32)
+    values = np.ones(len(indices), dtype=np.float32) if any(v is not None for v in leading.values) else None
+    place = starts[:-1].copy()
+    for columns, numbers in zip(leading.columns, leading.values, strict=True):
+        indices[place] = columns
+        if numbers is not None and values is not None:
+            values[place] = numbers
+        place += 1
+    for counts, columns in lists:
+        shift = np.repeat(place - (np.cumsum(counts) - counts), counts)
+        indices[np.arange(len(columns)) + shift] = columns
+        place += counts
+    return SparseRows(
+        torch.from_numpy(starts), torch.from_numpy(indices), width, None if values is None else torch.from_numpy(values)
+    )

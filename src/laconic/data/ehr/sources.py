@@ -1,0 +1,196 @@
+"""The named sets of health records: two open ones from their original files, and one that is made."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+
+from laconic.data.download import download
+from laconic.data.ehr import eicu
+from laconic.data.ehr.schema import Schema
+from laconic.data.ehr.synthetic import make_admissions, synthetic_schema
+from laconic.data.ehr.table import EhrTable, encode_table
+from laconic.data.ehr.tables import check_columns, read_csv, read_table
+from laconic.data.locate import cache_dir, locate
+from laconic.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class EhrRequest:
+    """What a user may ask of a source: where its files are, how many records to make, from which seed."""
+
+    data_dir: str | None = None
+    num_records: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class EhrSource:
+    """What can be said of a source without loading it, and how to load it."""
+
+    name: str
+    description: str
+    licence: str
+    origin: str
+    records: str
+    schema: Callable[[], Schema] = field(repr=False)
+    load: Callable[[Schema, EhrRequest], EhrTable] = field(repr=False)
+    files: tuple[tuple[str, ...], ...] = ()
+    """Sets of files, any one of which is enough."""
+
+    def where(self, data_dir: str | None = None) -> str:
+        """Where its files are, or what will happen without them, for people."""
+        if not self.files:
+            return "made on demand"
+        paths = _located(self.name, self.files, data_dir, quiet=True)
+        if paths:
+            return f"found in {paths[0].parent}"
+        return f"not found in {data_dir}" if data_dir else "not found; will be downloaded on first use"
+
+
+def load_table(schema: Schema, path: str | Path) -> EhrTable:
+    """The user's own export."""
+    file = Path(path).expanduser()
+    return encode_table(schema, str(file), read_table(file, schema.columns, schema.separator))
+
+
+def load_new_patients(schema: Schema, path: str | Path) -> EhrTable:
+    """Patients to predict for: only their features and their names are read."""
+    file = Path(path).expanduser()
+    blocks = read_table(file, [schema.patient, *schema.feature_columns], schema.separator)
+    return encode_table(schema, str(file), blocks, for_training=False)
+
+
+def shipped_schema(name: str) -> Schema:
+    """A schema that comes with the library."""
+    with resources.as_file(resources.files("laconic.data.ehr") / f"{name}.toml") as path:
+        return Schema.from_toml(path)
+
+
+_DIABETES_CSV, _DIABETES_ZIP = "diabetic_data.csv", "dataset_diabetes.zip"
+_DIABETES_SUM = "0689e7ec031237dc63031b938805c48377748761a3b26acab621567afa24df97"
+_DIABETES_URLS = (
+    "https://archive.ics.uci.edu/static/public/296/diabetes+130-us+hospitals+for+years+1999-2008.zip",
+    "https://archive.ics.uci.edu/ml/machine-learning-databases/00296/dataset_diabetes.zip",
+)
+_DIABETES_FILES = ((_DIABETES_ZIP,), (_DIABETES_CSV,))
+
+
+def _load_diabetes(schema: Schema, request: EhrRequest) -> EhrTable:
+    paths = _located("diabetes130", _DIABETES_FILES, request.data_dir)
+    path = paths[0] if paths else download(_DIABETES_URLS, cache_dir() / "diabetes130" / _DIABETES_ZIP, _check_diabetes)
+    try:
+        _check_diabetes(path)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}; delete it, or point --data-dir at the original file") from None
+    if path.suffix == ".csv":
+        return encode_table(schema, str(path), read_table(path, schema.columns, schema.separator))
+    with zipfile.ZipFile(path) as archive, archive.open(_member(archive)) as stream:
+        return encode_table(schema, f"{path}/{_DIABETES_CSV}", read_csv(stream, _DIABETES_CSV, schema.columns))
+
+
+def _check_diabetes(path: Path) -> None:
+    """A `ValueError` unless the file is, or holds, the published table."""
+    digest = hashlib.sha256()
+    try:
+        if path.suffix == ".csv":
+            digest.update(path.read_bytes())
+        else:
+            with zipfile.ZipFile(path) as archive:
+                digest.update(archive.read(_member(archive)))
+    except (OSError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
+        raise ValueError(f"damaged, or not a zip file ({type(error).__name__})") from None
+    if digest.hexdigest() != _DIABETES_SUM:
+        raise ValueError(f"not the expected data: sha256 {_DIABETES_SUM[:12]}... expected")
+
+
+def _member(archive: zipfile.ZipFile) -> str:
+    """The table, in whatever folder of the archive it is."""
+    found = next((name for name in archive.namelist() if name.rpartition("/")[2] == _DIABETES_CSV), None)
+    if found is None:
+        raise ValueError(f"holds no {_DIABETES_CSV}")
+    return found
+
+
+_EICU_URL = "https://physionet.org/files/eicu-crd-demo/2.0.1/"
+
+
+def _load_eicu(schema: Schema, request: EhrRequest) -> EhrTable:
+    paths = _located("eicu-demo", (eicu.FILES,), request.data_dir) or [
+        download([_EICU_URL + name], cache_dir() / "eicu-demo" / name, _check_eicu) for name in eicu.FILES
+    ]
+    return encode_table(schema, "eicu-demo", eicu.read_stays(paths, schema.columns))
+
+
+def _check_eicu(path: Path) -> None:
+    """A `ValueError` unless the file is one of the gzipped tables."""
+    import gzip
+
+    try:
+        with gzip.open(path, "rb") as stream:
+            header = stream.readline().decode().replace('"', "").strip().split(",")
+            while stream.read(1 << 20):
+                pass
+        check_columns(path.name, ["patientunitstayid"], header)
+    except (OSError, EOFError, UnicodeDecodeError, DataError) as error:
+        raise ValueError(f"not a table of the eICU demo ({type(error).__name__})") from None
+
+
+def _load_synthetic(schema: Schema, request: EhrRequest) -> EhrTable:
+    if request.data_dir is not None:
+        raise ConfigError("--dataset ehr-synthetic is made on demand: leave out --data-dir")
+    return make_admissions(100_000 if request.num_records is None else request.num_records, seed=request.seed)
+
+
+def _located(
+    name: str, choices: tuple[tuple[str, ...], ...], data_dir: str | None, quiet: bool = False
+) -> list[Path] | None:
+    """The files of the first choice that is complete."""
+    for number, files in enumerate(choices, 1):
+        try:
+            if found := locate(name, files, data_dir):
+                return found
+        except DataError:
+            if number == len(choices) and not quiet:
+                raise
+    return None
+
+
+EHR_SOURCES: dict[str, EhrSource] = {
+    source.name: source
+    for source in (
+        EhrSource(
+            name="diabetes130",
+            description="Diabetes 130-US hospitals 1999-2008: deaths in hospital, virtual hospitals as clients",
+            licence="CC BY 4.0",
+            origin="UCI Machine Learning Repository (Strack et al. 2014); download of 3 MB",
+            records="101,766 encounters of 71,518 patients, 1.61 % deaths",
+            schema=lambda: shipped_schema("diabetes130"),
+            load=_load_diabetes,
+            files=_DIABETES_FILES,
+        ),
+        EhrSource(
+            name="eicu-demo",
+            description="eICU Collaborative Research Database, demo: deaths in hospital, 186 real hospitals as clients",
+            licence="ODbL 1.0",
+            origin="PhysioNet (Pollard et al. 2018); download of 2 MB",
+            records="2,149 hospital stays, 8.5 % deaths",
+            schema=lambda: shipped_schema("eicu_demo"),
+            load=_load_eicu,
+            files=(eicu.FILES,),
+        ),
+        EhrSource(
+            name="ehr-synthetic",
+            description="made admissions with the marginals of the papers' private database, 415 hospitals",
+            licence="none needed",
+            origin="made on demand from the seed; --num-records 1271733 is the papers' size",
+            records="100,000 by default, 3.2 % deaths",
+            schema=synthetic_schema,
+            load=_load_synthetic,
+        ),
+    )
+}
