@@ -55,7 +55,7 @@ def updates(engine: Engine, flat: FlatModel, train: LocalSGD, clients: PooledPop
         streams=Streams(3),
         path=("batches", 1, 0),
     )
-    return torch.cat([u.updates for u in engine.updates(task)])
+    return torch.cat([u.values for u in engine.updates(task)])
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

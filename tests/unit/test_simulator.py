@@ -90,8 +90,8 @@ def test_the_ledger_counts_the_bytes_that_would_travel() -> None:
 
 def every_message(simulation: Simulation, plan: RoundPlan) -> tuple[list[bytes], list[bytes]]:
     up, down = [], []
-    for chunk, codes in simulation.clients.codes(plan, simulation.state.weights):
-        for client, code in zip(chunk.clients, codes, strict=True):
+    for chunk in simulation.clients.codes(plan, simulation.state.weights):
+        for client, code in zip(chunk.clients, chunk.values, strict=True):
             header = (plan.round, plan.attempt, int(client), 1.0, plan.fingerprint)
             up.append(wire.encode(wire.Message("code", *header, code)))
             down.append(wire.encode(wire.Message("weights", *header, simulation.state.weights)))
@@ -413,7 +413,7 @@ def test_ctrl_c_in_the_middle_of_a_round_changes_nothing(
     from laconic.runtime import simulator
 
     target = simulator if place == "server_step" else simulator.SimulatedClients
-    name = place if place == "server_step" else "codes"
+    name = place if place == "server_step" else "collect"
     original = getattr(target, name)
     monkeypatch.setattr(target, name, interrupted)
     with pytest.raises(KeyboardInterrupt):
