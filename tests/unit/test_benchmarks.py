@@ -151,6 +151,7 @@ def measured() -> dict[str, Any]:
     w1 = [
         contender("laconic fl-std-dp, auto", "laconic", 2.0, 2.1, 1.9, peak_mb=900.0),
         contender("laconic fl-std-dp, one-by-one", "laconic", 1.0, 1.0, 1.0, peak_mb=800.0),
+        contender("laconic fl-std, auto", "laconic", 2.0, 2.1, 1.9, peak_mb=800.0),
         contender("pfl, 1 process × 2 threads", "pfl", 4.0, 4.0, 4.0, peak_mb=700.0),
         contender("pfl, 2 processes × 1 thread", "pfl", 3.0, 3.0, 3.0, peak_mb=700.0),
         contender("Flower, Ray, 2 actors", "Flower", 7.0, 7.0, 7.0, peak_mb=3000.0),
