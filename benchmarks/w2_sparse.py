@@ -115,8 +115,8 @@ def main() -> None:
     )
     cpu = torch.device("cpu")
     engines = {
-        "laconic one-by-one, dense": choose_engine("one-by-one", model, cpu, example, sparse=True),
-        "laconic sparse-first": choose_engine("sparse-first", model, cpu, example, options.chunk, sparse=True),
+        "laconic one-by-one, dense": choose_engine("one-by-one", model, cpu, example),
+        "laconic sparse-first": choose_engine("sparse-first", model, cpu, example, chunk=options.chunk, sparse=True),
     }
     contenders: dict[str, Callable[[], Tensor]] = {"plain dense loop": lambda: plain_loop(module, task)}
     contenders |= {name: lambda e=engine: by_engine(e, task) for name, engine in engines.items()}

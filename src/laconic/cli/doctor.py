@@ -12,7 +12,11 @@ from typing import Any
 import click
 
 _REQUIRED = ("torch", "numpy", "scipy", "dp-accounting", "safetensors", "click", "rich", "scikit-learn")
-_OPTIONAL = {"pandas": "CSV and Parquet data", "pyarrow": "Parquet data, health records", "flwr": "federations on Flower"}
+_OPTIONAL = {
+    "pandas": "CSV and Parquet data",
+    "pyarrow": "Parquet data, health records",
+    "flwr": "federations on Flower",
+}
 
 
 @click.command()
