@@ -6,7 +6,7 @@ rounds in which the client took part.
 
 Methods: `moments` is the papers' (integer λ = 1..32, ε = min over λ of (T·α(λ) − ln δ)/λ; thesis section 2.2),
 `rdp` converts the same Rényi divergences better and over more orders, `pld` composes privacy loss distributions and
-is tight. The computations are Google's dp-accounting; it never sees a scheme, only the events of one.
+is tight. Divergences and loss distributions are Google's dp-accounting's; it never sees a scheme, only its events.
 """
 
 from __future__ import annotations

@@ -189,7 +189,11 @@ class FlatModel:
         """The outputs for so many records at a time, without dropout. Sparse inputs are never dense all at once."""
         params = self.split(flat)
         if isinstance(inputs, Tensor):
-            yield from _outputs(self, params, torch.split(inputs, batch))
+            images = inputs.ndim == 4 and any(isinstance(layer, nn.Conv2d) for layer in self.module.modules())
+            # Channels last in memory: pooling is several times faster on a CPU.
+            layout = torch.channels_last if images and inputs.device.type == "cpu" else torch.preserve_format
+            batches = (x.to(memory_format=layout) for x in torch.split(inputs, batch))
+            yield from _outputs(self, params, batches)
         elif isinstance(self.first_linear, FirstLinear):
             weight, others = self.first_linear.apart(params)
             transposed = weight.t().contiguous()
