@@ -132,11 +132,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def figure(value: float) -> str:
-    """Three significant digits, never in powers of ten."""
-    if value == 0 or abs(value) >= 100:
-        return f"{value:,.0f}"
-    digits = 2 if abs(value) >= 1 else 3
-    return f"{value:.{digits}g}" if abs(value) < 1e-3 else f"{value:.{digits if abs(value) < 10 else 1}f}"
+    """Three significant digits, and all of a larger number's before the point."""
+    return f"{value:,.0f}" if value == 0 or abs(value) >= 100 else f"{value:#.3g}".rstrip(".")
 
 
 def _seconds(rows: list[dict[str, Any]]) -> list[list[float]]:
