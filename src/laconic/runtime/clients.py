@@ -78,10 +78,20 @@ class SimulatedClients:
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
     def _records_trained_on(self, held: int) -> int | None:
-        """By a client that holds so many, in all steps of a round; None if its weights cannot be kept as factors."""
+        """By a client that holds so many, in all steps of a round; None if factors are of no use.
+
+        They are of none with other optimisers, if only some weights are trained, and if every update is looked at.
+        """
         train, size = self._experiment.scheme.train, np.array([held])
         some = getattr(self._experiment.scheme.codec, "train_only_kept", False)
-        return None if some or train.optimizer != "sgd" else int((train.steps_of(size) * train.batch_of(size))[0])
+        useful = train.optimizer == "sgd" and not some and self._sums_only
+        return int((train.steps_of(size) * train.batch_of(size))[0]) if useful else None
+
+    @property
+    def _sums_only(self) -> bool:
+        """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
+        scheme = self._experiment.scheme
+        return scheme.codec.linear and not scheme.clip.bounded and not scheme.private
 
     def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[Updates]:
         """The cohort's codes, chunk by chunk."""
@@ -126,8 +136,7 @@ class SimulatedClients:
         scheme = self._experiment.scheme
         up_size = wire.message_size(self.code_size, uplink_encoding(scheme, self.code_size, plan))
         down_size = wire.message_size(self.down_size, downlink_encoding(scheme))
-        # A linear code of a sum is the sum of the codes: if nobody looks at single codes, one is enough.
-        on_sum = scheme.codec.linear and not scheme.clip.bounded and not scheme.private
+        on_sum = self._sums_only
 
         def summed(trained: Trained) -> Updates:
             counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)

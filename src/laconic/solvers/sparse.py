@@ -53,17 +53,18 @@ class Fista(Solver):
 
     def solve(self, code: Tensor, *, forward: Operator, adjoint: Operator) -> Tensor:
         signal = soft_threshold(adjoint(code), self.l1_weight)
-        ahead = signal
+        ahead, new, step, moved = signal.clone(), *(torch.empty_like(signal) for _ in range(3))
         pushes = torch.tensor(_pushes(self.max_iterations), device=code.device, dtype=code.dtype)
         age = torch.zeros(*code.shape[:-1], 1, device=code.device, dtype=torch.int64)  # iterations since the restart
+        # Always the same memory, since new pages cost a processor time; and nothing here waits for a GPU.
         for iteration in range(1, self.max_iterations):
-            new = soft_threshold(adjoint(code - forward(ahead)).add_(ahead), self.l1_weight)
-            moved = new - signal
-            # Going uphill: that chunk forgets its momentum. Nothing here waits for a GPU.
-            uphill = ((ahead - new) * moved).sum(-1, keepdim=True) > 0
-            age = age.masked_fill_(uphill, 0)
-            ahead = torch.addcmul(new, pushes[age], moved)
-            signal = new
+            torch.add(ahead, adjoint(code - forward(ahead)), out=step)
+            torch.sub(step, torch.clamp(step, -self.l1_weight, self.l1_weight, out=new), out=new)  # soft_threshold
+            torch.sub(new, signal, out=moved)
+            uphill = torch.sub(ahead, new, out=step).mul_(moved).sum(-1, keepdim=True) > 0
+            age.masked_fill_(uphill, 0)  # going uphill: that chunk forgets its momentum
+            torch.addcmul(new, pushes[age], moved, out=ahead)
+            signal, new = new, signal
             age += 1
             if self.tolerance and iteration % 25 == 0 and self._converged(code, signal, forward, adjoint):
                 break
