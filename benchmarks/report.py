@@ -69,12 +69,15 @@ def about(results: dict[str, Any]) -> str:
     """The machine, the versions and the load, in words."""
     m = results["machine"]
     gpu = f"{m['gpu']} (CUDA {m['cuda']}) with " if "gpu" in m else ""
-    loads = [m["load_before"], *(s["load_after"] for s in results["suites"].values() if "load_after" in s)]
+    loads = [s["load_after"] for s in results["suites"].values() if "load_after" in s]
+    load = "Load was not recorded."
+    if "load_before" in m and loads:
+        load = f"Load average {m['load_before']:.1f} before, at most {max(loads):.1f} after a part, its own included."
     peers = ", ".join(f"{name} {version}" for name, version in results["peers"].items()) or "none"
     text = (
         f"{gpu}{m['cores']} cores, {m['cpu']}; torch's threads: {m['threads']}, unless a name says otherwise."
         f" Python {m['python']}, torch {m['torch']}, numpy {m['numpy']}; peers: {peers}. Turns: {results['repeats']}."
-        f" Load average {m['load_before']:.1f} before, at most {max(loads):.1f} after a part of it, its own included."
+        f" {load}"
     )
     return text + (" **A smoke test: the figures mean nothing.**" if results["quick"] else "")
 
