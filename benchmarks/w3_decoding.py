@@ -20,7 +20,7 @@ from laconic.data.locate import locate
 from laconic.data.sources import SOURCES, load_source
 
 OURS = "laconic, 50 iterations"
-ITERATIONS = (20, 50, 100, 300)
+ITERATIONS = (20, 50, 80, 100, 300)
 
 
 def run(settings: Settings) -> dict[str, Any]:

@@ -91,7 +91,12 @@ def test_stopped_politely(tmp_path: Path, capsys: pytest.CaptureFixture[str], nu
     out, other = tmp_path / "run", tmp_path / "undisturbed"
     assert call(capsys, *PLAIN, "--out", other).code == 0
     child = subprocess.Popen(
-        [*COMMAND, *PLAIN, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *PLAIN, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts its background jobs with SIGINT ignored, and so would the tests' children be.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
     )
     try:
         while child.poll() is None and len(rows(out / "rounds.jsonl")) < 2:
