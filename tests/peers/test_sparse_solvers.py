@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.codecs.dct import dct, dct_adjoint
+from laconic.codecs.dct import LowPass, dct
 from laconic.solvers.sparse import Fista, objective_and_gap, soft_threshold
 
 CHUNKS, LENGTH, COUNT, WEIGHT = 4, 509, 60, 1e-3
@@ -21,27 +21,22 @@ def code() -> torch.Tensor:
     return dct(torch.from_numpy(signal), COUNT) + torch.from_numpy(rng.normal(scale=0.01, size=(CHUNKS, COUNT)))
 
 
-def forward(signal: torch.Tensor) -> torch.Tensor:
-    return dct(signal, COUNT)
-
-
-def adjoint(code: torch.Tensor) -> torch.Tensor:
-    return dct_adjoint(code, LENGTH)
+THETA = LowPass(LENGTH, COUNT)
 
 
 def value(code: torch.Tensor, signal: torch.Tensor) -> float:
-    return objective_and_gap(code, signal, WEIGHT, forward, adjoint)[0]
+    return objective_and_gap(code, signal, WEIGHT, THETA)[0]
 
 
 def solved(code: torch.Tensor, **options: float) -> torch.Tensor:
     solver = Fista(l1_weight=WEIGHT, max_iterations=3000, **({"tolerance": 1e-6} | options))  # type: ignore[arg-type]
-    return solver.solve(code, forward=forward, adjoint=adjoint)
+    return solver.solve(code, THETA)
 
 
 def test_the_duality_gap_certifies_the_solution(code: torch.Tensor) -> None:
-    best, gap = objective_and_gap(code, solved(code), WEIGHT, forward, adjoint)
+    best, gap = objective_and_gap(code, solved(code), WEIGHT, THETA)
     assert 0 <= gap <= 2e-3 * best
-    rough, wide = objective_and_gap(code, solved(code, tolerance=0.05), WEIGHT, forward, adjoint)
+    rough, wide = objective_and_gap(code, solved(code, tolerance=0.05), WEIGHT, THETA)
     assert rough - best <= wide + 1e-12
     assert best <= rough
 
@@ -63,8 +58,8 @@ def test_no_worse_than_owl_qn(code: torch.Tensor) -> None:
         target = row[None]
 
         def evaluate(x: np.ndarray, gradient: np.ndarray, target: torch.Tensor = target) -> float:
-            residual = forward(torch.from_numpy(np.array(x))[None]) - target
-            gradient[:] = adjoint(residual)[0].numpy()
+            residual = THETA.forward(torch.from_numpy(np.array(x))[None]) - target
+            gradient[:] = THETA.adjoint(residual)[0].numpy()
             return float(residual.square().sum() / 2)
 
         results.append(

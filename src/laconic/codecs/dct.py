@@ -75,6 +75,20 @@ def _twiddles(length: int, count: int, device: torch.device) -> Tensor:
     return torch.polar(scale, -math.pi * k / (2 * length)).to(device, torch.complex64)
 
 
+@dataclass(frozen=True)
+class LowPass:
+    """Θ: from signals of some length to their first DCT coefficients."""
+
+    length: int
+    count: int
+
+    def forward(self, signal: Tensor) -> Tensor:
+        return dct(signal, self.count)
+
+    def adjoint(self, code: Tensor) -> Tensor:
+        return dct_adjoint(code, self.length)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LowPassDCT(Codec):
     """code = the first m/P DCT coefficients of each of P chunks of the shuffled update (EuroS&P Alg. 3).
@@ -120,8 +134,7 @@ class LowPassDCT(Codec):
         chunks, length, count = self.chunk_sizes(size)
         signal = self.solver.solve(
             code.reshape(*code.shape[:-1], chunks, count),
-            forward=lambda s: dct(s, count),
-            adjoint=lambda y: dct_adjoint(y, length),
+            LowPass(length, count),
         )
         flat = signal.flatten(-2)[..., :size]
         if self.order == "natural":

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.func import vmap
 
 from laconic.data.population import CohortRecords
+from laconic.graphs import Replayed
 from laconic.train.client_conv import use_client_convolutions
 from laconic.train.crew import Crew
 from laconic.train.engine import Task
 from laconic.train.factored import FactoredLinear, factor_large_layers, worth_factoring
 from laconic.train.flat import FlatModel
-from laconic.train.graphs import Replayed
 from laconic.train.optimizers import make_optimizer
 from laconic.train.precision import products_in
 from laconic.train.schedule import Schedule
@@ -184,7 +184,7 @@ class _Block:
                 if len(part):
                     inside = part - self._model.places[name].start
                     self._moving[name] = (slice(None), *torch.unravel_index(inside, self._params[name].shape[1:]))
-        self.train = Replayed(self._train, self._start.device)
+        self.train = Replayed(self._train, self._start.device, "local training")
 
     def _train(self) -> None:
         """The local steps of all clients, from the start weights."""

@@ -20,8 +20,8 @@ class Replayed:
     recorded, it is run as it is for good. On a CPU it always is.
     """
 
-    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
-        self._function, self._device = function, device
+    def __init__(self, function: Callable[[], None], device: torch.device, name: str) -> None:
+        self._function, self._device, self._name = function, device, name
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -42,7 +42,7 @@ class Replayed:
             with torch.cuda.graph(graph, pool=_shared_pool(self._device)):
                 self._function()
         except RuntimeError as error:
-            _log.warning("local training is not recorded as a graph: %s", str(error).splitlines()[0])
+            _log.warning("%s is not recorded as a CUDA graph: %s", self._name, str(error).splitlines()[0])
             torch.cuda.synchronize(self._device)
             return
         finally:

@@ -1,0 +1,100 @@
+"""What runs on a GPU only: recorded graphs, kernels for many clients, sampling on the device. Skipped without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from laconic.codecs.dct import LowPassDCT
+from laconic.data.population import PooledPopulation, Records
+from laconic.models.networks import cnn, mlp
+from laconic.plan import RoundPlan
+from laconic.solvers.sparse import Fista
+from laconic.streams import Streams
+from laconic.train.cohort import CohortAtOnce
+from laconic.train.engine import Task
+from laconic.train.flat import FlatModel
+from laconic.train.local import LocalSGD
+from laconic.train.one_by_one import OneByOne
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+SIZES = [9, 12, 7, 3, 12]
+
+MODELS = {
+    "cnn": lambda: cnn(input_shape=(1, 12, 12), num_classes=4),
+    "padded convolution": lambda: nn.Sequential(
+        nn.Conv2d(1, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 7, (2, 4), bias=False), nn.Flatten(), nn.LazyLinear(4)
+    ),
+    "group norm": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(400, 4)),
+    "mlp with dropout": lambda: mlp(input_shape=(1, 12, 12), num_classes=4, dropout=0.5, hidden=300),
+}
+
+
+def population() -> PooledPopulation:
+    rng = np.random.default_rng(0)
+    inputs = torch.from_numpy(rng.normal(size=(sum(SIZES), 1, 12, 12)).astype(np.float32))
+    records = Records(inputs, torch.from_numpy(rng.integers(0, 4, sum(SIZES))))
+    ends = np.cumsum(SIZES)
+    return PooledPopulation(records, [np.arange(e - s, e) for s, e in zip(SIZES, ends, strict=True)])
+
+
+def task(model: FlatModel, train: LocalSGD, device: torch.device, trained: Tensor | None) -> Task:
+    return Task(
+        train=train,
+        weights=model.initial.to(device),
+        population=population().to(device),
+        clients=np.arange(len(SIZES)),
+        streams=Streams(3),
+        path=("batches", 1, 0),
+        trained=None if trained is None else trained.to(device),
+    )
+
+
+@pytest.mark.parametrize("some", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_recorded_training_agrees_with_one_by_one(name: str, some: bool) -> None:
+    torch.manual_seed(0)
+    module = MODELS[name]()
+    module(torch.zeros(2, 1, 12, 12))
+    example = population().records(1)
+    model = FlatModel(module, example=(example.inputs, example.targets))
+    kept = torch.arange(0, model.size, 7) if some else None
+    train = LocalSGD(local_lr=0.1, local_steps=4, batch_size=3)
+    plain = torch.cat([u.values for u in OneByOne(model, CPU).updates(task(model, train, CPU, kept))])
+    assert float(plain.abs().max()) > 1e-3
+    on_gpu = FlatModel(module, example=(example.inputs, example.targets)).to(GPU)
+    engine = CohortAtOnce(on_gpu, GPU, example.inputs, precision="float32")
+    moved = task(on_gpu, train, GPU, kept)
+    counts = torch.arange(1.0, 6.0, device=GPU)
+    summed = replace(moved, then=lambda trained: _summed(trained, counts))
+    for _ in range(4):  # as it is, recorded, replayed, replayed again
+        values = torch.cat([u.values for u in engine.updates(moved)]).cpu()
+        assert float((values - plain).abs().max()) < 2e-5
+        total = next(iter(engine.updates(summed))).values[0].cpu()
+        assert float((total - counts.cpu() @ plain).abs().max()) < 2e-4
+
+
+def _summed(trained: object, counts: Tensor) -> object:
+    from laconic.train.engine import Updates
+
+    total = trained.weighted_sum(counts)  # type: ignore[attr-defined]
+    return Updates(trained.clients, total[None], trained.num_records)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("iterations", [24, 25, 50, 97])
+def test_recorded_decoding_agrees_with_a_cpu(iterations: int) -> None:
+    solver = Fista(l1_weight=1e-3, max_iterations=iterations, tolerance=0.0)
+    codec = LowPassDCT(ratio=0.1, num_chunks=4, order="natural", solver=solver)
+    plan = RoundPlan(
+        round=1, attempt=0, cohort=np.arange(3), planned_cohort=3.0, run_seed=5, round_seed=6, fingerprint=""
+    )
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(4):
+        code = torch.randn(codec.code_size(2000), generator=generator)
+        there = codec.decode(code.to(GPU), 2000, plan).cpu()
+        assert float((there - codec.decode(code, 2000, plan)).abs().max()) < 1e-3
