@@ -37,6 +37,10 @@ class Codec(Part):
         """How many weights a client lacks at the start of a round: all, unless only fixed ones ever change."""
         return size
 
+    def changing(self, size: int, plan: RoundPlan) -> Tensor | None:
+        """The coordinates of those weights; None means all."""
+        return None
+
     def shared(self, size: int, run_seed: int, importance: Importance) -> dict[str, Tensor]:
         """What every client must be told once, before its first round; it is counted."""
         return {}

@@ -65,6 +65,9 @@ class FixedRandomSubset(Subset):
     def downlink_size(self, size: int) -> int:
         return self.code_size(size)
 
+    def changing(self, size: int, plan: RoundPlan) -> Tensor | None:
+        return self.kept(size, plan, torch.device("cpu"))
+
     def kept(self, size: int, plan: RoundPlan, device: torch.device) -> Tensor:
         return _random_subset(size, self.code_size(size), plan.run_seed).to(device)
 
@@ -81,6 +84,9 @@ class TopSubset(Subset):
 
     def downlink_size(self, size: int) -> int:
         return self.code_size(size)
+
+    def changing(self, size: int, plan: RoundPlan) -> Tensor | None:
+        return self.kept(size, plan, torch.device("cpu"))
 
     def shared(self, size: int, run_seed: int, importance: Importance) -> dict[str, Tensor]:
         count = self.code_size(size)

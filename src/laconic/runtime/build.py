@@ -40,19 +40,23 @@ class Settled:
 
     config: RunConfig
     experiment: Experiment
-    preprocessing: Preprocessing | None = None
-    """How health records were prepared; None for other data."""
+    federation: Federation
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """How health records were prepared; None for other data."""
+        return self.federation.preprocessing
 
 
-def settle(config: RunConfig) -> Settled:
-    """Load, calibrate, measure and check everything that training needs."""
+def settle(config: RunConfig, federation: Federation | None = None) -> Settled:
+    """Load, calibrate, measure and check everything that training needs; the data are loaded unless they are given."""
     if config.run.threads is not None:
         positive_int(threads=config.run.threads)
         torch.set_num_threads(config.run.threads)
     entry = scheme_entry(config.scheme.name)
     _refuse_idle_options(config, entry)
     streams = Streams(config.run.seed)
-    federation = load_federation(config.data, holdout=config.run.holdout, streams=streams)
+    federation = federation or load_federation(config.data, holdout=config.run.holdout, streams=streams)
     _check_classes(federation)
     config = _with_model_name(config, federation)
     model = _model(config, federation, streams)
@@ -105,7 +109,7 @@ def settle(config: RunConfig) -> Settled:
         max_colluders=config.sampler.max_colluders,
         notes=tuple(notes),
     )
-    return Settled(config, experiment, federation.preprocessing)
+    return Settled(config, experiment, federation)
 
 
 def _check_classes(federation: Federation) -> None:

@@ -80,6 +80,17 @@ class PrivacySection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FederationSection:
+    """Only for federations of separate machines; what is not set has the values in `runtime/federation/settings.py`."""
+
+    nodes: int | None = None
+    min_nodes: int | None = None
+    join_timeout: float | None = None
+    round_timeout: float | None = None
+    consistency: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """All the sections. The `options` of a scheme or model are written straight into its section."""
 
@@ -89,6 +100,7 @@ class RunConfig:
     scheme: SchemeSection = SchemeSection()
     sampler: SamplerSection = SamplerSection()
     privacy: PrivacySection = PrivacySection()
+    federation: FederationSection = FederationSection()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Sections of plain values; unset ones are left out."""
@@ -97,7 +109,7 @@ class RunConfig:
             values = dataclasses.asdict(getattr(self, section.name))
             values |= values.pop("options", {})
             sections[section.name] = {k: v for k, v in values.items() if v is not None}
-        return sections
+        return {name: values for name, values in sections.items() if values or name != "federation"}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunConfig:
@@ -135,7 +147,7 @@ def write_toml(data: dict[str, dict[str, Any]]) -> str:
     """Sections of scalars and lists as TOML."""
     lines: list[str] = []
     for section, values in data.items():
-        lines += [f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items()), ""]
+        lines += [f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), ""]
     return "\n".join(lines)
 
 
@@ -212,12 +224,12 @@ def _typed(path: str, value: Any, hint: Any) -> Any:
     raise ConfigError(f"{path} must be {wanted}, not {value!r}")
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         return f'"{escaped}"'
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
+        return "[" + ", ".join(toml_value(v) for v in value) + "]"
     return repr(value)

@@ -14,17 +14,21 @@ from laconic.runtime.simulator import Simulation
 @contextmanager
 def simulation_in(folder: RunFolder, settled: Settled) -> Iterator[Simulation]:
     """The simulation, new or at the point where the folder says it stopped. The folder is locked inside the block."""
-    fresh = not folder.exists
     simulation = Simulation(settled.experiment)
     simulation.check_budget()
     folder.open()
     try:
-        simulation.folder = folder
-        if not fresh:
-            simulation.begin()  # what may refuse to go on comes before anything is changed
-        folder.write("config.toml", write_toml(settled.config.to_dict()))
-        if settled.preprocessing is not None:
-            folder.write("preprocessing.toml", settled.preprocessing.schema.to_toml())
+        prepare(simulation, folder, settled)
         yield simulation
     finally:
         folder.close()
+
+
+def prepare(simulation: Simulation, folder: RunFolder, settled: Settled) -> None:
+    """Let the simulation write into the open folder, from where the last one there stopped."""
+    simulation.folder = folder
+    if folder.exists:
+        simulation.begin()  # what may refuse to go on comes before anything is changed
+    folder.write("config.toml", write_toml(settled.config.to_dict()))
+    if settled.preprocessing is not None:
+        folder.write("preprocessing.toml", settled.preprocessing.schema.to_toml())

@@ -10,7 +10,7 @@ every attempt    begin(plan)                check the plan and learn the keys th
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -30,7 +30,7 @@ class SecAggClient:
 
     `identity` is its long-term key. `identities` lists the public identities of all clients; without it the client
     believes the first key that it is given for each other one. `agreement` is its key of this run, kept by whoever
-    restarts the client within the run.
+    restarts the client within the run; `roster` are keys of others that it knows already.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class SecAggClient:
         identities: Mapping[int, bytes] | None = None,
         attempts: Attempts | None = None,
         agreement: X25519PrivateKey | None = None,
+        roster: Iterable[PublicKeys] = (),
     ) -> None:
         self.client, self.terms = client, terms
         self._identity = identity
@@ -49,7 +50,8 @@ class SecAggClient:
         private = agreement or X25519PrivateKey.generate()
         self._keys = PublicKeys.signed(terms.run, client, private, identity)
         self._book = KeyBook(terms.run, identities)
-        self._book.learn(self._keys)
+        for keys in (self._keys, *roster):
+            self._book.learn(keys)
         self._pairs = PairSecrets(terms.run, private, self._book)
         self._plan: SumPlan | None = None
 

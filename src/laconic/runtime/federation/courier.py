@@ -1,0 +1,37 @@
+"""What a server needs of whatever carries its messages: ask some nodes, and have their answers or the reasons why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from laconic.runtime.federation.requests import Fields
+
+
+@dataclass
+class Answers:
+    """What came back: answers by client, and for every other client why there is none.
+
+    `overhead_up` and `overhead_down` are the bytes that the carrier added to the fields.
+    """
+
+    given: dict[int, Fields] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+    overhead_up: int = 0
+    overhead_down: int = 0
+
+
+class Courier(Protocol):
+    """Carries one exchange: a request to each of some clients, and their answers."""
+
+    def ask(
+        self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None
+    ) -> Answers:
+        """`kind` is keys, upload, consent or unmask. Waits for all answers, or `enough`, or so many seconds."""
+
+
+def fields_bytes(fields: Iterable[Fields]) -> int:
+    """The bytes of the values themselves; a number counts 4, as it would in a packed message."""
+    sizes = {int: lambda _: 4, bytes: len, str: lambda text: len(text.encode())}
+    return sum(sizes[type(value)](value) for some in fields for value in some.values())  # type: ignore[operator]

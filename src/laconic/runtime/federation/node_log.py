@@ -1,0 +1,73 @@
+"""The node's own log: what it took part in, what it refused, and the ε that this has cost so far.
+
+One JSON row per line, synced to disk before the node answers. So whatever a server says later, the node knows at least
+as much. A last row that a kill cut short is dropped: what it says was never sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from laconic.errors import RunFolderError
+
+JOINED, UPLOADED, CONSENTED, REVEALED, REFUSED = "joined", "uploaded", "consented", "revealed", "refused"
+
+
+class NodeLog:
+    """The file `log.jsonl` of a node."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def add(self, what: str, run: bytes, **values: Any) -> None:
+        """Write a row down; it is on the disk when this returns."""
+        row = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "what": what, "run": run.hex()} | values
+        try:
+            self._mend()
+            with open(self._path, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self._path}: {error.strerror}; nothing was sent") from None
+
+    def rows(self, run: bytes | None = None) -> list[dict[str, Any]]:
+        """All rows, or those of one run."""
+        return [row for row in self._read() if run is None or row["run"] == run.hex()]
+
+    def participations(self, run: bytes) -> int:
+        """In how many attempts of the run this node has uploaded."""
+        return sum(row["what"] == UPLOADED for row in self.rows(run))
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        try:
+            lines = self._path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RunFolderError(f"cannot read {self._path}: {error.strerror}") from None
+        for number, line in enumerate(lines[:-1], start=1):
+            try:
+                row = json.loads(line)
+                if not {"what", "run"} <= row.keys():
+                    raise ValueError
+            except (ValueError, AttributeError):
+                raise RunFolderError(
+                    f"{self._path}, line {number}: damaged, so this node does not know what it has spent; restore it"
+                ) from None
+            yield row
+
+    def _mend(self) -> None:
+        """Cut off half a row, so that the next one is not appended to it."""
+        if not self._path.exists():
+            return
+        data = self._path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            with open(self._path, "r+b") as stream:
+                stream.truncate(data.rfind(b"\n") + 1)
+                os.fsync(stream.fileno())

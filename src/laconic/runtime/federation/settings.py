@@ -1,0 +1,40 @@
+"""How long a server waits, and for how many: the section `[federation]` with every value decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from laconic.errors import ConfigError
+from laconic.parts import one_of, positive, positive_int
+from laconic.runtime.config import FederationSection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """`nodes` are waited for, of which `min_nodes` must accept the offer: all of them, unless it is set.
+
+    Whoever does not answer within `join_timeout` seconds is left out of the run, and within `round_timeout` of the round.
+    """
+
+    nodes: int
+    min_nodes: int
+    join_timeout: float
+    round_timeout: float
+    consistency: str
+
+    @classmethod
+    def of(cls, section: FederationSection) -> Settings:
+        nodes = 5 if section.nodes is None else section.nodes
+        settings = cls(
+            nodes=nodes,
+            min_nodes=nodes if section.min_nodes is None else section.min_nodes,
+            join_timeout=120.0 if section.join_timeout is None else section.join_timeout,
+            round_timeout=600.0 if section.round_timeout is None else section.round_timeout,
+            consistency=section.consistency or "plain",
+        )
+        positive_int(nodes=settings.nodes, min_nodes=settings.min_nodes)
+        positive(join_timeout=settings.join_timeout, round_timeout=settings.round_timeout)
+        one_of(("plain", "signed"), consistency=settings.consistency)
+        if settings.min_nodes > settings.nodes:
+            raise ConfigError(f"federation.min_nodes = {settings.min_nodes} is more than nodes = {settings.nodes}")
+        return settings

@@ -1,0 +1,126 @@
+"""A node's work in a round: put the weights together, train on its own records, encode, clip, add its noise share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laconic.data.population import Records
+from laconic.errors import WireError
+from laconic.packing import FLOAT32, SIGNS, integers
+from laconic.plan import RoundPlan
+from laconic.round import client_weight, downlink_encoding, uplink_encoding
+from laconic.runtime import wire
+from laconic.runtime.clients import SimulatedClients
+from laconic.runtime.federation.entropy import federation_streams
+from laconic.runtime.federation.offer import Offer
+from laconic.runtime.federation.populations import OwnRecords
+from laconic.streams import Streams
+
+
+class LocalTraining:
+    """One node's records and model, for one run."""
+
+    def __init__(self, offer: Offer, client: int, model: nn.Module, records: Records, **options: Any) -> None:
+        self.offer, self.client = offer, client
+        self.experiment = offer.experiment(
+            model, OwnRecords(offer.num_clients, records), **{"engine": "one-by-one", "workers": 1} | options
+        )
+        self._clients = SimulatedClients(self.experiment)
+        self._clients.streams = federation_streams(offer.public_seed)
+        self._num_records = len(records.targets)
+        self.size, self.code_size = self._clients.model.size, self._clients.code_size
+
+    def check_initial(self) -> None:
+        """Refuse a model that is not the server's."""
+        mine = weights_digest(self._clients.model.initial)
+        if self.size != self.offer.size:
+            raise WireError(f"this node's model has {self.size} weights, the server's {self.offer.size}")
+        if mine != self.offer.initial:
+            raise WireError(
+                f"this node's initial weights ({mine[:8]}…) are not the server's ({self.offer.initial[:8]}…):"
+                " use the same model and version of torch on all machines"
+            )
+
+    def plan(self, round: int, attempt: int, cohort: np.ndarray, shared: dict[str, Tensor]) -> RoundPlan:
+        """The public plan of a round, of which only cohort and attempt have to be told."""
+        offer, clients = self.offer, self.offer.num_clients
+        streams = Streams(offer.public_seed)
+        slack = offer.max_dropouts + offer.max_colluders
+        return RoundPlan(
+            round=round,
+            attempt=attempt,
+            cohort=cohort,
+            planned_cohort=offer.sampler.planned_cohort(clients),
+            least_cohort=offer.sampler.least_cohort(clients, slack),
+            largest_cohort=offer.sampler.largest_cohort(clients),
+            max_dropouts=offer.max_dropouts,
+            max_colluders=offer.max_colluders,
+            run_seed=streams.key("public") & (2**63 - 1),
+            round_seed=streams.key("public", round, attempt) & (2**63 - 1),
+            fingerprint=offer.scheme.fingerprint,
+            shared=shared,
+        )
+
+    def weights(self, message: bytes, plan: RoundPlan, before: Callable[[], Tensor]) -> Tensor:
+        """All weights, from those that were told. `before` are the weights of the last round, if only signs were."""
+        scheme, changing = self.offer.scheme, self.offer.scheme.codec.changing(self.size, plan)
+        told = {"fingerprint": plan.fingerprint, "round": plan.round, "attempt": plan.attempt}
+        signs = downlink_encoding(scheme) == SIGNS and len(message) == wire.message_size(self.size, SIGNS)
+        count = self.size if changing is None else len(changing)
+        values = wire.decode(message, **told, size=count, encoding=SIGNS if signs else FLOAT32).values
+        if signs:
+            return before() + scheme.rule.sign_step * values  # type: ignore[attr-defined]
+        if changing is None:
+            return values
+        weights = self._clients.model.initial.clone()
+        weights[changing] = values
+        return weights
+
+    def code(self, plan: RoundPlan, weights: Tensor) -> Tensor:
+        """What this node sends: floats, or residues for a masked sum."""
+        device = self._clients.device
+        every = list(self._clients.codes(plan, weights.to(device), np.array([self.client])))
+        return every[0].values[0].cpu()
+
+    def message(self, plan: RoundPlan, code: Tensor) -> bytes:
+        """The code in the clear, where nothing is masked."""
+        scheme = self.offer.scheme
+        weight = client_weight(scheme, self._num_records)
+        message = wire.Message("code", plan.round, plan.attempt, self.client, weight, plan.fingerprint, code)
+        return wire.encode(message, uplink_encoding(scheme, self.code_size, plan))
+
+
+def weights_digest(weights: Tensor) -> str:
+    """32 hex digits that name a weight vector."""
+    return hashlib.sha256(weights.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:32]
+
+
+def write_shared(shared: dict[str, Tensor], fingerprint: str) -> bytes:
+    """What a node is told once (the kept coordinates of FL-TOP), as one message; nothing if there is nothing."""
+    if not shared:
+        return b""
+    (values,) = shared.values()
+    return wire.encode(wire.Message("shared", 0, 0, 0, 0.0, fingerprint, values), integers(32))
+
+
+def read_shared(data: bytes, offer: Offer) -> dict[str, Tensor]:
+    if not data:
+        return {}
+    size = offer.scheme.codec.code_size(offer.size)
+    told = {"fingerprint": offer.scheme.fingerprint, "round": 0, "attempt": 0}
+    values = wire.decode(data, **told, size=size, encoding=integers(32)).values.to(torch.int64)
+    if int(values.min()) < 0 or int(values.max()) >= offer.size or bool((values[1:] <= values[:-1]).any()):
+        raise WireError("the kept coordinates are not sorted, or not all of the model's")
+    return {"kept": values}
+
+
+def initial_weights(model: nn.Module) -> Tensor:
+    """The weights that are trained, as one vector."""
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad]).to(torch.float32)
+

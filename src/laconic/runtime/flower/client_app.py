@@ -1,0 +1,112 @@
+"""The node's side as a Flower `ClientApp`.
+
+A node is configured where it runs, with `--node-config`:
+
+policy       the file that says what this node allows; without one it refuses everything
+folder       where it keeps its keys and its log
+data …       whatever the app's `records` wants to know
+threads      for torch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from laconic.errors import ConfigError, LaconicError
+from laconic.runtime.federation.node import Node
+from laconic.runtime.federation.node_folder import NodeFolder
+from laconic.runtime.federation.policy import read_policy
+from laconic.runtime.federation.requests import REFUSED
+from laconic.runtime.flower.messages import fields_of, to_reply
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from laconic.data.population import Records
+    from laconic.runtime.federation.offer import Offer
+
+Loader = Callable[[Context], "Records | tuple[Any, Any]"]
+
+
+def client_app(records: Loader) -> ClientApp:
+    """A `ClientApp` that answers laconic's exchanges. `records` loads this node's own records; they stay here."""
+    app = ClientApp()
+
+    def answer(kind: str, message: Message, context: Context) -> Message:
+        try:
+            node = Node(
+                NodeFolder(_setting(context, "folder", "where this node keeps its keys and its log")),
+                read_policy(_setting(context, "policy", "the file that says what this node allows")),
+                model=lambda offer: _model(context, offer),
+                records=lambda offer: _checked(records, context),
+            )
+            _use_threads(context, kind)
+            return to_reply(node.answer(kind, fields_of(message)), message)
+        except LaconicError as error:
+            return to_reply({REFUSED: str(error)}, message)
+
+    @app.query("keys")
+    def keys(message: Message, context: Context) -> Message:
+        return answer("keys", message, context)
+
+    @app.train("upload")
+    def upload(message: Message, context: Context) -> Message:
+        return answer("upload", message, context)
+
+    @app.query("consent")
+    def consent(message: Message, context: Context) -> Message:
+        return answer("consent", message, context)
+
+    @app.query("unmask")
+    def unmask(message: Message, context: Context) -> Message:
+        return answer("unmask", message, context)
+
+    return app
+
+
+def _setting(context: Context, name: str, what: str) -> str:
+    value = context.node_config.get(name)
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"this node has no {name} ({what}): start it with --node-config '{name}=\"PATH\"'")
+    return value
+
+
+def _model(context: Context, offer: Offer) -> nn.Module:
+    """The model that the app's configuration names, with the run's initial weights.
+
+    If it leaves the choice to the server, that is between laconic's own models: no offer makes a node call other code.
+    """
+    from laconic.errors import unknown
+    from laconic.models.registry import MODELS, build_model
+    from laconic.runtime.flower.app_config import config_of
+    from laconic.streams import Streams
+
+    section = config_of(context.run_config).model
+    name = section.name if section.name != "auto" else offer.model
+    if name != section.name and name not in MODELS:
+        raise ConfigError(unknown("model", name, MODELS))
+    return build_model(
+        name,
+        input_shape=offer.input_shape,
+        num_classes=offer.num_classes,
+        seed=Streams(offer.public_seed).key("model") & (2**63 - 1),
+        options=section.options,
+    )
+
+
+def _checked(records: Loader, context: Context) -> Records:
+    from laconic.data.population import as_records
+
+    return as_records(records(context), "this node's records")
+
+
+def _use_threads(context: Context, kind: str) -> None:
+    threads = context.node_config.get("threads")
+    if isinstance(threads, int) and kind in ("keys", "upload"):
+        import torch
+
+        torch.set_num_threads(threads)

@@ -1,0 +1,121 @@
+"""A federation from its first message to its last: wait for nodes, let them join, run, and leave a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from logging import INFO, WARNING, getLogger
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.serverapp import Grid
+
+from laconic.errors import ConfigError, PrivacyError, RunFolderError
+from laconic.runtime.build import Settled, settle
+from laconic.runtime.config import RunConfig
+from laconic.runtime.datasets import Federation
+from laconic.runtime.federation.members import Members, invite, make_offer
+from laconic.runtime.federation.node_folder import kept_key
+from laconic.runtime.federation.notices import Notices
+from laconic.runtime.federation.server import FederatedClients
+from laconic.runtime.federation.settings import Settings
+from laconic.runtime.flower.courier import FlowerCourier
+from laconic.runtime.flower.strategy import SchemeStrategy
+from laconic.runtime.folder import RunFolder
+from laconic.runtime.launch import prepare
+from laconic.runtime.outcome import RunResult
+from laconic.runtime.simulator import Simulation
+
+_LOG = getLogger("flwr")
+_POLL = 0.5
+
+
+def run_federation(
+    grid: Grid,
+    config: RunConfig,
+    federation: Callable[[int], Federation],
+    *,
+    folder: RunFolder,
+    key: Path,
+    resume: bool = False,
+) -> RunResult:
+    """Run the configured federation over the nodes that the grid reaches."""
+    if folder.exists and not resume:
+        raise RunFolderError(f"{folder.path} holds a run already: set resume=true, or choose another out")
+    settings = Settings.of(config.federation)
+    folder.open()
+    try:
+        (folder.path / "failure.json").unlink(missing_ok=True)
+        notices = Notices(folder)
+        members = Members.load(folder)
+        if members is None:
+            nodes = wait_for_nodes(grid, settings)
+            server = Ed25519PrivateKey.from_private_bytes(kept_key(key, Ed25519PrivateKey))
+            settled, members = _joined(grid, nodes, config, federation, server, settings, notices)
+            members.save(folder)
+        else:
+            settled = settle(config, federation(len(members.nodes)))
+            if config.run.rounds > members.offer.rounds:
+                raise ConfigError(
+                    f"run.rounds = {config.run.rounds}, but the nodes have agreed to {members.offer.rounds}:"
+                    " start a new run for more"
+                )
+        courier = FlowerCourier(grid, members.nodes)
+        clients = FederatedClients(settled.experiment, members, courier, timeout=settings.round_timeout)
+        clients.notice = notices.add
+        simulation = Simulation(settled.experiment, someone=clients)
+        simulation.check_budget()
+        prepare(simulation, folder, settled)
+        strategy = SchemeStrategy(simulation, clients, courier)
+        simulation.observer = _show
+        strategy.start(grid)
+        assert strategy.result is not None
+        return strategy.result
+    finally:
+        folder.close()
+
+
+def _joined(
+    grid: Grid,
+    nodes: Sequence[int],
+    config: RunConfig,
+    federation: Callable[[int], Federation],
+    server: Ed25519PrivateKey,
+    settings: Settings,
+    notices: Notices,
+) -> tuple[Settled, Members]:
+    """Offer the run until all nodes that are left accept it. Every offer is a run of its own."""
+    while True:
+        settled = settle(config, federation(len(nodes)))
+        offer = make_offer(settled, server, settings.consistency)
+        courier = FlowerCourier(grid, nodes)
+        members, refused = invite(offer, nodes, server, courier, settings.join_timeout)
+        if members is not None:
+            return settled, members
+        for client, reason in refused.items():
+            notices.add(client, reason, node=nodes[client])
+        reasons = "; ".join(f"node {client} ({nodes[client]}) {reason}" for client, reason in sorted(refused.items()))
+        nodes = [node for client, node in enumerate(nodes) if client not in refused]
+        if len(nodes) < settings.min_nodes:
+            raise PrivacyError(f"{len(nodes)} nodes take part, but min_nodes is {settings.min_nodes}: {reasons}")
+
+
+def wait_for_nodes(grid: Grid, settings: Settings) -> list[int]:
+    """The nodes that are there, in the order in which they were registered, once there are enough."""
+    end = time.monotonic() + settings.join_timeout
+    while True:
+        found = sorted(grid.get_nodes(), key=lambda node: (node.registered_at, node.node_id))
+        late = time.monotonic() > end
+        if len(found) >= (settings.min_nodes if late else settings.nodes):
+            return [node.node_id for node in found]
+        if late:
+            raise ConfigError(
+                f"{len(found)} nodes are there after {settings.join_timeout:g} s, but it takes {settings.min_nodes}:"
+                " start more, or lower federation.min_nodes"
+            )
+        time.sleep(_POLL)
+
+
+def _show(row: dict[str, object]) -> None:
+    text = ", ".join(f"{name} {row[name]:.4g}" for name in ("accuracy", "loss", "epsilon") if name in row)  # type: ignore[str-format]
+    _LOG.log(INFO, "round %s: %s%s", row["round"], text, f", discarded: {row['discarded']}" if "discarded" in row else "")
