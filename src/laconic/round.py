@@ -52,7 +52,11 @@ def plan_round(
 
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
-    """What clients send: encode, clip, add the noise share. Updates (clients, n) → codes (clients, m)."""
+    """What clients send: encode, clip, add the noise share. Updates (clients, n) → codes (clients, m).
+
+    With integer noise these are residues mod 2^b (int64), ready for a masked sum, and b is `uplink_encoding(…).bits`;
+    otherwise floats.
+    """
     return noisy_codes(scheme, plan, bounded_codes(scheme, plan, updates, streams=streams), streams=streams)
 
 
@@ -75,13 +79,18 @@ def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequ
 
 
 def client_message(scheme: Scheme, plan: RoundPlan, update: Tensor, *, stream: Stream) -> Tensor:
-    """What one client sends: update (n,) → code (m,)."""
+    """What one client sends: update (n,) → code (m,), see `client_messages`."""
     return client_messages(scheme, plan, update[None], streams=[stream])[0]
 
 
 def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
     """The client's noise in this attempt: a repeated round draws new noise."""
     return streams.stream("noise", plan.round, plan.attempt, client)
+
+
+def empty_sum(scheme: Scheme, code_size: int, device: torch.device) -> Tensor:
+    """The sum of no codes, of the type in which they are summed."""
+    return torch.zeros(code_size, dtype=torch.int64 if scheme.noise.on_integers else torch.float32, device=device)
 
 
 def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding:
@@ -119,6 +128,9 @@ def server_step(
     stream: Stream,
 ) -> tuple[Tensor, State]:
     """New weights and rule state from the weighted sum of the codes. Everything here is post-processing.
+
+    With integer noise `total` is the opened sum: integers of which only the residues mod 2^b count, so a masked sum
+    and a plain one give the same weights, bit for bit.
 
     Under DP the denominator is the public `planned_cohort`, and the server tops up the noise so that what an outsider
     sees has the same distribution however many clients came: a round in which too few came (`survivors=0`) releases

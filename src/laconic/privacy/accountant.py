@@ -118,7 +118,11 @@ class Accountant:
 
     @property
     def _round_event(self) -> DpEvent:
-        return self.noise.event(sensitivity_scale=self.sampler.sensitivity_scale, sensitivity=self.sensitivity)
+        return self.noise.event(
+            sensitivity_scale=self.sampler.sensitivity_scale,
+            sensitivity=self.sensitivity,
+            largest_cohort=self.sampler.largest_cohort(self.num_clients),
+        )
 
     def _figures(self, event: DpEvent, count: int, methods: tuple[str, ...]) -> Figures:
         values = {m: self._epsilon(event, count, m) if m in methods else None for m in METHODS}

@@ -18,6 +18,7 @@ from laconic.round import (
     bounded_codes,
     client_weight,
     downlink_encoding,
+    empty_sum,
     noise_stream,
     noisy_codes,
     uplink_encoding,
@@ -142,10 +143,13 @@ class SimulatedClients:
             counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
             codes = None if on_sum else self._encoded(plan, trained)
             with self.clock("sum"):
-                total = trained.weighted_sum(counts) if codes is None else counts @ codes
+                if codes is None:
+                    total = trained.weighted_sum(counts)
+                else:  # integers come from private schemes, in which clients count alike
+                    total = counts @ codes if codes.is_floating_point() else codes.sum(0)
             return Updates(trained.clients, total[None], trained.num_records)
 
-        result = Collected(torch.zeros(self.model.size if on_sum else self.code_size, device=self.device))
+        result = Collected(empty_sum(scheme, self.model.size if on_sum else self.code_size, self.device))
         for chunk in self._each(plan, weights, summed):
             result.total += chunk.values[0]
             counts = [client_weight(scheme, int(size)) for size in chunk.num_records]

@@ -149,6 +149,7 @@ class Experiment:
         clients = max(1, round(self.sampler.planned_cohort(self.population.num_clients)))
         draws = 2.0 * self.code_size * clients * self.rounds  # twice: cohorts vary, rounds repeat
         slack = self.scheme.noise.delta_slack(
+            code_size=self.code_size,
             num_draws=draws,
             sensitivity=self.sensitivity,
             plan=self.typical_plan(),

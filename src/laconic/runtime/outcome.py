@@ -13,6 +13,7 @@ from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement import privacy_statement, statement_lines
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import json_text
+from laconic.runtime.secure import about_sum
 from laconic.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
         return 0, 0
     code_size = scheme.codec.code_size(size)
     bits = 32 if scheme.codec.linear else 1
-    if isinstance(scheme.noise, DiscreteGaussian):
+    if isinstance(scheme.noise, DiscreteGaussian) and scheme.noise.signs:
         whole = max(1, round(cohort))
         bits = papers_bits(code_size=code_size, cohort=whole, noise_multiplier=scheme.noise.noise_multiplier)
     down = size if scheme.downlink == "signs" else 32 * scheme.codec.downlink_size(size)
@@ -123,7 +124,10 @@ def write_statement(simulation: Simulation) -> None:
 
 def _about_noise(e: Experiment) -> list[str]:
     if not isinstance(e.scheme.noise, DiscreteGaussian):
-        return ["the noise is float32, not drawn on integers: its low-order bits are not accounted for"]
+        return [
+            "the noise is float32, as in the papers (--noise continuous): its low-order bits are not accounted for, and"
+            " no secure aggregation can carry it"
+        ]
     noise = e.scheme.noise
     epsilon = noise.epsilon_slack(code_size=e.code_size, sensitivity=e.sensitivity, plan=e.typical_plan())
     return [
@@ -160,7 +164,7 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         rounds_charged=simulation.journal.num_charged,
         participations=max(simulation.state.most_participations, simulation.journal.most_participations()),
         mechanism=mechanism,
-        secure_aggregation=e.scheme.secure_sum.statement,
+        secure_aggregation=about_sum(e.scheme),
         assumptions=assumptions,
         not_covered=not_covered,
     )

@@ -17,7 +17,7 @@ from laconic.errors import ConfigError, PrivacyError
 from laconic.measure.ledger import Ledger
 from laconic.plan import RoundPlan
 from laconic.privacy.accountant import largest
-from laconic.round import plan_round, release_stream, server_step
+from laconic.round import empty_sum, plan_round, release_stream, server_step
 from laconic.runtime.checkpoint import save_state, save_weights
 from laconic.runtime.clients import Collected, SimulatedClients, shared_bytes
 from laconic.runtime.experiment import Experiment
@@ -144,7 +144,7 @@ class Simulation:
     def _trained(self, plan: RoundPlan) -> tuple[Tensor, dict[str, Tensor], Collected]:
         """(new weights, new rule state, what the clients sent)."""
         e, state = self.experiment, self.state
-        sent = Collected(torch.zeros(self.clients.code_size, device=self.device))
+        sent = Collected(empty_sum(e.scheme, self.clients.code_size, self.device))
         if plan.viable:
             sent = self.clients.collect(plan, state.weights)
         elif not e.scheme.private:
