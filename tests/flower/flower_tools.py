@@ -7,9 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import torch
-from conftest import make_population, make_records
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
@@ -18,7 +15,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from laconic.data.population import Records
 from laconic.runtime.config import RunConfig
 from laconic.runtime.flower.client_app import client_app
-from laconic.runtime.flower.server_app import ServerData
 
 SIZES = [14, 9, 11, 12, 7]
 FIRST_NODE = 1000
@@ -83,7 +79,9 @@ def write_policy(path: Path, text: str) -> Path:
     return path
 
 
-def node_app(folder: Path, policy: Path, config: RunConfig, records: Records, node: int) -> Callable[[Message], Message]:
+def node_app(
+    folder: Path, policy: Path, config: RunConfig, records: Records, node: int
+) -> Callable[[Message], Message]:
     """A node's app with its context; every message gets a fresh app, as in a process of its own."""
 
     def answer(message: Message) -> Message:

@@ -26,6 +26,7 @@ from laconic.round import (
 from laconic.runtime import wire
 from laconic.runtime.devices import choose_device, environment_of, wait_for
 from laconic.runtime.experiment import Experiment
+from laconic.runtime.secure import about_sum
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
 from laconic.train.choose import choose_engine
@@ -43,6 +44,8 @@ class Collected:
     up: list[int] = field(default_factory=list)
     down: list[int] = field(default_factory=list)
     messages: int = 0
+    reason: str = ""
+    """Why the sum was not opened, if it was not."""
 
 
 class SimulatedClients:
@@ -78,6 +81,17 @@ class SimulatedClients:
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
+    @property
+    def about_sum(self) -> str:
+        """What the privacy statement says of the sums."""
+        return about_sum(self._experiment.scheme)
+
+    @property
+    def about_noise(self) -> str:
+        """And where the noise comes from."""
+        seed = self._experiment.seed
+        return f"noise is drawn from a seed (simulation): whoever knows seed {seed} can subtract it"
+
     def _records_trained_on(self, held: int) -> int | None:
         """By a client that holds so many, in all steps of a round; None if factors are of no use.
 
@@ -94,10 +108,13 @@ class SimulatedClients:
         scheme = self._experiment.scheme
         return scheme.codec.linear and not scheme.clip.bounded and not scheme.private
 
-    def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[Updates]:
-        """The cohort's codes, chunk by chunk."""
+    def codes(self, plan: RoundPlan, weights: Tensor, clients: np.ndarray | None = None) -> Iterator[Updates]:
+        """The codes of the cohort, or of some of it, chunk by chunk."""
         yield from self._each(
-            plan, weights, lambda trained: Updates(trained.clients, self._encoded(plan, trained), trained.num_records)
+            plan,
+            weights,
+            lambda trained: Updates(trained.clients, self._encoded(plan, trained), trained.num_records),
+            clients,
         )
 
     def _encoded(self, plan: RoundPlan, trained: Trained) -> Tensor:
@@ -109,13 +126,19 @@ class SimulatedClients:
         with self.clock("noise"):
             return noisy_codes(scheme, plan, codes, streams=streams)
 
-    def _each(self, plan: RoundPlan, weights: Tensor, then: Callable[[Trained], Updates]) -> Iterator[Updates]:
-        """What `then` makes of the cohort, chunk by chunk."""
+    def _each(
+        self,
+        plan: RoundPlan,
+        weights: Tensor,
+        then: Callable[[Trained], Updates],
+        clients: np.ndarray | None = None,
+    ) -> Iterator[Updates]:
+        """What `then` makes of the cohort, or of some of it, chunk by chunk."""
         task = Task(
             train=self._experiment.scheme.train,
             weights=weights,
             population=self.population,
-            clients=plan.cohort,
+            clients=plan.cohort if clients is None else clients,
             streams=self.streams,
             path=("batches", plan.round, plan.attempt),
             trained=self._trained(plan),

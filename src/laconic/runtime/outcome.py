@@ -13,7 +13,6 @@ from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement import privacy_statement, statement_lines
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import json_text
-from laconic.runtime.secure import about_sum
 from laconic.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         if e.holdout is not None:
             not_covered.append("early stopping looked at a held-out set")
     assumptions = [
-        f"noise is drawn from a seed (simulation): whoever knows seed {e.seed} can subtract it",
+        simulation.clients.about_noise,
         *_about_noise(e),
         f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary",
     ]
@@ -164,7 +163,7 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         rounds_charged=simulation.journal.num_charged,
         participations=max(simulation.state.most_participations, simulation.journal.most_participations()),
         mechanism=mechanism,
-        secure_aggregation=about_sum(e.scheme),
+        secure_aggregation=simulation.clients.about_sum,
         assumptions=assumptions,
         not_covered=not_covered,
     )

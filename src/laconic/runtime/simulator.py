@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,19 @@ Observer = Callable[[dict[str, Any]], None]
 
 @dataclass
 class Simulation:
-    """A run in progress. `run()` goes on from wherever the folder says it stopped."""
+    """A run in progress. `run()` goes on from wherever the folder says it stopped.
+
+    `someone` are the clients, if they are not to be simulated here.
+    """
 
     experiment: Experiment
     folder: RunFolder | None = None
     observer: Observer = field(default=lambda row: None)
+    someone: InitVar[SimulatedClients | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, someone: SimulatedClients | None) -> None:
         e = self.experiment
-        self.clients = SimulatedClients(e)
+        self.clients = someone or SimulatedClients(e)
         self.model, self.device = self.clients.model, self.clients.device
         self.accountant = e.accountant
         self.test = e.test and e.test.to(self.device)
@@ -54,14 +58,15 @@ class Simulation:
         self._committing = False
         self._begun = False
 
-    def run(self) -> RunResult:
+    def run(self, one_round: Callable[[int], bool] | None = None) -> RunResult:
         """Train until the rounds, the budget or the patience is used up."""
+        one_round = one_round or self._one_round
         if not self._begun:
             self.begin()
         started, saved = time.monotonic(), time.monotonic()
         try:
             for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
-                if not self._one_round(number):
+                if not one_round(number):
                     break
                 if time.monotonic() - saved > self.experiment.checkpoint_seconds:
                     self._save()
@@ -106,26 +111,44 @@ class Simulation:
             )
 
     def _one_round(self, number: int) -> bool:
-        """One round; False if it must not be started. The state changes only at the end, in one go."""
-        started = time.perf_counter()
-        e, state = self.experiment, self.state
-        if e.patience is not None and state.stale >= e.patience:
-            self.stop_reason = "patience"
+        """One round; False if it must not be started."""
+        plan = self.begin_round(number)
+        if plan is None:
             return False
+        self.finish_round(plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.nothing())
+        return True
+
+    def begin_round(self, number: int) -> RoundPlan | None:
+        """The plan of a round, which is charged now; None if the round must not be started."""
+        self._round_started = time.perf_counter()
+        if self.experiment.patience is not None and self.state.stale >= self.experiment.patience:
+            self.stop_reason = "patience"
+            return None
         plan = self.plan(number)
         if not self._within_budget(plan):
             self.stop_reason = "budget"
-            return False
+            return None
         if self.accountant is not None:
             self.journal.charge(plan)
+        return plan
+
+    def nothing(self) -> Collected:
+        """What is collected if nobody is asked."""
+        return Collected(empty_sum(self.experiment.scheme, self.clients.code_size, self.device))
+
+    def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
+        """Use what the clients sent. The state changes only at the end, in one go."""
+        e, state, number = self.experiment, self.state, plan.round
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
-        weights, rule, sent = self._trained(plan)
+        weights, rule = self._stepped(plan, sent)
         if not plan.viable:
             row["discarded"] = f"{len(plan.cohort)} clients; sums of {plan.least_cohort} or more carry the noise"
+        elif sent.reason:
+            row["discarded"] = sent.reason
         newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
         once = [shared_bytes(state.shared)] * newcomers if sent.up and state.shared else []
         traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once)
-        row |= traffic | {"seconds": round(time.perf_counter() - started, 4)}
+        row |= traffic | {"seconds": round(time.perf_counter() - self._round_started, 4)}
         if number % e.eval_every == 0 or number == e.rounds:
             with self.clients.clock("evaluate"), products_in(e.precision, self.device):
                 row |= self._metrics(weights)
@@ -139,18 +162,14 @@ class Simulation:
         self._record(row)
         self._committing = False
         self.observer(row)
-        return True
 
-    def _trained(self, plan: RoundPlan) -> tuple[Tensor, dict[str, Tensor], Collected]:
-        """(new weights, new rule state, what the clients sent)."""
+    def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor]]:
+        """(new weights, new rule state). Without privacy, a round in which nobody came changes nothing."""
         e, state = self.experiment, self.state
-        sent = Collected(empty_sum(e.scheme, self.clients.code_size, self.device))
-        if plan.viable:
-            sent = self.clients.collect(plan, state.weights)
-        elif not e.scheme.private:
-            return state.weights, state.rule, sent
+        if not e.scheme.private and not sent.messages:
+            return state.weights, state.rule
         with self.clients.clock("decode"):
-            weights, rule = server_step(
+            return server_step(
                 e.scheme,
                 plan,
                 sent.total,
@@ -160,7 +179,6 @@ class Simulation:
                 state=state.rule,
                 stream=release_stream(self.clients.streams, plan),
             )
-        return weights, rule, sent
 
     def plan(self, number: int) -> RoundPlan:
         e = self.experiment

@@ -1,1 +1,1 @@
-"""A federation of separate machines, without the machinery that carries its bytes: what a node does, what a server does."""
+"""A federation of separate machines: what a node does and what a server does, whatever carries the bytes."""

@@ -1,4 +1,4 @@
-"""What a server needs of whatever carries its messages: ask some nodes, and have their answers or the reasons why not."""
+"""What a server needs of whatever carries its messages: ask nodes, have their answers, or the reasons why not."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ class Answers:
 class Courier(Protocol):
     """Carries one exchange: a request to each of some clients, and their answers."""
 
-    def ask(
-        self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None
-    ) -> Answers:
+    def ask(self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None) -> Answers:
         """`kind` is keys, upload, consent or unmask. Waits for all answers, or `enough`, or so many seconds."""
 
 
 def fields_bytes(fields: Iterable[Fields]) -> int:
     """The bytes of the values themselves; a number counts 4, as it would in a packed message."""
-    sizes = {int: lambda _: 4, bytes: len, str: lambda text: len(text.encode())}
-    return sum(sizes[type(value)](value) for some in fields for value in some.values())  # type: ignore[operator]
+    return sum(_size(value) for some in fields for value in some.values())
+
+
+def _size(value: bytes | int | str) -> int:
+    if isinstance(value, int):
+        return 4
+    return len(value) if isinstance(value, bytes) else len(value.encode())

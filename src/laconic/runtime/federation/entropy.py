@@ -73,4 +73,3 @@ def seed_for_tests() -> int | None:
     if not text.isdecimal():
         raise ConfigError(f"{TEST_SEED} must be a whole number, not '{text}': unset it, it is for tests")
     return int(text)
-

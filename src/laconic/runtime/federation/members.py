@@ -13,7 +13,7 @@ from laconic.errors import ConfigError, LaconicError, PrivacyError, RunFolderErr
 from laconic.runtime.build import Settled
 from laconic.runtime.federation.courier import Courier
 from laconic.runtime.federation.offer import Offer, sign_offer
-from laconic.runtime.federation.requests import bytes_in
+from laconic.runtime.federation.requests import Fields, bytes_in
 from laconic.runtime.federation.roster import beacon_of, read_roster, write_roster
 from laconic.runtime.federation.training import initial_weights, weights_digest
 from laconic.runtime.folder import RunFolder
@@ -99,7 +99,7 @@ def invite(
     offer: Offer, nodes: Sequence[int], server: Ed25519PrivateKey, courier: Courier, timeout: float
 ) -> tuple[Members | None, dict[int, str]]:
     """Offer the run to all nodes: its members, or by client the reasons why there are too few."""
-    requests = {client: {"offer": sign_offer(offer, client, server)} for client in range(len(nodes))}
+    requests: dict[int, Fields] = {client: {"offer": sign_offer(offer, client, server)} for client in range(len(nodes))}
     answers = courier.ask("keys", requests, timeout=timeout)
     book, refused = KeyBook(offer.run), dict(answers.missing)
     for client, fields in answers.given.items():

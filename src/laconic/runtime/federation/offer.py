@@ -35,7 +35,7 @@ class Offer:
     """One run, as it is offered to all its nodes.
 
     `server` is the public Ed25519 key that signs the offer. `initial` is the digest of the initial weights, which
-    follow from `public_seed` and the model that the node has. `num_clients` is the population that cohorts are drawn from.
+    follow from `public_seed` and the model that the node has. Cohorts are drawn from `num_clients`.
     """
 
     run: bytes
@@ -60,9 +60,7 @@ class Offer:
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
         positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size)
-        non_negative_int(
-            max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed
-        )
+        non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
         one_of(("plain", "signed"), consistency=self.consistency)
 
     @property

@@ -25,8 +25,8 @@ REFUSED = "refused"
 class UploadRequest:
     """A round, as it is told to one node.
 
-    `weights` is a `wire` message with the weights that the node lacks. `plan` is the plan of the masked sum, empty where
-    nothing is masked. `roster` and `shared` come with a node's first round, and are empty later.
+    `weights` is a `wire` message with the weights that the node lacks. `plan` is the plan of the masked sum, empty
+    where nothing is masked. `roster` and `shared` come with a node's first round, and are empty later.
     """
 
     run: bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from itertools import pairwise
 
 from laconic.errors import WireError
 from laconic.secagg.keys import ENTRY_BYTES, PublicKeys
@@ -22,7 +23,7 @@ def read_roster(data: bytes) -> list[PublicKeys]:
     if not data or len(data) % ENTRY_BYTES:
         raise WireError(f"a roster of {len(data)} bytes, but every node has {ENTRY_BYTES}")
     entries = [PublicKeys.from_entry(data[at : at + ENTRY_BYTES]) for at in range(0, len(data), ENTRY_BYTES)]
-    if any(a.client >= b.client for a, b in zip(entries, entries[1:], strict=False)):
+    if any(a.client >= b.client for a, b in pairwise(entries)):
         raise WireError("a roster names the nodes in ascending order, each once")
     return entries
 

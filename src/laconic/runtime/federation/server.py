@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from laconic.runtime import wire
 from laconic.runtime.clients import Collected, SimulatedClients
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.federation.courier import Answers, Courier
-from laconic.runtime.federation.entropy import federation_streams
+from laconic.runtime.federation.entropy import federation_streams, seed_for_tests
 from laconic.runtime.federation.members import Members
 from laconic.runtime.federation.requests import Fields, UploadRequest, bytes_in
 from laconic.runtime.federation.training import write_shared
@@ -46,6 +46,23 @@ class FederatedClients(SimulatedClients):
         self._told: set[int] = set()
         self._weights = self.model.initial
         self._holds: dict[int, tuple[int, Tensor]] = {}
+
+    @property
+    def about_sum(self) -> str:
+        if self._secagg is None:
+            return super().about_sum
+        lying = " also against a lying server, if the nodes have a list of identities" if self._terms.signed else ""
+        return (
+            "masked: each node masked its integers before they left it, and the server saw masked vectors and sums"
+            f" (honest-but-curious server{lying})"
+        )
+
+    @property
+    def about_noise(self) -> str:
+        seed = seed_for_tests()
+        if seed is not None:
+            return f"noise was drawn from seed {seed}, for a test: it protects nothing"
+        return "every node draws its noise from its operating system's entropy, and the server its own"
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         requests = self.requests(plan, weights)

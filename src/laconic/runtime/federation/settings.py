@@ -13,7 +13,7 @@ from laconic.runtime.config import FederationSection
 class Settings:
     """`nodes` are waited for, of which `min_nodes` must accept the offer: all of them, unless it is set.
 
-    Whoever does not answer within `join_timeout` seconds is left out of the run, and within `round_timeout` of the round.
+    Who does not answer within `join_timeout` seconds is left out of the run, and within `round_timeout` of the round.
     """
 
     nodes: int

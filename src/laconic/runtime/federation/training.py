@@ -20,6 +20,7 @@ from laconic.runtime.clients import SimulatedClients
 from laconic.runtime.federation.entropy import federation_streams
 from laconic.runtime.federation.offer import Offer
 from laconic.runtime.federation.populations import OwnRecords
+from laconic.server.vote import MajorityVote
 from laconic.streams import Streams
 
 
@@ -70,12 +71,19 @@ class LocalTraining:
     def weights(self, message: bytes, plan: RoundPlan, before: Callable[[], Tensor]) -> Tensor:
         """All weights, from those that were told. `before` are the weights of the last round, if only signs were."""
         scheme, changing = self.offer.scheme, self.offer.scheme.codec.changing(self.size, plan)
-        told = {"fingerprint": plan.fingerprint, "round": plan.round, "attempt": plan.attempt}
         signs = downlink_encoding(scheme) == SIGNS and len(message) == wire.message_size(self.size, SIGNS)
         count = self.size if changing is None else len(changing)
-        values = wire.decode(message, **told, size=count, encoding=SIGNS if signs else FLOAT32).values
+        values = wire.decode(
+            message,
+            fingerprint=plan.fingerprint,
+            round=plan.round,
+            attempt=plan.attempt,
+            size=count,
+            encoding=SIGNS if signs else FLOAT32,
+        ).values
         if signs:
-            return before() + scheme.rule.sign_step * values  # type: ignore[attr-defined]
+            assert isinstance(scheme.rule, MajorityVote)
+            return before() + scheme.rule.sign_step * values
         if changing is None:
             return values
         weights = self._clients.model.initial.clone()
@@ -113,8 +121,10 @@ def read_shared(data: bytes, offer: Offer) -> dict[str, Tensor]:
     if not data:
         return {}
     size = offer.scheme.codec.code_size(offer.size)
-    told = {"fingerprint": offer.scheme.fingerprint, "round": 0, "attempt": 0}
-    values = wire.decode(data, **told, size=size, encoding=integers(32)).values.to(torch.int64)
+    message = wire.decode(
+        data, fingerprint=offer.scheme.fingerprint, round=0, attempt=0, size=size, encoding=integers(32)
+    )
+    values = message.values.to(torch.int64)
     if int(values.min()) < 0 or int(values.max()) >= offer.size or bool((values[1:] <= values[:-1]).any()):
         raise WireError("the kept coordinates are not sorted, or not all of the model's")
     return {"kept": values}
@@ -123,4 +133,3 @@ def read_shared(data: bytes, offer: Offer) -> dict[str, Tensor]:
 def initial_weights(model: nn.Module) -> Tensor:
     """The weights that are trained, as one vector."""
     return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad]).to(torch.float32)
-

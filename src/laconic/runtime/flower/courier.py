@@ -22,9 +22,7 @@ class FlowerCourier:
         self._grid, self.nodes = grid, list(nodes)
         self._clients = {node: client for client, node in enumerate(nodes)}
 
-    def ask(
-        self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None
-    ) -> Answers:
+    def ask(self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None) -> Answers:
         messages = self.messages(kind, requests, timeout=timeout)
         return self.answers(messages, self.deliver(messages, timeout=timeout, enough=enough), timeout=timeout)
 
@@ -64,7 +62,7 @@ class FlowerCourier:
             elif reply.has_error():
                 answers.missing[client] = f"failed: {reply.error.reason}"
             else:
-                answers.missing[client] = f"refuses: {fields_of(reply)[REFUSED]}"
+                answers.missing[client] = f"refuses: {fields_of(reply)[REFUSED]!s}"
         for client in asked:
             if client not in answers.given and client not in answers.missing:
                 answers.missing[client] = f"gave no answer within {timeout:g} s"

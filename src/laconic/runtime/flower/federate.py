@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from logging import INFO, WARNING, getLogger
+from logging import INFO, getLogger
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid
@@ -116,6 +117,7 @@ def wait_for_nodes(grid: Grid, settings: Settings) -> list[int]:
         time.sleep(_POLL)
 
 
-def _show(row: dict[str, object]) -> None:
-    text = ", ".join(f"{name} {row[name]:.4g}" for name in ("accuracy", "loss", "epsilon") if name in row)  # type: ignore[str-format]
-    _LOG.log(INFO, "round %s: %s%s", row["round"], text, f", discarded: {row['discarded']}" if "discarded" in row else "")
+def _show(row: dict[str, Any]) -> None:
+    parts = [f"{name} {row[name]:.4g}" for name in ("accuracy", "loss", "epsilon") if name in row]
+    parts += [f"discarded: {row['discarded']}"] if "discarded" in row else []
+    _LOG.log(INFO, "round %s: %s", row["round"], ", ".join(parts))

@@ -42,7 +42,7 @@ def fields_of(message: Message) -> Fields:
 
 
 def overhead(message: Message) -> int:
-    """The bytes of a message that are not its fields: all of Flower's objects as they are serialised, less the fields."""
+    """The bytes of a message beside its fields: of all of Flower's objects as they are serialised, less the fields."""
     parts = [message.deflate()]
     if message.has_content():
         parts += [message.content.deflate(), *(record.deflate() for record in message.content.values())]
@@ -52,5 +52,7 @@ def overhead(message: Message) -> int:
 def _content(fields: Fields) -> RecordDict:
     shared = {name: value for name, value in fields.items() if name in _LARGE}
     own = {name: value for name, value in fields.items() if name not in _LARGE}
-    records = {"shared": ConfigRecord(dict(shared))} if shared else {}
-    return RecordDict({"own": ConfigRecord(dict(own))} | records)
+    content = RecordDict({"own": ConfigRecord(dict(own))})
+    if shared:
+        content["shared"] = ConfigRecord(dict(shared))
+    return content

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from logging import INFO, WARNING, getLogger
+from logging import INFO, getLogger
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from laconic.plan import RoundPlan
 from laconic.runtime.federation.requests import Fields
 from laconic.runtime.federation.server import FederatedClients
 from laconic.runtime.flower.courier import FlowerCourier
@@ -29,7 +31,7 @@ class SchemeStrategy(Strategy):
         self._simulation, self._clients, self._courier = simulation, clients, courier
         self._requests: dict[int, Fields] = {}
         self._messages: list[Message] = []
-        self._plan = None
+        self._plan: RoundPlan | None = None
         self.result: RunResult | None = None
 
     def configure_train(
@@ -71,7 +73,9 @@ class SchemeStrategy(Strategy):
 
     def summary(self) -> None:
         experiment = self._simulation.experiment
-        _LOG.log(INFO, "\t%s %s, %d nodes", experiment.scheme.name, experiment.scheme.fingerprint, len(self._courier.nodes))
+        _LOG.log(
+            INFO, "\t%s %s, %d nodes", experiment.scheme.name, experiment.scheme.fingerprint, len(self._courier.nodes)
+        )
 
     def start(
         self,
@@ -83,7 +87,7 @@ class SchemeStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: object = None,
     ) -> Result:
-        """Run until the rounds, the budget or the patience is used up. Rounds, weights and timeout are the run's own."""
+        """Run until the rounds, the budget or the patience is used up. All that Flower could set here is the run's own."""
         self.summary()
         result = Result()
 
@@ -106,5 +110,5 @@ class SchemeStrategy(Strategy):
         return ArrayRecord({name: v.contiguous() for name, v in zip(simulation.model.names, values, strict=True)})
 
 
-def _numbers(row: dict[str, object]) -> dict[str, int | float]:
+def _numbers(row: dict[str, Any]) -> dict[str, int | float | list[int] | list[float]]:
     return {name: value for name, value in row.items() if isinstance(value, int | float)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from laconic.data.population import Records
 from laconic.runtime.config import RunConfig
 from laconic.runtime.datasets import Federation, load_federation
@@ -28,5 +30,5 @@ class TrialData:
 
     def federation(self, num_clients: int) -> Federation:
         shown = self.loaded.test or self.loaded.population.records(0)
-        few = shown.some(list(range(min(2, len(shown.targets)))))
+        few = shown.some(np.arange(min(2, len(shown.targets))))
         return replace(self.loaded, population=FarRecords(num_clients, few))
