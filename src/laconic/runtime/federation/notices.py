@@ -14,10 +14,10 @@ class Notices:
     """Rows of `notices.jsonl` in the run folder; also logged."""
 
     def __init__(self, folder: RunFolder | None = None) -> None:
-        self._folder, self.round = folder, 0
+        self._folder = folder
 
-    def add(self, client: int, reason: str, *, node: int | None = None) -> None:
-        text = f"node {client}" + (f" ({node})" if node is not None else "") + f" {reason}"
-        _LOG.log(WARNING, "%s", text)
+    def add(self, round: int, client: int, node: int, reason: str) -> None:
+        """`node` is the carrier's name for the client; round 0 is before the first one."""
+        _LOG.log(WARNING, "round %d: node %d (%d) %s", round, client, node, reason)
         if self._folder:
-            self._folder.append(_FILE, {"round": self.round, "client": client, "reason": reason, "text": text})
+            self._folder.append(_FILE, {"round": round, "client": client, "node": str(node), "reason": reason})

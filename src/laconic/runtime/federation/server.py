@@ -22,6 +22,7 @@ from laconic.runtime.federation.requests import Fields, UploadRequest, bytes_in
 from laconic.runtime.federation.training import write_shared
 from laconic.runtime.secure import sum_plan
 from laconic.secagg import RoundAborted, ServerRound
+from laconic.server.vote import MajorityVote
 
 Notice = Callable[[int, str], None]
 """Told which client did not do as asked, and why."""
@@ -44,8 +45,9 @@ class FederatedClients(SimulatedClients):
         self.notice: Notice = lambda client, reason: None
         self._round: ServerRound | None = None
         self._told: set[int] = set()
-        self._weights = self.model.initial
-        self._holds: dict[int, tuple[int, Tensor]] = {}
+        self._weights = (-1, self.model.initial)
+        self._holders: set[int] = set()
+        """Who has the weights of the last round."""
 
     @property
     def about_sum(self) -> str:
@@ -76,7 +78,8 @@ class FederatedClients(SimulatedClients):
         if self._secagg is not None:
             self._round = self._secagg.begin(sum_plan(self._terms, scheme, plan, self.code_size))
         shared = write_shared(dict(plan.shared), plan.fingerprint)
-        self._weights = weights
+        whole, signs = self._weights_message(plan, weights), self._signs_message(plan, weights)
+        self._weights = (plan.round, weights)
         requests = {}
         for client in plan.cohort.tolist():
             known = client in self._told
@@ -84,22 +87,29 @@ class FederatedClients(SimulatedClients):
                 run=self._offer.run,
                 round=plan.round,
                 attempt=plan.attempt,
-                weights=self._weights_for(client, plan, weights),
+                weights=signs if signs is not None and client in self._holders else whole,
                 plan=self._round.plan_for(client) if self._round else b"",
                 roster=b"" if known or not self._round else self._roster,
                 shared=b"" if known else shared,
             ).to_fields()
         return requests
 
-    def _weights_for(self, client: int, plan: RoundPlan, weights: Tensor) -> bytes:
-        """The weights that the client lacks; only signs, if that is enough for one that has the last weights."""
+    def _weights_message(self, plan: RoundPlan, weights: Tensor) -> bytes:
+        """The weights that change: all, or those that the codec keeps. The same message for everyone."""
         changing = self._offer.scheme.codec.changing(len(weights), plan)
-        values, encoding = weights if changing is None else weights[changing.to(weights.device)], FLOAT32
-        round, before = self._holds.get(client, (0, weights))
-        if downlink_encoding(self._offer.scheme) == SIGNS and round and round == plan.round - 1:
-            values, encoding = weights - before, SIGNS
-        message = wire.Message("weights", plan.round, plan.attempt, client, 0.0, plan.fingerprint, values)
-        return wire.encode(message, encoding)
+        values = weights if changing is None else weights[changing.to(weights.device)]
+        message = wire.Message("weights", plan.round, plan.attempt, 0, 0.0, plan.fingerprint, values)
+        return wire.encode(message, FLOAT32)
+
+    def _signs_message(self, plan: RoundPlan, weights: Tensor) -> bytes | None:
+        """The signs of the last change, for nodes that have the weights before it; None if signs do not tell it."""
+        rule, (round, before) = self._offer.scheme.rule, self._weights
+        if not isinstance(rule, MajorityVote) or downlink_encoding(self._offer.scheme) != SIGNS:
+            return None
+        signs = torch.sign(weights - before)
+        if round != plan.round - 1 or not torch.equal(before + rule.sign_step * signs, weights) or not signs.all():
+            return None
+        return wire.encode(wire.Message("weights", plan.round, plan.attempt, 0, 0.0, plan.fingerprint, signs), SIGNS)
 
     # What they answer
 
@@ -109,6 +119,7 @@ class FederatedClients(SimulatedClients):
         result.down = [len(bytes_in(fields, "weights")) for fields in requests.values()]
         for client, reason in answers.missing.items():
             self.notice(client, reason)
+        self._holders.clear()
         accept = self._add_plain if self._round is None else self._add_masked
         for client, fields in sorted(answers.given.items()):  # in the order of the cohort: float sums depend on it
             try:
@@ -117,8 +128,7 @@ class FederatedClients(SimulatedClients):
                 self.notice(client, str(error))
                 continue
             self._told.add(client)
-            if downlink_encoding(self._offer.scheme) == SIGNS:
-                self._holds[client] = (plan.round, self._weights)
+            self._holders.add(client)
         if self._round is not None:
             self._open(self._round, result)
         return result

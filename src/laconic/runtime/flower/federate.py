@@ -63,8 +63,10 @@ def run_federation(
                 )
         courier = FlowerCourier(grid, members.nodes)
         clients = FederatedClients(settled.experiment, members, courier, timeout=settings.round_timeout)
-        clients.notice = notices.add
         simulation = Simulation(settled.experiment, someone=clients)
+        clients.notice = lambda client, reason: notices.add(
+            simulation.state.rounds + 1, client, courier.nodes[client], reason
+        )
         simulation.check_budget()
         prepare(simulation, folder, settled)
         strategy = SchemeStrategy(simulation, clients, courier)
@@ -94,7 +96,7 @@ def _joined(
         if members is not None:
             return settled, members
         for client, reason in refused.items():
-            notices.add(client, reason, node=nodes[client])
+            notices.add(0, client, nodes[client], reason)
         reasons = "; ".join(f"node {client} ({nodes[client]}) {reason}" for client, reason in sorted(refused.items()))
         nodes = [node for client, node in enumerate(nodes) if client not in refused]
         if len(nodes) < settings.min_nodes:
