@@ -122,9 +122,11 @@ class Simulation:
         weights, rule, sent = self._trained(plan)
         if not plan.viable:
             row["discarded"] = f"{len(plan.cohort)} clients; sums of {plan.least_cohort} or more carry the noise"
+        elif sent.lost:
+            row["discarded"] = sent.lost
         newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
         once = [shared_bytes(state.shared)] * newcomers if sent.up and state.shared else []
-        traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once)
+        traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once, secagg=sent.secagg)
         row |= traffic | {"seconds": round(time.perf_counter() - started, 4)}
         if number % e.eval_every == 0 or number == e.rounds:
             with self.clients.clock("evaluate"), products_in(e.precision, self.device):
