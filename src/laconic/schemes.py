@@ -27,7 +27,6 @@ from laconic.server.vote import MajorityVote
 from laconic.solvers.sparse import Fista
 from laconic.train.local import LocalSGD
 
-
 NOISES = ("integer", "continuous")
 
 

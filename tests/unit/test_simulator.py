@@ -337,7 +337,7 @@ def test_a_cap_just_below_the_servers_budget_is_judged_as_the_run_is() -> None:
         max_dropouts=1,
     )
     assert experiment.accountant is not None
-    assert experiment.accountant.cohort_dependent_stop
+    assert experiment.accountant.cohort_dependent
 
 
 class RunningMean(nn.Module):

@@ -95,7 +95,7 @@ class DiscreteGaussian(Noise):
         return self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan).bits
 
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
-        """From the opened sum, any integers that are right mod 2^b, to the sum of the codes: centred and scaled back."""
+        """The sum of the codes from the opened one (integers that are right mod 2^b): centred and scaled back."""
         if total.is_floating_point():
             raise TypeError("integer noise is summed in integers: the sum must be one too")
         grid = self.grid(code_size=total.numel(), sensitivity=sensitivity, plan=plan)

@@ -80,6 +80,14 @@ class PrivacySection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SecAggSection:
+    mode: str = "simulated"
+    consistency: str = "plain"
+    dropout_rate: float = 0.0
+    dropout_stage: str = "before-upload"
+
+
+@dataclass(frozen=True, kw_only=True)
 class FederationSection:
     """Only for federations of separate machines; what is not set has the values in `runtime/federation/settings.py`."""
 
@@ -87,7 +95,6 @@ class FederationSection:
     min_nodes: int | None = None
     join_timeout: float | None = None
     round_timeout: float | None = None
-    consistency: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +107,7 @@ class RunConfig:
     scheme: SchemeSection = SchemeSection()
     sampler: SamplerSection = SamplerSection()
     privacy: PrivacySection = PrivacySection()
+    secagg: SecAggSection = SecAggSection()
     federation: FederationSection = FederationSection()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from torch import nn
 from laconic.measure.report import html_report
 from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement import privacy_statement, statement_lines
-from laconic.runtime.experiment import Experiment
+from laconic.runtime.about import about_dropouts, about_mechanism, about_noise
 from laconic.runtime.folder import json_text
 from laconic.scheme import Scheme
 
@@ -44,6 +44,9 @@ class RunResult:
         return {
             "stop_reason": self.stop_reason,
             "rounds": self.last["round"],
+            "discarded": [
+                {"round": row["round"], "why": row["discarded"]} for row in self.history if "discarded" in row
+            ],
             "best": self.best,
             "best_is_chosen_by": self.metric,
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
@@ -121,20 +124,6 @@ def write_statement(simulation: Simulation) -> None:
     simulation.folder.write("privacy.json", text + "\n")
 
 
-def _about_noise(e: Experiment) -> list[str]:
-    if not isinstance(e.scheme.noise, DiscreteGaussian):
-        return [
-            "the noise is float32, as in the papers (--noise continuous): its low-order bits are not accounted for, and"
-            " no secure aggregation can carry it"
-        ]
-    noise = e.scheme.noise
-    epsilon = noise.epsilon_slack(code_size=e.code_size, sensitivity=e.sensitivity, plan=e.typical_plan())
-    return [
-        f"the noise is drawn on integers: over the run that adds at most {e.rounds * epsilon:.0e} to ε (neglected) and,"
-        f" by the sampler's finite precision, {e.delta_slack():.0e} to δ (counted)"
-    ]
-
-
 def statement_of(simulation: Simulation) -> dict[str, Any]:
     e = simulation.experiment
     not_covered = list(e.notes)
@@ -144,25 +133,16 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         if e.holdout is not None:
             not_covered.append("early stopping looked at a held-out set")
     assumptions = [
-        simulation.clients.about_noise,
-        *_about_noise(e),
-        f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary",
+        *simulation.clients.assumed,
+        about_noise(e),
+        *about_dropouts(e),
     ]
-    mechanism: dict[str, Any] = {
-        "scheme": e.scheme.name,
-        "fingerprint": e.scheme.fingerprint,
-        "clip": e.scheme.clip.to_dict(),
-        "noise": e.scheme.noise.to_dict(),
-        "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
-        "denominator": "the planned cohort, a public constant",
-        "weighting": e.scheme.weighting,
-    }
     return privacy_statement(
         accountant=simulation.accountant,
         budget=e.budget,
         rounds_charged=simulation.journal.num_charged,
         participations=max(simulation.state.most_participations, simulation.journal.most_participations()),
-        mechanism=mechanism,
+        mechanism=about_mechanism(e),
         secure_aggregation=simulation.clients.about_sum,
         assumptions=assumptions,
         not_covered=not_covered,

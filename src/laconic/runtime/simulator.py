@@ -143,11 +143,13 @@ class Simulation:
         weights, rule = self._stepped(plan, sent)
         if not plan.viable:
             row["discarded"] = f"{len(plan.cohort)} clients; sums of {plan.least_cohort} or more carry the noise"
-        elif sent.reason:
-            row["discarded"] = sent.reason
+        elif sent.lost:
+            row["discarded"] = sent.lost
         newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
         once = [shared_bytes(state.shared)] * newcomers if sent.up and state.shared else []
-        traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once)
+        traffic = self.ledger.row(
+            round=number, up=sent.up, down=sent.down, once=once, secagg=sent.secagg, transport=sent.transport
+        )
         row |= traffic | {"seconds": round(time.perf_counter() - self._round_started, 4)}
         if number % e.eval_every == 0 or number == e.rounds:
             with self.clients.clock("evaluate"), products_in(e.precision, self.device):

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import ConfigError, LaconicError, PrivacyError, RunFolderError
 from laconic.runtime.build import Settled
-from laconic.runtime.federation.courier import Courier
+from laconic.runtime.federation.courier import Answers, Courier, fields_bytes
 from laconic.runtime.federation.offer import Offer, sign_offer
 from laconic.runtime.federation.requests import Fields, bytes_in
 from laconic.runtime.federation.roster import beacon_of, read_roster, write_roster
@@ -68,7 +68,7 @@ class Members:
             raise RunFolderError(f"{path} is damaged ({error}): the run cannot be resumed; start a new one") from None
 
 
-def make_offer(settled: Settled, server: Ed25519PrivateKey, consistency: str) -> Offer:
+def make_offer(settled: Settled, server: Ed25519PrivateKey) -> Offer:
     """A new run of the settled experiment, offered by this server."""
     experiment, data = settled.experiment, settled.federation
     if not isinstance(experiment.loss, str):
@@ -84,7 +84,7 @@ def make_offer(settled: Settled, server: Ed25519PrivateKey, consistency: str) ->
         budget=experiment.budget,
         max_dropouts=experiment.max_dropouts,
         max_colluders=experiment.max_colluders,
-        consistency=consistency,
+        consistency=experiment.consistency,
         public_seed=experiment.seed,
         model=settled.config.model.name,
         input_shape=data.input_shape,
@@ -97,11 +97,12 @@ def make_offer(settled: Settled, server: Ed25519PrivateKey, consistency: str) ->
 
 def invite(
     offer: Offer, nodes: Sequence[int], server: Ed25519PrivateKey, courier: Courier, timeout: float
-) -> tuple[Members | None, dict[int, str]]:
-    """Offer the run to all nodes: its members, or by client the reasons why there are too few."""
+) -> tuple[Members | None, Answers]:
+    """Offer the run to all nodes: its members, or None if not all have joined; and what the nodes answered."""
     requests: dict[int, Fields] = {client: {"offer": sign_offer(offer, client, server)} for client in range(len(nodes))}
     answers = courier.ask("keys", requests, timeout=timeout)
-    book, refused = KeyBook(offer.run), dict(answers.missing)
+    answers.overhead_down += fields_bytes(requests.values())  # an offer is no payload
+    book = KeyBook(offer.run)
     for client, fields in answers.given.items():
         try:
             keys = PublicKeys.from_announcement(bytes_in(fields, "announcement"), offer.run)
@@ -109,8 +110,8 @@ def invite(
                 raise PrivacyError(f"announced the keys of client {keys.client}")
             book.learn(keys)
         except LaconicError as error:
-            refused[client] = str(error)
-    if refused:
-        return None, refused
+            answers.missing[client] = str(error)
+    if answers.missing:
+        return None, answers
     roster = write_roster(book[client] for client in range(len(nodes)))
-    return Members(offer, tuple(nodes), roster), {}
+    return Members(offer, tuple(nodes), roster), answers

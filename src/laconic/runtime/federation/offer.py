@@ -93,6 +93,7 @@ class Offer:
             budget=self.budget,
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
+            consistency=self.consistency,
             loss=self.loss,
             **options,
         )

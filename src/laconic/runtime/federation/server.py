@@ -15,13 +15,14 @@ from laconic.round import downlink_encoding, empty_sum, uplink_encoding
 from laconic.runtime import wire
 from laconic.runtime.clients import Collected, SimulatedClients
 from laconic.runtime.experiment import Experiment
-from laconic.runtime.federation.courier import Answers, Courier
+from laconic.runtime.federation.courier import Answers, Courier, fields_bytes
 from laconic.runtime.federation.entropy import federation_streams, seed_for_tests
 from laconic.runtime.federation.members import Members
 from laconic.runtime.federation.requests import Fields, UploadRequest, bytes_in
 from laconic.runtime.federation.training import write_shared
 from laconic.runtime.secure import sum_plan
 from laconic.secagg import RoundAborted, ServerRound
+from laconic.secagg.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.server.vote import MajorityVote
 
 Notice = Callable[[int, str], None]
@@ -32,10 +33,19 @@ class FederatedClients(SimulatedClients):
     """All clients of an experiment, on machines of their own.
 
     A round is `requests` to the cohort, then `collected` from the answers, which asks again to open a masked sum. No
-    round can be repeated exactly: after a restart it is a new attempt, with new noise.
+    round can be repeated exactly: after a restart it is a new attempt, with new noise. `joined` is the exchange in
+    which the members joined, if it was just now: it counts in the first round.
     """
 
-    def __init__(self, experiment: Experiment, members: Members, courier: Courier, *, timeout: float) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        members: Members,
+        courier: Courier,
+        *,
+        timeout: float,
+        joined: Answers | None = None,
+    ) -> None:
         super().__init__(experiment)
         self.streams = federation_streams(experiment.seed)
         self.environment += f"; federation {secrets.token_hex(8)}"
@@ -48,23 +58,31 @@ class FederatedClients(SimulatedClients):
         self._weights = (-1, self.model.initial)
         self._holders: set[int] = set()
         """Who has the weights of the last round."""
+        self._announced = len(members.roster) // ENTRY_BYTES * ANNOUNCEMENT_BYTES if joined is not None else 0
+        self._joining = {} if joined is None else {"keys_up": joined.overhead_up, "keys_down": joined.overhead_down}
 
     @property
     def about_sum(self) -> str:
         if self._secagg is None:
             return super().about_sum
-        lying = " also against a lying server, if the nodes have a list of identities" if self._terms.signed else ""
+        claim = "an honest-but-curious server"
+        if self._terms.signed:
+            claim += ", and for nodes whose policy lists all identities a lying one"
         return (
-            "masked: each node masked its integers before they left it, and the server saw masked vectors and sums"
-            f" (honest-but-curious server{lying})"
+            "masked: every node masked its integers before they left it, and this server saw masked residues and the"
+            f" sums; the claim is for {claim}"
         )
 
     @property
-    def about_noise(self) -> str:
+    def assumed(self) -> list[str]:
         seed = seed_for_tests()
         if seed is not None:
-            return f"noise was drawn from seed {seed}, for a test: it protects nothing"
-        return "every node draws its noise from its operating system's entropy, and the server its own"
+            return [f"noise was drawn from seed {seed}, for a test: it protects nothing"]
+        return [
+            "every node draws its noise from the entropy of its operating system, and so does the server",
+            "whether a node vanishes does not depend on its data, and whether a round is lost after the uploads does"
+            " not depend on who is in it",
+        ]
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         requests = self.requests(plan, weights)
@@ -117,70 +135,96 @@ class FederatedClients(SimulatedClients):
         """The sum of the answers, opened if it may be; and the bytes that travelled."""
         result = Collected(empty_sum(self._offer.scheme, self.code_size, self.device))
         result.down = [len(bytes_in(fields, "weights")) for fields in requests.values()]
-        for client, reason in answers.missing.items():
-            self.notice(client, reason)
+        result.transport = self._joining
+        self._joining = {}
+        self._count_transport("upload", answers, result)
+        self._notice_all(answers)
         self._holders.clear()
         accept = self._add_plain if self._round is None else self._add_masked
         for client, fields in sorted(answers.given.items()):  # in the order of the cohort: float sums depend on it
             try:
-                result.up.append(accept(plan, client, bytes_in(fields, "upload"), result))
+                accept(plan, client, bytes_in(fields, "upload"), result)
             except LaconicError as error:
                 self.notice(client, str(error))
                 continue
             self._told.add(client)
             self._holders.add(client)
         if self._round is not None:
-            self._open(self._round, result)
+            self._count_secagg(requests, answers, result)
+            self._unmask(self._round, result)
         return result
 
-    def _add_plain(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> int:
-        scheme = self._offer.scheme
-        encoding = uplink_encoding(scheme, self.code_size, plan)
+    def _add_plain(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
         message = wire.decode(
             data,
             fingerprint=plan.fingerprint,
             round=plan.round,
             attempt=plan.attempt,
             size=self.code_size,
-            encoding=encoding,
+            encoding=uplink_encoding(self._offer.scheme, self.code_size, plan),
         )
         if message.client != client:
             raise WireError(f"sent a code of client {message.client}")
         result.total += (message.weight * message.values).to(self.device)
         result.weight += message.weight
         result.messages += 1
-        return len(data)
+        result.up.append(len(data))
 
-    def _add_masked(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> int:
+    def _add_masked(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
         assert self._round is not None
         if self._round.accept_upload(data) != client:
             raise WireError("sent an upload of another client")
-        return self._round.plan.ring.packed_size(self.code_size)
+        result.up.append(self._round.plan.ring.packed_size(self.code_size))
 
-    def _open(self, current: ServerRound, result: Collected) -> None:
+    def _unmask(self, current: ServerRound, result: Collected) -> None:
         """Ask the members to open the sum. If it cannot or must not be opened, nobody counts as having come."""
         try:
             current.close_uploads()
             if current.plan.terms.signed:
-                self._ask_members(current, "consent", current.survivors_for_consent(), current.accept_consent)
-            self._ask_members(current, "unmask", current.unmask_request(), current.accept_reveal)
+                self._ask_members(current, "consent", current.survivors_for_consent(), result)
+            self._ask_members(current, "unmask", current.unmask_request(), result)
             opened = current.open()
         except RoundAborted as aborted:
-            result.reason = str(aborted)
+            result.lost = str(aborted)
             return
         result.total += torch.from_numpy(opened.total.astype("int64")).to(self.device)
         result.messages, result.weight = len(opened.survivors), float(len(opened.survivors))
 
-    def _ask_members(self, current: ServerRound, kind: str, asked: bytes, accept: Callable[[bytes], int]) -> None:
+    def _ask_members(self, current: ServerRound, kind: str, asked: bytes, result: Collected) -> None:
         """Ask the committee, and go on as soon as enough of it have answered."""
         question, answer = {"consent": ("survivors", "consent"), "unmask": ("request", "reveal")}[kind]
+        accept = {"consent": current.accept_consent, "unmask": current.accept_reveal}[kind]
         requests: dict[int, Fields] = {m: {"run": self._offer.run, question: asked} for m in current.plan.committee}
         answers = self._courier.ask(kind, requests, timeout=self.timeout, enough=current.plan.threshold)
+        self._count_transport(kind, answers, result)
+        result.secagg["unmask_down"] += fields_bytes(requests.values())
+        result.secagg["unmask_up"] += fields_bytes(answers.given.values())
         for member, given in answers.given.items():
             try:
                 accept(bytes_in(given, answer))
             except LaconicError as error:
                 self.notice(member, str(error))
         if len(answers.given) < current.plan.threshold:
-            for member, reason in answers.missing.items():
-                self.notice(member, reason)
+            self._notice_all(answers)
+
+    # What is counted and told
+
+    def _count_secagg(self, requests: Mapping[int, Fields], answers: Answers, result: Collected) -> None:
+        """The bytes of the masked sum beside the masked vectors: the same kinds as in a simulation."""
+        told = [fields for fields in requests.values() if "roster" in fields]
+        result.secagg = {
+            "keys_up": self._announced,
+            "keys_down": sum(len(bytes_in(fields, "roster")) for fields in told),
+            "plan_down": sum(len(bytes_in(fields, "plan")) for fields in requests.values()),
+            "shares_up": fields_bytes(answers.given.values()) - sum(result.up),
+            "unmask_down": 0,
+            "unmask_up": 0,
+        }
+        self._announced = 0
+
+    def _count_transport(self, kind: str, answers: Answers, result: Collected) -> None:
+        result.transport |= {f"{kind}_up": answers.overhead_up, f"{kind}_down": answers.overhead_down}
+
+    def _notice_all(self, answers: Answers) -> None:
+        for client, reason in answers.missing.items():
+            self.notice(client, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from laconic.errors import ConfigError
-from laconic.parts import one_of, positive, positive_int
+from laconic.parts import positive, positive_int
 from laconic.runtime.config import FederationSection
 
 
@@ -20,7 +20,6 @@ class Settings:
     min_nodes: int
     join_timeout: float
     round_timeout: float
-    consistency: str
 
     @classmethod
     def of(cls, section: FederationSection) -> Settings:
@@ -30,11 +29,9 @@ class Settings:
             min_nodes=nodes if section.min_nodes is None else section.min_nodes,
             join_timeout=120.0 if section.join_timeout is None else section.join_timeout,
             round_timeout=600.0 if section.round_timeout is None else section.round_timeout,
-            consistency=section.consistency or "plain",
         )
         positive_int(nodes=settings.nodes, min_nodes=settings.min_nodes)
         positive(join_timeout=settings.join_timeout, round_timeout=settings.round_timeout)
-        one_of(("plain", "signed"), consistency=settings.consistency)
         if settings.min_nodes > settings.nodes:
             raise ConfigError(f"federation.min_nodes = {settings.min_nodes} is more than nodes = {settings.nodes}")
         return settings

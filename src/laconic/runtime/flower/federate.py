@@ -15,6 +15,7 @@ from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.runtime.build import Settled, settle
 from laconic.runtime.config import RunConfig
 from laconic.runtime.datasets import Federation
+from laconic.runtime.federation.courier import Answers
 from laconic.runtime.federation.members import Members, invite, make_offer
 from laconic.runtime.federation.node_folder import kept_key
 from laconic.runtime.federation.notices import Notices
@@ -48,11 +49,11 @@ def run_federation(
     try:
         (folder.path / "failure.json").unlink(missing_ok=True)
         notices = Notices(folder)
-        members = Members.load(folder)
+        members, joined = Members.load(folder), None
         if members is None:
             nodes = wait_for_nodes(grid, settings)
             server = Ed25519PrivateKey.from_private_bytes(kept_key(key, Ed25519PrivateKey))
-            settled, members = _joined(grid, nodes, config, federation, server, settings, notices)
+            settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices)
             members.save(folder)
         else:
             settled = settle(config, federation(len(members.nodes)))
@@ -62,7 +63,7 @@ def run_federation(
                     " start a new run for more"
                 )
         courier = FlowerCourier(grid, members.nodes)
-        clients = FederatedClients(settled.experiment, members, courier, timeout=settings.round_timeout)
+        clients = FederatedClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
         simulation = Simulation(settled.experiment, someone=clients)
         clients.notice = lambda client, reason: notices.add(
             simulation.state.rounds + 1, client, courier.nodes[client], reason
@@ -86,18 +87,19 @@ def _joined(
     server: Ed25519PrivateKey,
     settings: Settings,
     notices: Notices,
-) -> tuple[Settled, Members]:
+) -> tuple[Settled, Members, Answers]:
     """Offer the run until all nodes that are left accept it. Every offer is a run of its own."""
     while True:
         settled = settle(config, federation(len(nodes)))
-        offer = make_offer(settled, server, settings.consistency)
+        offer = make_offer(settled, server)
         courier = FlowerCourier(grid, nodes)
-        members, refused = invite(offer, nodes, server, courier, settings.join_timeout)
+        members, answers = invite(offer, nodes, server, courier, settings.join_timeout)
         if members is not None:
-            return settled, members
+            return settled, members, answers
+        refused = dict(sorted(answers.missing.items()))
         for client, reason in refused.items():
             notices.add(0, client, nodes[client], reason)
-        reasons = "; ".join(f"node {client} ({nodes[client]}) {reason}" for client, reason in sorted(refused.items()))
+        reasons = "; ".join(f"node {client} ({nodes[client]}) {reason}" for client, reason in refused.items())
         nodes = [node for client, node in enumerate(nodes) if client not in refused]
         if len(nodes) < settings.min_nodes:
             raise PrivacyError(f"{len(nodes)} nodes take part, but min_nodes is {settings.min_nodes}: {reasons}")

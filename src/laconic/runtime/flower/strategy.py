@@ -87,7 +87,7 @@ class SchemeStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: object = None,
     ) -> Result:
-        """Run until the rounds, the budget or the patience is used up. All that Flower could set here is the run's own."""
+        """Run until the rounds, the budget or the patience is used up. What Flower could set here is the run's own."""
         self.summary()
         result = Result()
 
