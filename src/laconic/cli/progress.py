@@ -36,6 +36,10 @@ class PlainProgress:
             print(f"round {row['round']}/{self._rounds}  {text}", file=sys.stderr, flush=True)
             self._last = now
 
+    def note(self, text: str) -> None:
+        """Something that happened besides."""
+        print(f"laconic: {text}", file=sys.stderr, flush=True)
+
     def text(self, row: dict[str, Any]) -> str:
         """Metric, ε and bytes so far; values of unevaluated rounds are the last known ones."""
         self._bytes += row["bytes_up"] + row["bytes_down"]
@@ -76,3 +80,6 @@ class LiveProgress(PlainProgress):
 
     def row(self, row: dict[str, Any]) -> None:
         self._bar.update(self._task, completed=row["round"], state=self.text(row))
+
+    def note(self, text: str) -> None:
+        self._bar.console.print(f"laconic: {text}", markup=False, highlight=False)

@@ -13,7 +13,9 @@ import click
 from laconic.cli.options import config_values, requested_config, run_options
 
 if TYPE_CHECKING:
+    from laconic.cli.progress import PlainProgress
     from laconic.runtime.config import RunConfig
+    from laconic.runtime.experiment import Experiment
     from laconic.runtime.folder import RunFolder
     from laconic.runtime.outcome import RunResult
     from laconic.runtime.simulator import Simulation
@@ -51,54 +53,66 @@ def run(
     stop_like_ctrl_c()
     values = config_values(options, sets, model_options) | ({"run.profile": True} if profile else {})
     config, asked = requested_config(what, values)
-    folder_path = out or _default_folder(config, resume)
+    folder_path = out or default_folder(config, resume)
     result = _resumable(config, asked, folder_path, resume, what, show=not (quiet or as_json), quiet=quiet)
     if as_json:
         from laconic.runtime.folder import json_text
 
         click.echo(json_text(result.summary()))
     else:
-        _print_summary(result)
+        print_summary(result.summary(), len(result.history))
 
 
-def _default_folder(config: RunConfig, resume: bool) -> Path:
+def default_folder(config: RunConfig, resume: bool, suffix: str = "") -> Path:
     from laconic.errors import ConfigError
     from laconic.runtime.folder import free_folder
 
     if resume:
         raise ConfigError("--resume needs the folder of the run: --out runs/NAME")
-    return free_folder(Path("runs"), f"{config.scheme.name}-{Path(config.data.dataset).stem}")
+    return free_folder(Path("runs"), f"{config.scheme.name}-{Path(config.data.dataset).stem}{suffix}")
 
 
 def _resumable(
     config: RunConfig, asked: dict[str, Any], path: Path, resume: bool, what: str | None, *, show: bool, quiet: bool
 ) -> RunResult:
     """Start or go on with the run in the folder."""
-    from laconic.errors import ConfigError, RunFolderError
     from laconic.runtime.build import settle
     from laconic.runtime.folder import RunFolder
     from laconic.runtime.launch import simulation_in
     from laconic.runtime.resume import resumed_config
 
     folder = RunFolder(path)
-    if folder.exists and not resume:
-        raise RunFolderError(f"{path} holds a run already: add --resume to go on with it, or choose another --out")
-    if not folder.exists and what is None:
-        raise ConfigError("name a scheme or a configuration: laconic run fl-std (see laconic schemes)")
     unfinished = (".lock", "checkpoint", "config.toml.new")  # all that a kill before the first round leaves
-    if not folder.exists and path.is_dir() and any(p.name not in unfinished for p in path.iterdir()):
-        raise RunFolderError(f"{path} is not a run folder and not empty: choose another --out")
+    check_folder(folder, resume, what, unfinished)
     if folder.exists:
         config = resumed_config(folder, asked)
     with simulation_in(folder, settle(config)) as simulation:
         return _simulate(simulation, folder, show=show, quiet=quiet)
 
 
-def _simulate(simulation: Simulation, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
+def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: tuple[str, ...]) -> None:
+    """Refuse a folder that holds something else, or a run that nobody asked to go on with."""
+    from laconic.errors import ConfigError, RunFolderError
+
+    path = folder.path
+    if folder.exists and not resume:
+        raise RunFolderError(f"{path} holds a run already: add --resume to go on with it, or choose another --out")
+    if not folder.exists and what is None:
+        raise ConfigError("name a scheme or a configuration, such as fl-std (see laconic schemes)")
+    if not folder.exists and path.is_dir() and any(p.name not in unfinished for p in path.iterdir()):
+        raise RunFolderError(f"{path} is not a run folder and not empty: choose another --out")
+
+
+def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProgress:
+    """A live bar on a terminal, lines elsewhere."""
     from laconic.cli.progress import LiveProgress, PlainProgress
 
     progress = LiveProgress if show and sys.stderr.isatty() else PlainProgress
-    display = progress(simulation.experiment, quiet=quiet)
+    return progress(experiment, quiet=quiet)
+
+
+def _simulate(simulation: Simulation, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
+    display = display_for(simulation.experiment, show=show, quiet=quiet)
     simulation.observer = display.row
     try:
         with display:
@@ -110,23 +124,23 @@ def _simulate(simulation: Simulation, folder: RunFolder, *, show: bool, quiet: b
         sys.exit(130)
 
 
-def _print_summary(result: RunResult) -> None:
+def print_summary(summary: dict[str, Any], rounds: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from laconic.measure.report import ledger_lines, result_lines
     from laconic.privacy.statement import statement_lines
 
-    summary = result.summary()
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for heading, text in [*result_lines(summary), *statement_lines(result.statement), *ledger_lines(summary["ledger"])]:
+    privacy = statement_lines(summary["statement"])
+    for heading, text in [*result_lines(summary), *privacy, *ledger_lines(summary["ledger"])]:
         table.add_row(heading, text)
-    table.add_row("Time", f"{result.seconds:.1f} s")
-    for name, seconds in (result.profile or {}).items():
-        table.add_row(f"  {name}", f"{seconds:.3f} s, {seconds / max(1, len(result.history)):.4f} s a round")
-    table.add_row("Run folder", str(result.folder))
+    table.add_row("Time", f"{summary['seconds']:.1f} s")
+    for name, seconds in (summary["profile"] or {}).items():
+        table.add_row(f"  {name}", f"{seconds:.3f} s, {seconds / max(1, rounds):.4f} s a round")
+    table.add_row("Run folder", str(summary["folder"]))
     Console(soft_wrap=False).print(table)
 
 

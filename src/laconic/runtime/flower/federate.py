@@ -45,6 +45,7 @@ def run_federation(
     if folder.exists and not resume:
         raise RunFolderError(f"{folder.path} holds a run already: set resume=true, or choose another out")
     settings = Settings.of(config.federation)
+    config = config.with_values({"run.checkpoint_seconds": 0.0})  # no round can be repeated, so each is kept
     folder.open()
     try:
         (folder.path / "failure.json").unlink(missing_ok=True)

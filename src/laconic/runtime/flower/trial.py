@@ -22,7 +22,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import RunFolderError
 from laconic.runtime.config import RunConfig, toml_value, write_toml
+from laconic.runtime.experiment import Experiment
+from laconic.runtime.federation.entropy import seed_for_tests
 from laconic.runtime.federation.node_folder import kept_key
+from laconic.runtime.federation.policy import planned_epsilons
 from laconic.runtime.flower.certificates import TlsFiles, make_certificates, make_node_key
 from laconic.runtime.flower.processes import Processes, environment, free_port, program
 
@@ -162,6 +165,20 @@ class Trial:
 
     def _node(self, number: int) -> Path:
         return self.path / f"node-{number}"
+
+
+def trial_policy(experiment: Experiment, server: str) -> str:
+    """A policy that allows this run of this server, and nothing that costs more."""
+    released, participant = planned_epsilons(experiment)
+    lines = [f'servers = ["{server}"]', f'fingerprints = ["{experiment.scheme.fingerprint}"]']
+    if experiment.budget is None:
+        lines.append('secure_aggregation = "optional"  # the scheme has no secure sum')
+    else:
+        lines += [f"max_epsilon = {released!r}", f"max_participant_epsilon = {participant!r}"]
+        lines += [f"max_delta = {experiment.budget.delta!r}", 'secure_aggregation = "required"']
+    if seed_for_tests() is not None:
+        lines.append("allow_test_seed = true")
+    return "\n".join(["# Made for a trial.", "min_cohort = 2", *lines]) + "\n"
 
 
 def last_words(log: Path, lines: int = 5) -> str:

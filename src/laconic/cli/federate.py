@@ -1,0 +1,177 @@
+"""`laconic federate`: the same run over separate processes on this machine, on Flower."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from laconic.cli.options import config_values, requested_config, run_options
+from laconic.cli.run import check_folder, default_folder, display_for, print_summary, stop_like_ctrl_c
+
+if TYPE_CHECKING:
+    from laconic.runtime.config import RunConfig
+    from laconic.runtime.experiment import Experiment
+    from laconic.runtime.folder import RunFolder
+
+
+@click.command()
+@click.argument("what", metavar="SCHEME|CONFIG.toml", required=False)
+@click.option("--nodes", type=int, default=None, help="How many nodes to start, each with one client's data.  [5]")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="[NODE=]FILE",
+    help="The policy of all nodes, or of one (0, 1, …).  [one that allows this run]",
+)
+@run_options
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [runs/SCHEME-DATASET-federation]")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out (or start it, if there is none yet).")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON; progress goes to stderr.")
+@click.option("--quiet", is_flag=True, help="No progress display.")
+def federate(
+    what: str | None,
+    nodes: int | None,
+    policies: tuple[str, ...],
+    out: Path | None,
+    resume: bool,
+    as_json: bool,
+    quiet: bool,
+    sets: tuple[str, ...],
+    model_options: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Run a federation of separate processes on this machine: Flower's SuperLink and SuperNodes, with TLS.
+
+    \b
+    laconic federate fl-std-dp --clip-norm 0.5 --noise-multiplier 1 --sampling-rate 1 --rounds 3
+    laconic federate examples/federation.toml --nodes 5
+    laconic federate --out runs/fl-std-dp-digits-federation --resume
+
+    It is a trial: certificates and keys are made for it, and end with it. docs/flower.md says how to run the same on
+    real hosts.
+    """
+    stop_like_ctrl_c()
+    given = {} if nodes is None else {"federation.nodes": nodes, "data.num_clients": nodes}
+    config, asked = requested_config(what, config_values(options, sets, model_options) | given)
+    path = out or default_folder(config, resume, "-federation")
+    summary = _federated(config, asked, path, policies, resume, what, show=not (quiet or as_json), quiet=quiet)
+    if as_json:
+        from laconic.runtime.folder import json_text
+
+        click.echo(json_text(summary))
+    else:
+        print_summary(summary, summary["rounds"])
+
+
+def _federated(
+    config: RunConfig,
+    asked: dict[str, Any],
+    path: Path,
+    policies: tuple[str, ...],
+    resume: bool,
+    what: str | None,
+    *,
+    show: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Start or go on with the federation in the folder."""
+    from laconic.runtime.folder import RunFolder
+    from laconic.runtime.resume import resumed_config
+
+    _need_flower()
+    folder = RunFolder(path)
+    left = (".lock", "checkpoint", "config.toml.new", "federation", "failure.json", "notices.jsonl", "process.json")
+    check_folder(folder, resume, what, left)
+    if folder.exists:
+        config = resumed_config(folder, asked)
+    experiment, config = _checked(config)
+    folder.make()
+    return _supervised(experiment, config, folder, _policies(policies), show=show, quiet=quiet)
+
+
+def _supervised(
+    experiment: Experiment,
+    config: RunConfig,
+    folder: RunFolder,
+    policies: dict[int | None, str],
+    *,
+    show: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    from laconic.runtime.flower.processes import Processes
+    from laconic.runtime.flower.supervise import Supervisor
+    from laconic.runtime.flower.trial import Trial, trial_policy
+
+    display = display_for(experiment, show=show, quiet=quiet)
+
+    def notice(text: str) -> None:
+        if not quiet:
+            display.note(text)
+
+    supervisor = None
+    try:
+        with Processes() as processes, display:
+            nodes = experiment.population.num_clients
+            trial = Trial(folder.path / "federation", nodes, processes)
+            default = policies.get(None) or trial_policy(experiment, trial.server_name())
+            trial.write_policies({n: text for n, text in policies.items() if n is not None}, default)
+            notice(f"starting a SuperLink and {nodes} SuperNodes on this machine")
+            trial.start()
+            supervisor = Supervisor(trial, folder, on_row=display.row, on_notice=notice)
+            return supervisor.run(config)
+    except KeyboardInterrupt:
+        finished = supervisor.finished_rounds if supervisor else 0
+        command = shlex.join(["laconic", "federate", "--out", str(folder.path), "--resume"])
+        print(f"laconic: interrupted after round {finished}; go on with: {command}", file=sys.stderr)
+        sys.exit(130)
+
+
+def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
+    """The experiment, for the display and for mistakes that can be seen before anything is started."""
+    from laconic.errors import ConfigError
+    from laconic.runtime.build import settle
+    from laconic.runtime.federation.settings import Settings
+    from laconic.runtime.simulator import Simulation
+
+    nodes = Settings.of(config.federation).nodes
+    config = config.with_values({"federation.nodes": nodes})
+    if config.data.num_clients is None:
+        config = config.with_values({"data.num_clients": nodes})
+    experiment = settle(config).experiment
+    found = experiment.population.num_clients
+    if found != nodes:
+        raise ConfigError(f"{nodes} nodes, but the data are of {found} clients: give --nodes {found}")
+    Simulation(experiment).check_budget()
+    return experiment, config
+
+
+def _policies(given: tuple[str, ...]) -> dict[int | None, str]:
+    """The text of each policy, by node; None is everyone's."""
+    from laconic.errors import ConfigError
+    from laconic.runtime.federation.policy import read_policy
+
+    found: dict[int | None, str] = {}
+    for text in given:
+        head, equals, tail = text.partition("=")
+        number = int(head) if equals and head.isdecimal() else None
+        path = Path(tail if number is not None else text).expanduser()
+        read_policy(path)
+        try:
+            found[number] = path.read_text()
+        except OSError as error:
+            raise ConfigError(f"--policy {text}: {error.strerror}") from None
+    return found
+
+
+def _need_flower() -> None:
+    from importlib.util import find_spec
+
+    from laconic.errors import ConfigError
+
+    if find_spec("flwr") is None:
+        raise ConfigError("laconic federate needs Flower: pip install 'laconic[flower]'")
