@@ -1,35 +1,70 @@
-"""What the Flower tests share: a grid that calls the nodes' apps in this process, and small federations."""
+"""What the Flower tests share: a grid that calls the nodes' apps in this process, and a small federation on it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import torch
 from flwr.app import Context, Message, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from laconic.data.population import Records
+from conftest import make_population, make_records
+from laconic.runtime.build import settle
 from laconic.runtime.config import RunConfig
+from laconic.runtime.datasets import Federation
+from laconic.runtime.federation.node_folder import NodeFolder
 from laconic.runtime.flower.client_app import client_app
+from laconic.runtime.flower.federate import run_federation
+from laconic.runtime.flower.server_app import ServerData
+from laconic.runtime.folder import RunFolder
+from laconic.runtime.outcome import RunResult
+from laconic.runtime.simulator import Simulation
 
 SIZES = [14, 9, 11, 12, 7]
 FIRST_NODE = 1000
+SEED = 3
+PRIVATE = {"scheme.clip_norm": 0.5, "scheme.noise_multiplier": 1.0}
+OPEN_POLICY = 'allow_test_seed = true\nsecure_aggregation = "optional"\n'
+
+
+def config_for(scheme: str, **changes: Any) -> RunConfig:
+    """A small run of the scheme; `section__key` stands for section.key."""
+    values = {
+        "run.seed": SEED,
+        "run.rounds": 2,
+        "run.engine": "one-by-one",
+        "run.workers": 1,
+        "run.device": "cpu",
+        "model.name": "logistic",
+        "scheme.name": scheme,
+        "sampler.sampling_rate": 1.0,
+        "federation.nodes": len(SIZES),
+        "federation.round_timeout": 0.2,
+        "federation.join_timeout": 0.2,
+    }
+    return RunConfig().with_values(values | {name.replace("__", "."): value for name, value in changes.items()})
 
 
 class LocalGrid(Grid):
-    """Nodes in this process: a message is answered when it is pushed. `lose` may swallow requests and replies."""
+    """Nodes in this process: a message is answered when it is pushed.
+
+    `loses(client, message, when)` says whether a "request" or a "reply" gets lost on its way.
+    """
 
     def __init__(self, apps: list[Callable[[Message], Message]]) -> None:
-        self._apps = apps
         # In a deployment Flower sets this in every process that runs an app; messages cannot be made without it.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        self._apps = apps
         self._replies: dict[str, Message] = {}
-        self.sent: list[Message] = []
-        self.lose: Callable[[int, Message, str], bool] = lambda client, message, when: False
+        self.sent: list[tuple[int, Message]] = []
+        self.received: list[tuple[int, Message]] = []
+        self.loses: Callable[[int, Message, str], bool] = lambda client, message, when: False
 
     def set_run(self, run: Any) -> None:
         raise NotImplementedError
@@ -53,12 +88,13 @@ class LocalGrid(Grid):
             name = message.object_id
             message.metadata.__dict__["_message_id"] = name
             names.append(name)
-            self.sent.append(message)
             client = message.metadata.dst_node_id - FIRST_NODE
-            if self.lose(client, message, "request"):
+            self.sent.append((client, message))
+            if self.loses(client, message, "request"):
                 continue
             reply = self._apps[client](message)
-            if not self.lose(client, message, "reply"):
+            if not self.loses(client, message, "reply"):
+                self.received.append((client, reply))
                 self._replies[name] = reply
         return names
 
@@ -69,24 +105,60 @@ class LocalGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
 
+@dataclass
+class LocalFederation:
+    """Five nodes with their folders and policies below `path`, and a server that writes to `path/run`."""
+
+    path: Path
+    config: RunConfig
+    policies: dict[int, str] = field(default_factory=dict)
+    policy: str = OPEN_POLICY
+
+    def __post_init__(self) -> None:
+        self.population, self.test = make_population(SIZES), make_records(100, seed=5)
+        self.public = make_records(20, seed=7)
+        self.path.mkdir(exist_ok=True)
+        self.grid = LocalGrid([self._app(number) for number in range(len(SIZES))])
+        for number in range(len(SIZES)):
+            (self.path / f"policy-{number}.toml").write_text(self.policies.get(number, self.policy))
+
+    def run(self, *, resume: bool = False, config: RunConfig | None = None) -> RunResult:
+        data = ServerData(example=self.test.some(np.arange(2)), num_classes=3, test=self.test, public=self.public)
+        return run_federation(
+            self.grid,
+            config or self.config,
+            data.federation,
+            folder=RunFolder(self.path / "run"),
+            key=self.path / "server.key",
+            resume=resume,
+        )
+
+    def simulated(self, config: RunConfig | None = None) -> RunResult:
+        """The same run in the simulator."""
+        everything = Federation(self.population, self.test, None, self.public, 3, (6,))
+        return Simulation(settle(config or self.config, everything).experiment).run()
+
+    def node(self, number: int) -> NodeFolder:
+        return NodeFolder(self.path / f"node-{number}")
+
+    def _app(self, number: int) -> Callable[[Message], Message]:
+        """A node's app. Every message gets a new one, as it would in a process of its own."""
+
+        def answer(message: Message) -> Message:
+            settings = {
+                "folder": str(self.path / f"node-{number}"),
+                "policy": str(self.path / f"policy-{number}.toml"),
+            }
+            context = Context(0, FIRST_NODE + number, settings, RecordDict(), run_config(self.config))
+            return client_app(lambda context: self.population.records(number))(message, context)
+
+        return answer
+
+
 def run_config(config: RunConfig) -> dict[str, Any]:
     """The configuration as Flower hands it to apps."""
     return {f"{section}.{key}": value for section, keys in config.to_dict().items() for key, value in keys.items()}
 
 
-def write_policy(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
-
-
-def node_app(
-    folder: Path, policy: Path, config: RunConfig, records: Records, node: int
-) -> Callable[[Message], Message]:
-    """A node's app with its context; every message gets a fresh app, as in a process of its own."""
-
-    def answer(message: Message) -> Message:
-        app: ClientApp = client_app(lambda context: records)
-        settings = {"folder": str(folder), "policy": str(policy)}
-        return app(message, Context(0, node, settings, RecordDict(), run_config(config)))
-
-    return answer
+def weights_of(result: RunResult) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in result.model.parameters()])

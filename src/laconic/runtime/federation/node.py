@@ -45,6 +45,7 @@ class Node:
     ) -> None:
         self._folder, self._policy = folder, policy
         self._model, self._records, self._options = model, records, options
+        self._offered = b""
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         """The answer to one message. What is refused, or cannot be done, is an answer too: it says why."""
@@ -61,6 +62,7 @@ class Node:
 
         data = bytes_in(fields, "offer")
         client, offer = read_offer(data)
+        self._offered = offer.run
         if seed_for_tests() is not None and not self._policy.allow_test_seed:
             raise PrivacyError(f"{TEST_SEED} is set on this node: its noise could be repeated; unset it")
         known = self._folder.kept(offer.run, "offer")
@@ -202,7 +204,7 @@ class Node:
             raise PrivacyError("; ".join(reasons))
 
     def _note_refusal(self, kind: str, fields: Mapping[str, Any], reason: str) -> None:
-        run = fields.get("run", b"")
+        run = fields.get("run", self._offered)
         self._folder.log.add(REFUSED, run if isinstance(run, bytes) else b"", message=kind, reason=reason)
 
 

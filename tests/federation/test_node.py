@@ -1,0 +1,335 @@
+"""A node on its own: what it answers, what it refuses, and what it remembers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from torch import nn
+
+from conftest import make_population
+from laconic import schemes
+from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
+from laconic.privacy.budget import Budget
+from laconic.privacy.sampling import Poisson
+from laconic.round import plan_round
+from laconic.runtime.federation import server
+from laconic.runtime.federation.courier import Answers
+from laconic.runtime.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
+from laconic.runtime.federation.members import Members, invite
+from laconic.runtime.federation.node import Node
+from laconic.runtime.federation.node_folder import NodeFolder
+from laconic.runtime.federation.node_log import NodeLog
+from laconic.runtime.federation.offer import Offer, read_offer, sign_offer
+from laconic.runtime.federation.policy import Policy
+from laconic.runtime.federation.populations import FarRecords
+from laconic.runtime.federation.requests import REFUSED, Fields, UploadRequest
+from laconic.runtime.federation.roster import read_roster
+from laconic.runtime.federation.server import FederatedClients
+from laconic.runtime.federation.training import initial_weights, weights_digest
+from laconic.streams import Streams
+
+SERVER = Ed25519PrivateKey.generate()
+SIZES = [8, 7, 6]
+
+
+def model() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return nn.Linear(6, 3)
+
+
+def make_offer(**changes: Any) -> Offer:
+    weights = initial_weights(model())
+    offer = Offer(
+        run=secrets.token_bytes(16),
+        server=SERVER.public_key().public_bytes_raw(),
+        scheme=schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=2),
+        sampler=Poisson(sampling_rate=1.0),
+        num_clients=len(SIZES),
+        rounds=5,
+        budget=Budget(delta=1e-5),
+        public_seed=4,
+        model="own",
+        input_shape=(6,),
+        num_classes=3,
+        size=len(weights),
+        initial=weights_digest(weights),
+    )
+    return replace(offer, **changes)
+
+
+class DirectCourier:
+    """Nodes in this process, asked directly."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+
+    def ask(self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None) -> Answers:
+        answers = Answers()
+        for client, fields in requests.items():
+            answer = self.nodes[client].answer(kind, fields)
+            if REFUSED in answer:
+                answers.missing[client] = str(answer[REFUSED])
+            else:
+                answers.given[client] = answer
+        return answers
+
+
+class Small:
+    """Three nodes and a server, with no carrier between them."""
+
+    def __init__(self, path: Path, policy: Policy = Policy(), **changes: Any) -> None:  # noqa: B008 - it is frozen
+        self.path, self.policy, self.population = path, policy, make_population(SIZES)
+        self.offer = make_offer(**changes)
+        self.courier = DirectCourier([self.node(number) for number in range(len(SIZES))])
+
+    def node(self, number: int) -> Node:
+        """The node, as a new process would make it."""
+        return Node(
+            NodeFolder(self.path / f"node-{number}"),
+            self.policy,
+            model=lambda offer: model(),
+            records=lambda offer: self.population.records(number),
+        )
+
+    def join(self) -> FederatedClients:
+        members, answers = invite(self.offer, [0, 1, 2], SERVER, self.courier, 1.0)
+        assert members is not None, answers.missing
+        self.members = members
+        far = FarRecords(len(SIZES), self.population.records(0))
+        return FederatedClients(self.offer.experiment(model(), far, seed=4), members, self.courier, timeout=1.0)
+
+    def plan(self, clients: FederatedClients, round: int = 1, attempt: int = 0) -> Any:
+        return plan_round(
+            self.offer.scheme,
+            self.offer.sampler,
+            streams=clients.streams,
+            round=round,
+            attempt=attempt,
+            num_clients=len(SIZES),
+            max_dropouts=self.offer.max_dropouts,
+        )
+
+
+def test_a_round_without_any_carrier(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    clients = small.join()
+    sent = clients.collect(small.plan(clients), clients.model.initial)
+    assert (sent.messages, sent.lost) == (3, "")
+    log = NodeFolder(tmp_path / "node-1").log
+    assert [row["what"] for row in log.rows()] == ["joined", "uploaded", "revealed"]
+    assert log.participations(small.offer.run) == 1
+    assert log.rows()[1]["participant_epsilon"] == pytest.approx(4.387, abs=1e-3)
+    assert "test_seed" not in log.rows()[1]
+
+
+def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    small.join()
+    secret = [p for p in (tmp_path / "node-0").rglob("*.key")]
+    assert len(secret) == 2
+    assert all(p.stat().st_mode & 0o077 == 0 for p in secret)
+
+
+def test_nothing_is_uploaded_twice_under_one_attempt(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    clients = small.join()
+    requests = clients.requests(small.plan(clients), clients.model.initial)
+    assert "upload" in small.node(0).answer("upload", requests[0])
+    assert "this client is past it" in str(small.node(0).answer("upload", requests[0])[REFUSED])
+    again = clients.requests(small.plan(clients, attempt=1), clients.model.initial)
+    assert "upload" in small.node(0).answer("upload", again[0])
+    assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 2
+
+
+def test_a_member_reveals_once_also_after_a_restart(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    clients = small.join()
+    asked: list[Fields] = []
+    ask = small.courier.ask
+
+    def noted(kind: str, requests: Mapping[int, Fields], **options: Any) -> Answers:
+        asked.extend([requests[0]] if kind == "unmask" else [])
+        return ask(kind, requests, **options)
+
+    small.courier.ask = noted  # type: ignore[method-assign]
+    clients.collect(small.plan(clients), clients.model.initial)
+    assert "past it" in str(small.node(0).answer("unmask", asked[0])[REFUSED])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"round": 2}, "another round than the message"),
+        ({"run": bytes(16)}, "not joined run"),
+        ({"weights": b"short"}, "shorter than its header"),
+        ({"plan": b""}, "shorter than its header"),
+    ],
+)
+def test_bent_requests_are_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    clients = small.join()
+    request = clients.requests(small.plan(clients), clients.model.initial)[0]
+    assert reason in str(small.node(0).answer("upload", request | change)[REFUSED])
+    assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 0
+
+
+def test_fields_that_are_missing_or_wrong() -> None:
+    whole: Fields = {"run": bytes(16), "round": 1, "attempt": 0, "weights": b"w"}
+    assert UploadRequest.from_fields(whole).to_fields() == whole
+    for name, value in (("run", b"short"), ("round", -1), ("attempt", True), ("weights", "text")):
+        with pytest.raises(WireError):
+            UploadRequest.from_fields(whole | {name: value})
+
+
+def test_the_roster_is_fixed_and_holds_the_nodes_own_key(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    clients = small.join()
+    request = clients.requests(small.plan(clients), clients.model.initial)[0]
+    entries = read_roster(small.members.roster)
+    swapped = replace(entries[0], agreement=entries[1].agreement)
+    bad = b"".join(entry.entry() for entry in (swapped, *entries[1:]))
+    assert "own key is not in the roster" in str(small.node(0).answer("upload", request | {"roster": bad})[REFUSED])
+    assert "upload" in small.node(0).answer("upload", request)
+    fewer = b"".join(entry.entry() for entry in entries[:2])
+    later = clients.requests(small.plan(clients, round=2), clients.model.initial)[0]
+    assert "another roster before" in str(small.node(0).answer("upload", later | {"roster": fewer})[REFUSED])
+
+
+def test_strangers_in_the_roster_are_refused(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    known = [NodeFolder(tmp_path / f"node-{n}").identity().public_key().public_bytes_raw().hex() for n in (0, 1)]
+    small.policy = Policy(identities=tuple(known))
+    clients = small.join()
+    request = clients.requests(small.plan(clients), clients.model.initial)[0]
+    assert "nodes [2] of the roster are not among the identities" in str(
+        small.node(0).answer("upload", request)[REFUSED]
+    )
+
+
+def test_a_small_sum_is_refused_by_the_node_itself(tmp_path: Path) -> None:
+    small = Small(tmp_path, Policy(min_cohort=1), max_dropouts=1, sampler=Poisson(sampling_rate=0.9))
+    clients = small.join()
+    plan = replace(small.plan(clients), cohort=np.array([0, 1]))
+    request = clients.requests(plan, clients.model.initial)[0]
+    small.policy = Policy(min_cohort=2)
+    assert "a sum of 1 nodes, fewer than min_cohort 2" in str(small.node(0).answer("upload", request)[REFUSED])
+    small.policy = Policy(min_cohort=1)
+    assert "upload" in small.node(0).answer("upload", request)
+
+
+def test_a_sum_of_other_values_than_the_schemes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too few bits the sum would wrap, and tell something of what wrapped."""
+    small = Small(tmp_path)
+    clients = small.join()
+    honest = server.sum_plan
+    monkeypatch.setattr(server, "sum_plan", lambda *some: replace(honest(*some), bits=8))
+    request = clients.requests(small.plan(clients), clients.model.initial)[0]
+    assert "values of 8 bits; the scheme has 21 of" in str(small.node(0).answer("upload", request)[REFUSED])
+
+
+def test_seeds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Small(tmp_path)
+    fields: Fields = {"offer": sign_offer(small.offer, 0, SERVER)}
+    monkeypatch.setenv(TEST_SEED, "7")
+    assert f"{TEST_SEED} is set on this node" in str(small.node(0).answer("keys", fields)[REFUSED])
+    small.policy = Policy(allow_test_seed=True)
+    assert "announcement" in small.node(0).answer("keys", fields)
+    monkeypatch.setenv(TEST_SEED, "many")
+    with pytest.raises(ConfigError, match="whole number"):
+        federation_streams(0)
+
+
+def test_public_streams_follow_from_the_public_seed_and_nothing_else_does() -> None:
+    one, other = FederationStreams(4), FederationStreams(4)
+    assert one.key("public", 1, 0) == other.key("public", 1, 0) == Streams(4).key("public", 1, 0)
+    assert one.key("model") == Streams(4).key("model")
+    for path in (("cohort", 1, 0), ("batches", 1, 0, 2)):
+        assert len({one.key(*path), other.key(*path), Streams(4).key(*path)}) == 3
+    assert "secret" not in repr(one)
+
+
+def test_noise_comes_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    stream = FederationStreams(4).stream("noise", 1, 0, 2)
+    assert isinstance(stream, SystemStream)
+    assert isinstance(stream.fork("whole"), SystemStream)
+    assert not torch.equal(stream.words(8, cpu), stream.words(8, cpu))
+    monkeypatch.setattr(os, "urandom", lambda count: bytes(range(count)))
+    assert stream.words(2, cpu).tolist() == [0x0706050403020100, 0x0F0E0D0C0B0A0908]
+    with pytest.raises(PrivacyError, match="integers"):
+        stream.normal((2,), cpu)
+
+
+def test_an_offer_is_what_it_was_when_it_was_signed() -> None:
+    offer = make_offer(budget=Budget(delta=1e-5, epsilon=2.0), consistency="signed")
+    data = sign_offer(offer, 1, SERVER)
+    assert read_offer(data) == (1, offer)
+    with pytest.raises(WireError, match="not signed"):
+        read_offer(data.replace(b'"rounds":5', b'"rounds":6'))
+    with pytest.raises(WireError, match="not signed"):
+        read_offer((2).to_bytes(4, "little") + data[4:])
+    with pytest.raises(WireError, match="install the same"):
+        read_offer(data.replace(b'"laconic":"', b'"laconic":"9.'))
+    with pytest.raises(WireError, match="to client 3 of 3"):
+        read_offer(sign_offer(offer, 3, SERVER))
+    for damaged in (data[:10], data[:-5], data[:68]):
+        with pytest.raises(WireError):
+            read_offer(damaged)
+
+
+def test_a_run_is_joined_on_one_offer_only(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    small.join()
+    cheaper = replace(small.offer, rounds=500)
+    answer = small.node(0).answer("keys", {"offer": sign_offer(cheaper, 0, SERVER)})
+    assert "another offer of the same run" in str(answer[REFUSED])
+    assert "announcement" in small.node(0).answer("keys", {"offer": sign_offer(small.offer, 0, SERVER)})
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    for changes, reason in (({"initial": "0" * 32}, "initial weights"), ({"size": 20}, "21 weights, the server's 20")):
+        fields: Fields = {"offer": sign_offer(replace(small.offer, **changes), 0, SERVER)}
+        assert reason in str(small.node(0).answer("keys", fields)[REFUSED])
+
+
+def test_members_are_kept_in_the_run_folder(tmp_path: Path) -> None:
+    from laconic.runtime.folder import RunFolder
+
+    small = Small(tmp_path)
+    small.join()
+    folder = RunFolder(tmp_path / "run")
+    folder.make()
+    assert Members.load(folder) is None
+    small.members.save(folder)
+    assert Members.load(folder) == small.members
+    folder.write("federation.json", "{}")
+    with pytest.raises(RunFolderError, match="damaged"):
+        Members.load(folder)
+
+
+def test_half_a_row_is_no_row(tmp_path: Path) -> None:
+    log, run = NodeLog(tmp_path / "log.jsonl"), bytes(16)
+    log.add("uploaded", run, round=1)
+    with open(tmp_path / "log.jsonl", "a") as stream:
+        stream.write('{"what": "uploa')
+    assert log.participations(run) == 1
+    log.add("uploaded", run, round=2)
+    assert [row["round"] for row in log.rows(run)] == [1, 2]
+    assert log.participations(b"another") == 0
+
+
+def test_a_damaged_log_stops_the_node(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"what": "uploaded", "run": "00"}\nnothing\n{"what": "x", "run": "00"}\n')
+    with pytest.raises(RunFolderError, match="line 2: damaged"):
+        NodeLog(tmp_path / "log.jsonl").rows()

@@ -1,0 +1,153 @@
+"""What a node's policy allows and refuses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from conftest import make_population
+from laconic import schemes
+from laconic.errors import ConfigError
+from laconic.privacy.budget import Budget
+from laconic.privacy.sampling import Poisson
+from laconic.runtime.experiment import Experiment
+from laconic.runtime.federation.offer import Offer
+from laconic.runtime.federation.policy import Policy, planned_epsilons, read_policy
+
+TRAIN = {"local_lr": 0.1, "local_steps": 1}
+SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=4.0, **TRAIN)
+OFFER = Offer(
+    run=bytes(16),
+    server=bytes(range(32)),
+    scheme=SCHEME,
+    sampler=Poisson(sampling_rate=1.0),
+    num_clients=5,
+    rounds=4,
+    budget=Budget(delta=1e-5),
+    public_seed=0,
+    model="logistic",
+    input_shape=(6,),
+    num_classes=3,
+    size=21,
+    initial="0" * 32,
+)
+
+
+def experiment(offer: Offer = OFFER) -> Experiment:
+    return offer.experiment(nn.Linear(6, 3), make_population([3] * 5))
+
+
+def refusals(offer: Offer = OFFER, **limits: Any) -> str:
+    return "; ".join(Policy(**limits).against(offer, experiment(offer)))
+
+
+def test_what_keeps_within_the_limits_is_allowed() -> None:
+    released, participant = planned_epsilons(experiment())
+    assert released == participant  # everyone takes part in every round
+    limits = {"max_epsilon": released, "max_participant_epsilon": participant, "max_delta": 1e-5}
+    allowed = {"fingerprints": (SCHEME.fingerprint,), "servers": (OFFER.server.hex(),)}
+    assert refusals(**limits, **allowed, min_cohort=5, max_participations=4) == ""
+    assert refusals() == ""
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_epsilon": 0.5}, "planned ε 1.997 is above max_epsilon 0.5"),
+        ({"max_participant_epsilon": 0.5}, "against the server 1.997 is above max_participant_epsilon 0.5"),
+        ({"max_delta": 1e-6}, "δ 1e-05 is above max_delta 1e-06"),
+        ({"max_participations": 3}, "up to 4 participations, above max_participations 3"),
+        ({"min_cohort": 6}, "sums of 5 nodes may be opened, fewer than min_cohort 6"),
+        ({"fingerprints": ("ab",)}, "fl-std-dp .* is not among the fingerprints"),
+        ({"servers": ("ab",)}, "server 0001.* is not among the servers"),
+        ({"secure_aggregation": "signed"}, "not signed"),
+    ],
+)
+def test_every_limit_refuses(limits: dict[str, Any], reason: str) -> None:
+    assert re.search(reason, refusals(**limits))
+
+
+def test_all_reasons_are_given_at_once() -> None:
+    text = refusals(max_epsilon=0.1, max_delta=1e-9, servers=("ab",))
+    assert text.count(";") == 2
+
+
+def test_a_promised_budget_counts() -> None:
+    """A server that promises to stop at ε ≤ 1 plans no more than that."""
+    promised = replace(OFFER, budget=Budget(delta=1e-5, epsilon=1.0), rounds=400)
+    assert refusals(promised, max_epsilon=1.0) == ""
+    assert "planned ε 1.000 is above max_epsilon 0.5" in refusals(promised, max_epsilon=0.5)
+
+
+def test_a_scheme_without_noise_or_masks() -> None:
+    plain = replace(OFFER, scheme=schemes.fl_std(**TRAIN), budget=None)
+    assert "shows the server every node's code" in refusals(plain)
+    assert refusals(plain, secure_aggregation="optional") == ""
+    assert "∞ (no noise) is above max_epsilon 8" in refusals(plain, max_epsilon=8.0)
+
+
+def against_round(policy: Policy, offer: Offer = OFFER, **now: int) -> str:
+    values = {"round": 1, "attempt": 0, "cohort": 5, "participations": 1} | now
+    return "; ".join(policy.against_round(offer, experiment(offer), **values))
+
+
+def test_rounds_are_checked_one_by_one() -> None:
+    assert against_round(Policy()) == ""
+    assert "round 5 of a run that was offered with 4" in against_round(Policy(), round=5)
+    assert "a sum of 1 nodes, fewer than min_cohort 2" in against_round(Policy(), cohort=1)
+    slack = replace(OFFER, max_dropouts=2)
+    assert "a sum of 3 nodes, fewer than min_cohort 4" in against_round(Policy(min_cohort=4), slack)
+    assert "participation 3, above max_participations 2" in against_round(
+        Policy(max_participations=2), participations=3
+    )
+
+
+def test_the_nodes_own_count_limits_what_it_gives() -> None:
+    """Whatever the server says: a node that was asked too often stops."""
+    accountant = experiment().accountant
+    assert accountant is not None
+    policy = Policy(max_participant_epsilon=accountant.participant_epsilon(2))
+    assert against_round(policy, participations=2) == ""
+    assert "against the server would be" in against_round(policy, participations=3)
+    capped = replace(OFFER, budget=Budget(delta=1e-5, max_participations=1))
+    assert "participation 2 of the offered 1" in against_round(Policy(), capped, participations=2)
+
+
+def test_repeated_attempts_count_against_the_outsider() -> None:
+    accountant = experiment().accountant
+    assert accountant is not None
+    policy = Policy(max_epsilon=accountant.released_epsilon(2))
+    assert against_round(policy, round=2, participations=2) == ""
+    assert "ε would be" in against_round(policy, round=2, attempt=3, participations=5)
+
+
+def test_a_policy_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('max_epsilon = 1\nfingerprints = ["AB"]\nsecure_aggregation = "signed"\n')
+    assert read_policy(path) == Policy(max_epsilon=1, fingerprints=("ab",), secure_aggregation="signed")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_epsilom = 1\n", "did you mean 'max_epsilon'"),
+        ("max_epsilon = -1\n", "max_epsilon must be a positive number"),
+        ("max_participations = 1.5\n", "whole number"),
+        ('secure_aggregation = "yes"\n', "unknown secure_aggregation 'yes'"),
+        ('servers = "ab"\n', "servers must be a list of texts"),
+        ("allow_test_seed = 1\n", "true or false"),
+        ("max_epsilon =\n", "not valid TOML"),
+    ],
+)
+def test_mistakes_in_a_policy_are_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_policy(path)
+    with pytest.raises(ConfigError, match="cannot read the policy"):
+        read_policy(tmp_path / "none.toml")

@@ -1,0 +1,192 @@
+"""Nodes that vanish, are slow or refuse, and servers that die: the run finishes, and every round is charged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+
+from flower_tools import PRIVATE, LocalFederation, config_for
+from flwr.app import Message
+
+from laconic.errors import PrivacyError, RunFolderError
+from laconic.runtime.federation.node_log import REFUSED, REVEALED, UPLOADED
+
+STAGES = [(kind, when) for kind in ("upload", "unmask") for when in ("request", "reply")]
+
+
+class Killed(BaseException):
+    """The server's process is gone."""
+
+
+def federation(path: Path, *, policies: dict[int, str] | None = None, **changes: Any) -> LocalFederation:
+    config = config_for("fl-std-dp", **PRIVATE | {"run.rounds": 3} | changes)
+    return LocalFederation(path, config, policies or {}, policy="")
+
+
+def loser(clients: tuple[int, ...], kind: str, when: str, round: int) -> Callable[[int, Message, str], bool]:
+    """Loses messages of one kind to or from some nodes, in one round."""
+    current = 0
+
+    def loses(client: int, message: Message, at: str) -> bool:
+        nonlocal current
+        if message.metadata.group_id:
+            current = int(message.metadata.group_id)
+        its = message.metadata.message_type.partition(".")[2]
+        return (its, at, current) == (kind, when, round) and client in clients
+
+    return loses
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def kinds_in(some: LocalFederation, round: int) -> list[str]:
+    """The kinds of messages that were sent in a round."""
+    kinds, current = [], 0
+    for _, message in some.grid.sent:
+        current = int(message.metadata.group_id or current)
+        if current == round:
+            kinds.append(message.metadata.message_type.partition(".")[2])
+    return kinds
+
+
+@pytest.mark.parametrize(("kind", "when"), STAGES)
+def test_a_node_that_vanishes_costs_nothing_but_its_share(kind: str, when: str, tmp_path: Path) -> None:
+    some = federation(tmp_path, sampler__max_dropouts=1)
+    some.grid.loses = loser((4,), kind, when, round=2)
+    result = some.run()
+    assert [row["round"] for row in result.history] == [1, 2, 3]
+    assert not any("discarded" in row for row in result.history)
+    assert [row["messages_up"] for row in result.history] == [5, 4 if kind == "upload" else 5, 5]
+    assert [(row["round"], row["attempt"]) for row in rows(tmp_path / "run/charges.jsonl")] == [(1, 0), (2, 0), (3, 0)]
+    assert result.statement["participant"]["participations"] == 3
+    notices = rows(tmp_path / "run/notices.jsonl")
+    expected = [(2, 4)] if kind == "upload" else []  # the others open the sum without it
+    assert [(row["round"], row["client"]) for row in notices] == expected
+    uploads = 2 if (kind, when) == ("upload", "request") else 3
+    assert some.node(4).log.participations(bytes.fromhex(some.node(4).log.rows()[0]["run"])) == uploads
+
+
+def test_too_few_uploads_are_never_opened(tmp_path: Path) -> None:
+    some = federation(tmp_path, sampler__max_dropouts=1)
+    some.grid.loses = loser((1, 4), "upload", "reply", round=2)
+    result = some.run()
+    assert "a sum of fewer than 4 is not opened" in result.history[1]["discarded"]
+    assert "discarded" not in result.history[2]
+    assert set(kinds_in(some, 2)) == {"upload"}  # nobody was even asked
+    assert [row["round"] for row in rows(tmp_path / "run/charges.jsonl")] == [1, 2, 3]
+    assert result.statement["released"]["rounds_charged"] == 3
+    assert result.history[2]["participant_epsilon"] > result.history[1]["participant_epsilon"]
+
+
+def test_a_round_that_cannot_be_opened_is_charged_and_the_run_goes_on(tmp_path: Path) -> None:
+    some = federation(tmp_path, sampler__max_dropouts=1)
+    some.grid.loses = loser((0, 1, 2), "unmask", "request", round=1)
+    result = some.run()
+    assert "members answered" in result.history[0]["discarded"]
+    assert len(rows(tmp_path / "run/charges.jsonl")) == 3
+    assert {row["client"] for row in rows(tmp_path / "run/notices.jsonl")} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("kind", ["upload", "unmask"])
+def test_a_killed_server_goes_on_with_a_new_attempt(kind: str, tmp_path: Path) -> None:
+    some = federation(tmp_path)
+    dies = loser((2,), kind, "reply", round=2)
+
+    def kill(client: int, message: Message, when: str) -> bool:
+        if dies(client, message, when):
+            raise Killed
+        return False
+
+    some.grid.loses = kill
+    with pytest.raises(Killed):
+        some.run()
+    with pytest.raises(RunFolderError, match="resume"):
+        some.run()
+    some.grid.loses = lambda client, message, when: False
+    result = some.run(resume=True)
+    assert [row["round"] for row in result.history] == [1, 2, 3]
+    charged = [(row["round"], row["attempt"]) for row in rows(tmp_path / "run/charges.jsonl")]
+    assert charged == [(1, 0), (2, 0), (2, 1), (3, 0)]
+    assert result.statement["participant"]["participations"] == 4
+    log = some.node(0).log.rows()
+    assert [(row["round"], row["attempt"]) for row in log if row["what"] == UPLOADED] == charged
+    revealed = [(row["round"], row["attempt"]) for row in log if row["what"] == REVEALED]
+    assert revealed == [c for c in charged if kind == "unmask" or c != (2, 0)]
+    assert log[-2]["participant_epsilon"] == pytest.approx(result.statement["participant"]["epsilon"]["pld"])
+
+
+def test_the_budget_stops_the_run_before_it_is_exceeded(tmp_path: Path) -> None:
+    result = federation(tmp_path, privacy__epsilon=5.0).run()
+    assert result.stop_reason == "budget"
+    assert len(result.history) == 1
+    assert result.statement["released"]["epsilon"]["pld"] <= 5.0
+
+
+@pytest.mark.parametrize(
+    "sampler", [{"sampler.sampling_rate": 0.6}, {"sampler.kind": "fixed-size", "sampler.cohort_size": 3}]
+)
+def test_cohorts_are_drawn_from_the_registered_nodes(sampler: dict[str, Any], tmp_path: Path) -> None:
+    config = config_for("fl-std-dp", **PRIVATE | {"run.rounds": 6} | sampler)
+    if "sampler.kind" in sampler:
+        data = config.to_dict()
+        del data["sampler"]["sampling_rate"]
+        config = type(config).from_dict(data)
+    some = LocalFederation(tmp_path, config, policy="min_cohort = 1\n")
+    result = some.run()
+    charges = rows(tmp_path / "run/charges.jsonl")
+    asked: list[list[int]] = [[] for _ in range(7)]
+    for client, message in some.grid.sent:
+        if message.metadata.message_type == "train.upload":
+            asked[int(message.metadata.group_id)].append(client)
+    assert asked[1:] == [row["cohort"] for row in charges]
+    sizes = {len(row["cohort"]) for row in charges}
+    assert sizes == {3} if "sampler.kind" in sampler else len(sizes) > 1
+    assert len(result.history) == 6
+
+
+def test_a_node_refuses_what_its_policy_forbids_and_the_server_says_why(tmp_path: Path) -> None:
+    some = federation(tmp_path, policies={2: "max_epsilon = 0.5\n"}, privacy__epsilon=1.0, scheme__noise_multiplier=6.0)
+    with pytest.raises(PrivacyError, match=r"node 2 \(1002\) refuses: planned ε 1\.000 is above max_epsilon 0\.5"):
+        some.run()
+    assert [row["client"] for row in rows(tmp_path / "run/notices.jsonl")] == [2]
+    assert [row["what"] for row in some.node(2).log.rows()] == [REFUSED]
+    assert not (tmp_path / "run/charges.jsonl").exists()
+
+
+def test_the_others_go_on_if_that_is_allowed(tmp_path: Path) -> None:
+    some = federation(tmp_path, policies={2: 'servers = ["00"]\n'}, federation__min_nodes=4)
+    result = some.run()
+    assert {row["cohort"] for row in result.history} == {4}
+    assert result.statement["sampler"]["num_clients"] == 4
+    assert "not among the servers" in rows(tmp_path / "run/notices.jsonl")[0]["reason"]
+
+
+def test_a_node_that_changes_its_mind_is_a_dropout_with_a_reason(tmp_path: Path) -> None:
+    some = federation(tmp_path, sampler__max_dropouts=1)
+
+    def stricter(client: int, message: Message, when: str) -> bool:
+        if message.metadata.group_id == "2":
+            (tmp_path / "policy-3.toml").write_text("max_participations = 1\n")
+        return False
+
+    some.grid.loses = stricter
+    result = some.run()
+    reasons = [(row["round"], row["client"], row["reason"]) for row in rows(tmp_path / "run/notices.jsonl")]
+    assert reasons == [(n, 3, "refuses: participation 2, above max_participations 1") for n in (2, 3)]
+    assert [row["messages_up"] for row in result.history] == [5, 4, 4]
+    assert not any("discarded" in row for row in result.history)
+
+
+def test_a_plain_scheme_does_without_those_who_are_missing(tmp_path: Path) -> None:
+    some = LocalFederation(tmp_path, config_for("fl-std"))
+    some.grid.loses = loser((0, 1, 2, 3, 4), "upload", "request", round=1)
+    result = some.run()
+    assert [row["messages_up"] for row in result.history] == [0, 5]

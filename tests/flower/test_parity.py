@@ -1,0 +1,82 @@
+"""One scheme object everywhere: a federation of five nodes gives what the one-by-one simulator gives, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+
+import torch
+from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of
+
+from laconic.runtime import simulator
+from laconic.runtime.federation.entropy import TEST_SEED
+
+CASES = [
+    ("fl-std", {}),
+    ("fl-sign", {}),
+    ("fl-cs-dp", PRIVATE | {"scheme.ratio": 0.5, "scheme.num_chunks": 3}),
+    ("fl-top-dp", PRIVATE | {"scheme.ratio": 0.5}),
+    ("fl-sign-dp", {"scheme.noise_multiplier": 1.0, "secagg.consistency": "signed"}),
+    ("sign-sgd", {}),
+]
+
+
+@pytest.fixture(autouse=True)
+def known_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TEST_SEED, str(SEED))
+
+
+@pytest.fixture
+def sums(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """Every sum that the server's step is given, of all runs in the test."""
+    seen: list[torch.Tensor] = []
+    step = simulator.server_step
+
+    def noted(scheme: Any, plan: Any, total: torch.Tensor, **options: Any) -> Any:
+        seen.append(total.clone())
+        return step(scheme, plan, total, **options)
+
+    monkeypatch.setattr(simulator, "server_step", noted)
+    return seen
+
+
+@pytest.mark.parametrize(("scheme", "changes"), CASES, ids=[name for name, _ in CASES])
+def test_same_sums_and_weights_as_the_simulator(
+    scheme: str, changes: dict[str, Any], tmp_path: Path, sums: list[torch.Tensor]
+) -> None:
+    federation = LocalFederation(tmp_path, config_for(scheme, **changes))
+    result, again = federation.run(), federation.simulated()
+    assert len(sums) == 4
+    grid = result.statement["mechanism"]["grid"] if "mechanism" in result.statement else None
+    for far, near in zip(sums[:2], sums[2:], strict=True):
+        # Of masked sums only the residues count.
+        assert (
+            torch.equal(far, near) if grid is None else torch.equal(far % 2 ** grid["bits"], near % 2 ** grid["bits"])
+        )
+    assert torch.equal(weights_of(result), weights_of(again))
+    assert [row["accuracy"] for row in result.history] == [row["accuracy"] for row in again.history]
+    assert result.statement.get("released") == again.statement.get("released")
+    assert result.statement.get("participant") == again.statement.get("participant")
+
+
+def test_another_seed_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the test above: it compares something that can differ."""
+    federation = LocalFederation(tmp_path, config_for("fl-std-dp", **PRIVATE))
+    monkeypatch.setenv(TEST_SEED, str(SEED + 1))
+    assert not torch.equal(weights_of(federation.run()), weights_of(federation.simulated()))
+
+
+def test_payload_is_counted_as_in_the_simulator(tmp_path: Path) -> None:
+    """Masked vectors, plans, shares and answers are the same bytes; the roster replaces keys that come one by one."""
+    config = config_for("fl-std-dp", **PRIVATE, secagg__mode="masked", run__rounds=1)
+    federation = LocalFederation(tmp_path, config)
+    far, near = federation.run().history[0], federation.simulated().history[0]
+    same = ("bytes_up", "bytes_down", "secagg_keys_up", "secagg_plan_down", "secagg_shares_up", "secagg_unmask_up")
+    assert {name: far[name] for name in same} == {name: near[name] for name in same}
+    assert far["secagg_keys_down"] == near["secagg_keys_down"] + 5 * 132  # a roster has the node's own entry, too
+    exchanges = ("keys", "upload", "unmask")
+    assert all(far[f"transport_{kind}_{way}"] > 0 for kind in exchanges for way in ("up", "down"))
