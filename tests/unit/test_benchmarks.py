@@ -225,14 +225,18 @@ def test_the_page_is_the_one_made_from_the_files_beside_it() -> None:
 
 def test_quick_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
-    main(["--quick", "--only", "w1,w2", "--no-peers", "--out", str(tmp_path / "quick.json")])
+    main(["--quick", "--only", "w1,w2,masks", "--no-peers", "--out", str(tmp_path / "quick.json")])
     results = json.loads((tmp_path / "quick.json").read_text())
     rows = results["suites"]["w1"]["contenders"]
     assert [row["name"] for row in rows] == ["laconic fl-std-dp, auto"]
     assert rows[0]["median"] > 0
     assert "laconic sparse-first" in [row["name"] for row in results["suites"]["w2"]["contenders"]]
     assert results["machine"]["cores"] >= 1
-    assert "laconic fl-std-dp, auto" in page({"quick": results}, "performance")
+    text = page({"quick": results}, "performance")
+    assert "laconic fl-std-dp, auto" in text
+    assert [row["checked"] for row in results["suites"]["masks"]["rows"]] == [True, True, True]
+    assert "| clients | values | bits | k, c, t | meet, once | masks |" in text
+    assert "| 5 | 100 | 4, 5, 4 |" in text
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

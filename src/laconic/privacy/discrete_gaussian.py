@@ -98,7 +98,7 @@ class DiscreteGaussian(Noise):
         """The sum of the codes from the opened one (integers that are right mod 2^b): centred and scaled back."""
         if total.is_floating_point():
             raise TypeError("integer noise is summed in integers: the sum must be one too")
-        grid = self.grid(code_size=total.numel(), sensitivity=sensitivity, plan=plan)
+        grid = self.grid(code_size=total.shape[-1], sensitivity=sensitivity, plan=plan)
         present = survivors * grid.share_scale(plan.noise_shares) ** 2 if survivors else 0.0
         missing = grid.released_scale**2 - present
         if missing > 1e-6:

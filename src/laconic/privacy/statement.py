@@ -105,8 +105,8 @@ def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
 def grid_text(grid: dict[str, Any], unit: str = "") -> str:
     """The grid of integer noise in one line; `unit` is what a step is measured in."""
     return (
-        f"{grid['bits']} bits a value; steps of {grid['step']:.4g}{unit}, {grid['steps_per_share']:.1f} to the scale of a"
-        " client's share of the noise; the sum of a round wraps around with probability below"
+        f"{grid['bits']} bits a value; steps of {grid['step']:.4g}{unit}; a client's share of the noise has a scale of"
+        f" {grid['steps_per_share']:.1f} steps; the sum of a round wraps around with probability below"
         f" 2^{grid['log2_wrap_probability']:.1f}"
     )
 
