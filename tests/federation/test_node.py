@@ -135,7 +135,7 @@ def test_a_round_without_any_carrier(tmp_path: Path) -> None:
 def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     small = Small(tmp_path)
     small.join()
-    secret = [p for p in (tmp_path / "node-0").rglob("*.key")]
+    secret = list((tmp_path / "node-0").rglob("*.key"))
     assert len(secret) == 2
     assert all(p.stat().st_mode & 0o077 == 0 for p in secret)
 

@@ -71,6 +71,8 @@ def ledger_lines(ledger: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append((f"Bytes {direction}", f"{text} {human_bytes(mean)} (papers' formula: {human_bytes(formula)})"))
     if "secagg_shares_up" in ledger:
         lines += [(name, _secagg_text(ledger, kinds)) for name, kinds in _SECAGG_LINES.items()]
+    if "transport_upload_up" in ledger:
+        lines.append(("  transport", _transport_text(ledger)))
     if ledger["bytes_once"]:
         lines.append(("Bytes once", f"{human_bytes(ledger['bytes_once'])} in all, in each client's first round"))
     return lines
@@ -88,6 +90,16 @@ _SECAGG_LINES = {
 def _secagg_text(ledger: dict[str, Any], kinds: dict[str, str]) -> str:
     parts = [f"{human_bytes(ledger[f'secagg_{kind}'])} {kind.split('_')[1]} ({what})" for kind, what in kinds.items()]
     return ", ".join(parts)
+
+
+def _transport_text(ledger: dict[str, Any]) -> str:
+    """What the carrier of a federation added, by exchange."""
+    kinds = [kind for kind in ("keys", "upload", "consent", "unmask") if f"transport_{kind}_up" in ledger]
+    parts = [
+        f"{kind} {human_bytes(ledger[f'transport_{kind}_up'])} up, {human_bytes(ledger[f'transport_{kind}_down'])} down"
+        for kind in kinds
+    ]
+    return f"{'; '.join(parts)} (what the carrier added to all of the above)"
 
 
 def curve_svg(history: list[dict[str, Any]], key: str = "accuracy", width: int = 720, height: int = 260) -> str:
