@@ -1,7 +1,7 @@
 """The run configuration of a Flower app as a laconic configuration: the same sections, under `[tool.flwr.app.config]`.
 
 Instead of the sections there may be one text, `config`, with all of them as TOML. Beside either, an app may set `out`
-(the run folder, on the server), `resume` and `server-key` (a file).
+(the run folder, on the server), `resume` and `server-key` (a file). Keys under `app` are the app's own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def config_of(run_config: Mapping[str, Any]) -> RunConfig:
         return RunConfig.from_dict(tomllib.loads(str(run_config["config"])))
     sections: dict[str, Any] = {}
     for path, value in run_config.items():
-        if path in OWN_KEYS:
-            continue
         section, dot, key = path.partition(".")
+        if path in OWN_KEYS or section == "app":
+            continue
         if dot:
             sections.setdefault(section, {})[key] = value
         else:

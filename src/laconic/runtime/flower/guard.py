@@ -13,17 +13,18 @@ import sys
 import time
 from collections.abc import Iterable
 
-_PATIENCE = 3.0
+PATIENCE = 3.0
+"""Seconds that a process has to end by itself."""
 
 
-def end_groups(groups: Iterable[int], patience: float = _PATIENCE) -> None:
+def end_groups(groups: Iterable[int]) -> None:
     """Ask the process groups to end, and make them if they have not after some seconds."""
     left = set(groups)
     for kind in (signal.SIGTERM, signal.SIGKILL):
         for group in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, kind)
-        end = time.monotonic() + patience
+        end = time.monotonic() + PATIENCE
         while left and time.monotonic() < end:
             left = {group for group in left if _lives(group)}
             time.sleep(0.05)

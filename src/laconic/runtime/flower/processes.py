@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from laconic.errors import ConfigError
-from laconic.runtime.flower.guard import end_groups
+from laconic.runtime.flower import guard
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -59,10 +59,10 @@ class Processes:
         return process
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        end_groups([process.pid])
+        guard.end_groups([process.pid])
 
     def close(self) -> None:
-        end_groups(process.pid for process in self._started)
+        guard.end_groups(process.pid for process in self._started)
         for process in self._started:
             process.wait()
         assert self._guard.stdin is not None
