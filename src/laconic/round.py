@@ -14,9 +14,9 @@ from laconic.plan import RoundPlan
 from laconic.privacy.sampling import Sampler
 from laconic.scheme import Scheme
 from laconic.server.rules import State
-from laconic.streams import Stream, Streams, joint
+from laconic.streams import Stream, Streams, joint, side_by_side
 
-_DRAWS_AT_ONCE = 1 << 26
+_DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
 
 
 def plan_round(
@@ -66,13 +66,17 @@ def bounded_codes(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: 
 
 
 def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequence[Stream]) -> Tensor:
-    """Every code with its noise share. On a GPU, which is for simulation, many are drawn at once from one stream."""
+    """Every code with its noise share. On a GPU, which is for simulation, many are drawn at once from one stream.
+
+    On a CPU small ones are drawn at once too, each from its own stream: a client by itself draws the same.
+    """
     if not scheme.noise.private:
         return codes
     sensitivity = scheme.clip.sensitivity(codes.shape[-1])
-    at_once = max(1, _DRAWS_AT_ONCE // codes.shape[-1]) if codes.is_cuda else 1
+    most, together = (_DRAWS_ON_A_GPU, joint) if codes.is_cuda else (_DRAWS_ON_A_CPU, side_by_side)
+    at_once = max(1, most // codes.shape[-1])
     shares = [
-        scheme.noise.share(some, sensitivity=sensitivity, plan=plan, rng=joint(streams[start : start + at_once]))
+        scheme.noise.share(some, sensitivity=sensitivity, plan=plan, rng=together(streams[start : start + at_once]))
         for start, some in zip(range(0, len(codes), at_once), torch.split(codes, at_once), strict=True)
     ]
     return torch.cat(shares)

@@ -14,7 +14,8 @@ from laconic.packing import centred
 from laconic.plan import RoundPlan
 from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.discrete_sampler import draw_discrete_gaussian, draw_total_variation
-from laconic.streams import Stream
+from laconic.privacy.discrete_table import discrete_tables
+from laconic.streams import Stream, side_by_side
 
 pytestmark = pytest.mark.stat
 ALPHA, DRAWS = 1e-6, 400_000
@@ -244,3 +245,32 @@ def test_the_sum_of_shares_around_reals_is_the_mechanism() -> None:
     assert p_value(total, cohort * point, grid.scale * 0.98) < ALPHA
     rounded = summed_shares(noise, torch.round(code * grid.units) / grid.units, sensitivity, cohort)
     assert p_value(rounded, cohort * point, grid.scale) < ALPHA
+
+
+def test_rows_drawn_at_once_are_those_drawn_alone() -> None:
+    """Also where a word falls on a boundary of the table, so that more are drawn, each from its row's own stream."""
+    means = torch.linspace(-4, 4, 3 * 500).reshape(3, 500)
+    streams = [Stream(k) for k in range(3)]
+    together = draw_discrete_gaussian(means, 5.0, side_by_side(streams))
+    assert all(torch.equal(together[k], draw_discrete_gaussian(means[k], 5.0, streams[k])) for k in range(3))
+    words = side_by_side(streams).words_at(torch.tensor([3, 700, 701, 1499]), 1500)
+    alone = [stream.words(count, torch.device("cpu")) for stream, count in zip(streams, (1, 2, 1), strict=True)]
+    assert torch.equal(words, torch.cat(alone))
+
+
+def test_a_word_on_a_boundary_is_decided_by_more_bits() -> None:
+    """Once in 10¹⁵ draws: here a stream whose words are all the boundary of one entry."""
+    table = discrete_tables(4.0, 1, "cpu")
+    entry = int((table.high[0] >= 0).nonzero()[0])
+
+    class Scripted(Stream):
+        def words(self, count: int, device: torch.device) -> torch.Tensor:
+            return table.high[0, entry].repeat(count)
+
+        def fork(self, name: str) -> Stream:
+            return Stream(5)
+
+    drawn = table.draw(None, 10_000, Scripted(0), torch.device("cpu")) - table.first
+    assert set(drawn.tolist()) == {entry, entry + 1}
+    share = (int(table.low[0, entry]) + 2**63) / 2**64
+    assert stats.binomtest(int((drawn == entry).sum()), 10_000, share).pvalue > ALPHA

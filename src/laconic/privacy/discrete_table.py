@@ -56,7 +56,7 @@ class DiscreteTables:
             self._advance(index, late, words)
         even = (flat[index] == words).nonzero().reshape(-1)
         if len(even):
-            index[even] += self.low.reshape(-1)[index[even]] < stream.fork("boundary").words(len(even), device)
+            index[even] += self.low.reshape(-1)[index[even]] < stream.fork("boundary").words_at(even, count)
         if rows is not None:
             index.sub_(rows, alpha=self.high.shape[1])
         return index.add_(self.first)
