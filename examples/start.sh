@@ -5,7 +5,7 @@ set -euo pipefail
 trial="$1"; policy="$(realpath "$2")"; shift 2
 mkdir -p "$trial"; trial="$(realpath "$trial")"
 files=(); for file in "$@"; do files+=("$(realpath "$file")"); done
-export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.2
+export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.5
 trap 'trap - EXIT; kill $(jobs -p) 2>/dev/null; wait' EXIT INT TERM
 
 mkdir -p "$trial/server"

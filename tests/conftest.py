@@ -17,12 +17,16 @@ hypothesis.settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("LACONIC_DATA"):
-        return
-    skip = pytest.mark.skip(reason="LACONIC_DATA is not set: the original data files are not at hand")
-    for item in items:
-        if "realdata" in item.keywords:
-            item.add_marker(skip)
+    wanting = {
+        "realdata": ("LACONIC_DATA", "the original data files are not at hand"),
+        "slow": ("LACONIC_SLOW", "this test takes minutes"),
+    }
+    for marker, (variable, why) in wanting.items():
+        if not os.environ.get(variable):
+            skip = pytest.mark.skip(reason=f"{variable} is not set: {why}")
+            for item in items:
+                if marker in item.keywords:
+                    item.add_marker(skip)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,6 @@ from functools import lru_cache
 from math import comb
 
 import numpy as np
-from scipy.special import gammaln
 
 
 @lru_cache(maxsize=4096)
@@ -79,5 +78,7 @@ def _masses(cohort: int, marked: int, drawn: int) -> np.ndarray:
 
 
 def _log_comb(n: int, k: np.ndarray) -> np.ndarray:
+    from scipy.special import gammaln  # slow to import, and small cohorts do without it
+
     logs: np.ndarray = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
     return logs

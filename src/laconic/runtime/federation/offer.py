@@ -107,6 +107,8 @@ class Offer:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Offer:
+        import laconic.schemes  # noqa: F401 - a part is known once its module is imported
+
         try:
             values = json.loads(data)
             version = values.pop("laconic")

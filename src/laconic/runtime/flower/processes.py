@@ -17,10 +17,10 @@ from laconic.runtime.flower import guard
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
     "PYTHONUNBUFFERED": "1",
 }
-"""No telemetry, no questions to the internet; and a task is started at once, not at the next full second."""
+"""No telemetry, no questions to the internet; and a task waits for half a second at most, not a whole one."""
 
 
 class Processes:

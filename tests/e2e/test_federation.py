@@ -1,0 +1,207 @@
+"""Federations of real processes: Flower's SuperLink and SuperNodes on this machine, with TLS and node keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_tools import COMMAND, charges, rounds
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+from safetensors.torch import load_file
+
+from laconic.runtime.config import RunConfig, write_toml
+from laconic.runtime.federation.entropy import TEST_SEED
+from laconic.runtime.federation.node_folder import NodeFolder
+from laconic.runtime.federation.node_log import UPLOADED
+
+pytestmark = pytest.mark.e2e
+SEED = 3
+BASE = {
+    "run.seed": SEED,
+    "run.rounds": 2,
+    "run.engine": "one-by-one",
+    "run.workers": 1,
+    "run.threads": 1,
+    "run.device": "cpu",
+    "data.dataset": "synthetic",
+    "data.num_clients": 5,
+    "sampler.sampling_rate": 1.0,
+    "federation.nodes": 5,
+    "federation.join_timeout": 240.0,
+    "federation.round_timeout": 240.0,
+}
+PRIVATE = {"scheme.clip_norm": 0.5, "scheme.noise_multiplier": 1.0}
+
+
+def write_config(path: Path, **changes: Any) -> Path:
+    values = BASE | {name.replace("__", "."): value for name, value in changes.items()}
+    path.write_text(write_toml(RunConfig().with_values(values).to_dict()))
+    return path
+
+
+def laconic(*arguments: str, cwd: Path, seed: bool = False, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name != TEST_SEED}
+    env |= {TEST_SEED: str(SEED)} if seed else {}
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Processes of a trial that still run: those whose environment or arguments name its folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if str(folder).encode() in text and state != "Z" and process.name != str(os.getpid()):
+            found.append(text[:200].decode(errors="replace"))
+    return found
+
+
+def wait_until_gone(folder: Path, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while left := left_behind(folder):
+        assert time.monotonic() < end, left
+        time.sleep(0.2)
+
+
+def test_five_processes_give_what_the_simulator_gives(tmp_path: Path) -> None:
+    """FL-CS-DP with masked sums, keys from entropy and noise from a test's seed: the same weights, bit for bit."""
+    scheme = PRIVATE | {"scheme.name": "fl-cs-dp", "scheme.ratio": 0.5, "scheme.num_chunks": 7}
+    config = write_config(tmp_path / "config.toml", **scheme)
+    near = laconic("run", str(config), "--out", "near", "--quiet", cwd=tmp_path)
+    assert near.returncode == 0, near.stderr
+    far = laconic("federate", str(config), "--out", "far", "--json", cwd=tmp_path, seed=True)
+    assert far.returncode == 0, far.stderr
+    ours, theirs = load_file(tmp_path / "far/model.safetensors"), load_file(tmp_path / "near/model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all(ours[name].equal(theirs[name]) for name in ours)
+    assert [r["accuracy"] for r in rounds(tmp_path / "far")] == [r["accuracy"] for r in rounds(tmp_path / "near")]
+    assert charges(tmp_path / "far") == charges(tmp_path / "near")
+    summary = json.loads(far.stdout)
+    assert "it protects nothing" in str(summary["statement"]["assumptions"])
+    assert summary["ledger"]["transport_upload_up"] > 0
+    for number in range(5):
+        log = NodeFolder(tmp_path / f"far/federation/node-{number}/folder").log.rows()
+        assert [row["round"] for row in log if row["what"] == UPLOADED] == [1, 2]
+    wait_until_gone(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_strict_node_a_stranger_and_an_interrupted_run(tmp_path: Path) -> None:
+    """A policy refuses, Ctrl-C leaves nothing running and a folder to go on with, a stranger is not let in."""
+    config = write_config(tmp_path / "config.toml", **PRIVATE, scheme__name="fl-std-dp", scheme__noise_multiplier=7.0)
+    (tmp_path / "strict.toml").write_text("max_epsilon = 0.5\n")
+    refused = laconic("federate", str(config), "--out", "refused", "--policy", "2=strict.toml", cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "node 2" in refused.stderr
+    assert "is above max_epsilon 0.5" in refused.stderr
+    wait_until_gone(tmp_path)
+
+    command = [*COMMAND, "federate", str(config), "--out", "run", "--set", "rounds=3"]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    _wait_for_rounds(tmp_path / "run", 1)
+    _expect_refused(tmp_path / "run")
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "interrupted after round 1; go on with: laconic federate --out run --resume" in told
+    wait_until_gone(tmp_path)
+
+    resumed = laconic("federate", "--out", "run", "--resume", "--json", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert [row["round"] for row in rounds(tmp_path / "run")] == [1, 2, 3]
+    charged = charges(tmp_path / "run")
+    assert [number for number, _ in charged] in ([1, 2, 3], [1, 2, 2, 3])
+    assert json.loads(resumed.stdout)["statement"]["participant"]["participations"] == len(charged)
+    wait_until_gone(tmp_path)
+
+
+@pytest.mark.slow
+def test_nodes_and_servers_that_are_killed(tmp_path: Path) -> None:
+    """A node dies in round 2, the SuperLink in round 3, the server's process in round 4: the run finishes."""
+    config = write_config(
+        tmp_path / "config.toml",
+        **PRIVATE,
+        scheme__name="fl-std-dp",
+        run__rounds=5,
+        sampler__max_dropouts=1,
+        federation__round_timeout=90.0,
+    )
+    command = [*COMMAND, "federate", str(config), "--out", "run", "--json"]
+    running = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    folder = tmp_path / "run"
+    _wait_for_rounds(folder, 1)
+    _kill("flower-supernode", str(folder / "federation/node-4/key"))
+    _wait_for_rounds(folder, 2)
+    _kill("flower-superlink", str(folder / "federation/link/state.db"))
+    _wait_for_rounds(folder, 3)
+    os.kill(json.loads((folder / "process.json").read_text())["pid"], signal.SIGKILL)
+    out, told = running.communicate(timeout=900)
+    assert running.returncode == 0, told
+    assert "the SuperLink died; the run goes on" in told
+    assert "the server's process died; the run goes on" in told
+    assert "node 4" in told
+    history = rounds(folder)
+    assert [row["round"] for row in history] == [1, 2, 3, 4, 5]
+    assert not any("discarded" in row for row in history)
+    assert {row["messages_up"] for row in history[2:]} == {4}
+    charged = charges(folder)
+    assert {number for number, _ in charged} == {1, 2, 3, 4, 5}
+    summary = json.loads(out)
+    assert summary["statement"]["released"]["rounds_charged"] == len(charged)
+    wait_until_gone(tmp_path)
+
+
+def _wait_for_rounds(folder: Path, count: int, seconds: float = 400) -> None:
+    end = time.monotonic() + seconds
+    while len(rounds(folder)) < count:
+        assert time.monotonic() < end, (folder / "federation/link/log.txt").read_text()[-2000:]
+        time.sleep(0.2)
+
+
+def _kill(*words: str) -> None:
+    """Kill the one process whose command line has all these words, and no signal that it could handle."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if all(word in line for word in words):
+            found.append(int(process.name))
+    assert len(found) == 1, found
+    os.kill(found[0], signal.SIGKILL)
+
+
+def _expect_refused(folder: Path) -> None:
+    """A node whose key was not registered is not let in."""
+    from laconic.runtime.flower.certificates import make_node_key
+    from laconic.runtime.flower.processes import Processes, free_port
+
+    trial = folder / "federation"
+    make_node_key(folder / "stranger")
+    log = folder / "stranger.txt"
+    address = (trial / "link/home/config.toml").read_text().partition('address = "')[2].partition('"')[0]
+    with Processes() as processes:
+        stranger = processes.start(
+            "flower-supernode",
+            *("--superlink", address, "--root-certificates", str(trial / "authority.pem")),
+            *("--auth-supernode-private-key", str(folder / "stranger"), "--port", str(free_port())),
+            log=log,
+            home=folder / "stranger-home",
+        )
+        stranger.wait(timeout=60)
+    assert "No SuperNode found with the given public key" in (trial / "link/log.txt").read_text()
