@@ -14,6 +14,7 @@ from laconic.errors import LaconicError, unknown
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
     "federate": ("laconic.cli.federate", "federate"),
+    "node": ("laconic.cli.node", "node"),
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
