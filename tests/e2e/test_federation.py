@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +111,11 @@ def test_a_strict_node_a_stranger_and_an_interrupted_run(tmp_path: Path) -> None
     wait_until_gone(tmp_path)
 
     command = [*COMMAND, "federate", str(config), "--out", "run", "--set", "rounds=3"]
-    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    _wait_for_rounds(tmp_path / "run", 1)
-    _expect_refused(tmp_path / "run")
-    running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=60)
+    with started(command, tmp_path) as running:
+        wait_for_rounds(tmp_path / "run", 1)
+        expect_refused(tmp_path / "run")
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "interrupted after round 1; go on with: laconic federate --out run --resume" in told
     wait_until_gone(tmp_path)
@@ -139,17 +141,15 @@ def test_nodes_and_servers_that_are_killed(tmp_path: Path) -> None:
         federation__round_timeout=90.0,
     )
     command = [*COMMAND, "federate", str(config), "--out", "run", "--json"]
-    running = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
     folder = tmp_path / "run"
-    _wait_for_rounds(folder, 1)
-    _kill("flower-supernode", str(folder / "federation/node-4/key"))
-    _wait_for_rounds(folder, 2)
-    _kill("flower-superlink", str(folder / "federation/link/state.db"))
-    _wait_for_rounds(folder, 3)
-    os.kill(json.loads((folder / "process.json").read_text())["pid"], signal.SIGKILL)
-    out, told = running.communicate(timeout=900)
+    with started(command, tmp_path) as running:
+        wait_for_rounds(folder, 1)
+        kill("flower-supernode", str(folder / "federation/node-4/key"))
+        wait_for_rounds(folder, 2)
+        kill("flower-superlink", str(folder / "federation/link/state.db"))
+        wait_for_rounds(folder, 3)
+        os.kill(json.loads((folder / "process.json").read_text())["pid"], signal.SIGKILL)
+        out, told = running.communicate(timeout=900)
     assert running.returncode == 0, told
     assert "the SuperLink died; the run goes on" in told
     assert "the server's process died; the run goes on" in told
@@ -165,14 +165,32 @@ def test_nodes_and_servers_that_are_killed(tmp_path: Path) -> None:
     wait_until_gone(tmp_path)
 
 
-def _wait_for_rounds(folder: Path, count: int, seconds: float = 400) -> None:
+@contextmanager
+def started(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command, which Ctrl-C can reach even if this process was started in the background; ended with the block."""
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.terminate()
+
+
+def wait_for_rounds(folder: Path, count: int, seconds: float = 400) -> None:
     end = time.monotonic() + seconds
     while len(rounds(folder)) < count:
         assert time.monotonic() < end, (folder / "federation/link/log.txt").read_text()[-2000:]
         time.sleep(0.2)
 
 
-def _kill(*words: str) -> None:
+def kill(*words: str) -> None:
     """Kill the one process whose command line has all these words, and no signal that it could handle."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -186,7 +204,7 @@ def _kill(*words: str) -> None:
     os.kill(found[0], signal.SIGKILL)
 
 
-def _expect_refused(folder: Path) -> None:
+def expect_refused(folder: Path) -> None:
     """A node whose key was not registered is not let in."""
     from laconic.runtime.flower.certificates import make_node_key
     from laconic.runtime.flower.processes import Processes, free_port

@@ -36,13 +36,15 @@ class Trial:
     """The processes of a trial. `start` brings up what is not running, `submit` starts a run on it."""
 
     def __init__(self, path: Path, nodes: int, processes: Processes) -> None:
-        self.path, self._nodes, self._processes = path, nodes, processes
-        self._port = free_port()
+        self.path, self._nodes, self._processes = path.resolve(), nodes, processes
+        self.port = free_port()
+        self.port_for_nodes = self.port
+        """Another one, if something is to stand between the nodes and the SuperLink."""
         self.link: subprocess.Popen[bytes] | None = None
         self.nodes: list[subprocess.Popen[bytes]] = []
         for part in ("link", "app", *(f"node-{number}" for number in range(nodes))):
-            (path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._tls: TlsFiles = make_certificates(path)
+            (self.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._tls: TlsFiles = make_certificates(self.path)
         self._write_connection()
 
     @property
@@ -80,7 +82,7 @@ class Trial:
             *("--ssl-certfile", str(self._tls.certificate), "--ssl-keyfile", str(self._tls.key)),
             *("--ssl-ca-certfile", str(self._tls.authority), "--enable-supernode-auth"),
             *("--disable-runtime-dependency-installation", "--database", str(link / "state.db")),
-            *("--host", "127.0.0.1", "--port", str(self._port)),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
             log=self.link_log,
             home=link / "home",
         )
@@ -96,7 +98,7 @@ class Trial:
         }
         return self._processes.start(
             "flower-supernode",
-            *("--superlink", f"127.0.0.1:{self._port}", "--root-certificates", str(self._tls.authority)),
+            *("--superlink", f"127.0.0.1:{self.port_for_nodes}", "--root-certificates", str(self._tls.authority)),
             *("--auth-supernode-private-key", str(node / "key"), "--host", "127.0.0.1", "--port", str(free_port())),
             *("--node-config", " ".join(f"{name}={value}" for name, value in settings.items())),
             log=node / "log.txt",
@@ -143,7 +145,7 @@ class Trial:
         connection = {
             "superlink": {"default": "trial"},
             "superlink.trial": {
-                "address": f"127.0.0.1:{self._port}",
+                "address": f"127.0.0.1:{self.port}",
                 "root-certificates": str(self._tls.authority.resolve()),
             },
         }
@@ -154,7 +156,7 @@ class Trial:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
             try:
-                urllib.request.urlopen(f"https://127.0.0.1:{self._port}/health", context=context, timeout=5).close()
+                urllib.request.urlopen(f"https://127.0.0.1:{self.port}/health", context=context, timeout=5).close()
                 return
             except (urllib.error.URLError, OSError):
                 assert self.link is not None

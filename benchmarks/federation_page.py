@@ -1,0 +1,89 @@
+"""The page about federations, from what was measured and nothing else."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+Run = dict[str, Any]
+
+
+def page(measured: dict[str, Any]) -> str:
+    about, runs = measured["machine"], measured["runs"]
+    sections = [_head(about), _seconds(runs), _bytes(runs), _memory(runs)]
+    return "\n\n".join(sections) + "\n"
+
+
+def _head(about: dict[str, Any]) -> str:
+    return f"""# What a federation on Flower costs
+
+Measured with `python -m benchmarks.federation docs/results/flower`: a SuperLink and {about["nodes"]} SuperNodes on one machine,
+{about["rounds"]} rounds, every node in every round. {about["cpu"]}, {about["cores"]} cores, which all processes share; Flower
+{about["flwr"]}, torch {about["torch"]}. "Load" is how many processes wanted a core when the run ended, other work on the
+machine counted in: the more, the slower."""
+
+
+def _seconds(runs: list[Run]) -> str:
+    def row(run: Run) -> list[str]:
+        each = run["seconds_per_round"]
+        figures = [run["seconds_to_start"], statistics.median(each), min(each), max(each), run["load"]]
+        return [f"{figure:.1f}" for figure in figures]
+
+    table = _table(runs, ["to start all", "a round, median", "fastest", "slowest", "load"], row)
+    return f"""## Seconds
+
+{table}
+
+A round is two exchanges with masks, three if they are signed, one without. In each of them every node starts a Python process
+that imports Flower and, to train, torch. On one machine these processes share the cores; on machines of their own they do
+not."""
+
+
+def _bytes(runs: list[Run]) -> str:
+    def later(run: Run) -> list[str]:
+        rows = run["rows"][1:]
+        payload = statistics.median(row["bytes_up"] + row["bytes_down"] for row in rows)
+        masking, messages = (statistics.median(_sum(row, kind) for row in rows) for kind in ("secagg_", "transport_"))
+        wire = statistics.median(run["wire_per_round"])
+        return [*(f"{round(value):,}" for value in (payload, masking, messages, wire)), f"{wire / payload:.2f}"]
+
+    def once(run: Run) -> list[str]:
+        first = run["rows"][0]
+        return [f"{_sum(first, 'secagg_keys') + _sum(first, 'transport_keys'):,}", f"{first['bytes_once']:,}"]
+
+    return f"""## Bytes
+
+All nodes together, in a round that is not the first (the median). Payload is packed codes and weights. Masking is plans, shares
+and unmasking. Messages is what Flower's objects add. The wire is what passed between nodes and SuperLink, with HTTP, TLS,
+heartbeats and polling.
+
+{_table(runs, ["payload", "masking", "messages", "wire", "wire / payload"], later)}
+
+Before the first round, once in a run:
+
+{_table(runs, ["keys, roster and offer", "kept coordinates"], once)}"""
+
+
+def _memory(runs: list[Run]) -> str:
+    programs = sorted({program for run in runs for program in run["memory"]})
+    table = _table(
+        runs,
+        [f"`{program}`" for program in programs],
+        lambda run: [f"{run['memory'].get(program, 0) / 1e6:.0f}" for program in programs],
+    )
+    return f"""## Memory
+
+The largest resident set of a process of each kind, in megabytes. Every node has a `flower-supernode`, a `flower-superexec`
+and, while it handles a message, a `flwr-clientapp`.
+
+{table}"""
+
+
+def _sum(row: dict[str, Any], kind: str) -> int:
+    return sum(value for key, value in row.items() if key.startswith(kind))
+
+
+def _table(runs: list[Run], columns: list[str], cells: Callable[[Run], list[str]]) -> str:
+    lines = [["run", *columns], ["---"] * (1 + len(columns)), *([run["name"], *cells(run)] for run in runs)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
