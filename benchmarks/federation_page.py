@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +17,13 @@ def page(measured: dict[str, Any]) -> str:
 
 
 def _head(about: dict[str, Any]) -> str:
-    return f"""# What a federation on Flower costs
-
-Measured with `python -m benchmarks.federation docs/results/flower`: a SuperLink and {about["nodes"]} SuperNodes on one machine,
-{about["rounds"]} rounds, every node in every round. {about["cpu"]}, {about["cores"]} cores, which all processes share; Flower
-{about["flwr"]}, torch {about["torch"]}. "Load" is how many processes wanted a core when the run ended, other work on the
-machine counted in: the more, the slower."""
+    text = (
+        f"Measured with `python -m benchmarks.federation docs/results/flower`: a SuperLink and {about['nodes']}"
+        f" SuperNodes on one machine, {about['rounds']} rounds, every node in every round. {about['cpu']}, {about['cores']} cores,"
+        f' which all processes share; Flower {about["flwr"]}, torch {about["torch"]}. "Load" is how many processes'
+        " wanted a core when the run ended, other work on the machine counted in: the more, the slower."
+    )
+    return f"# What a federation on Flower costs\n\n{_filled(text)}"
 
 
 def _seconds(runs: list[Run]) -> str:
@@ -31,13 +33,12 @@ def _seconds(runs: list[Run]) -> str:
         return [f"{figure:.1f}" for figure in figures]
 
     table = _table(runs, ["to start all", "a round, median", "fastest", "slowest", "load"], row)
-    return f"""## Seconds
-
-{table}
-
-A round is two exchanges with masks, three if they are signed, one without. In each of them every node starts a Python process
-that imports Flower and, to train, torch. On one machine these processes share the cores; on machines of their own they do
-not."""
+    text = (
+        "A round is two exchanges with masks, three if they are signed, one without. In each of them every node starts"
+        " a Python process that imports Flower and, to train, torch. On one machine these processes share the cores; on"
+        " machines of their own they do not."
+    )
+    return f"## Seconds\n\n{table}\n\n{_filled(text)}"
 
 
 def _bytes(runs: list[Run]) -> str:
@@ -52,17 +53,14 @@ def _bytes(runs: list[Run]) -> str:
         first = run["rows"][0]
         return [f"{_sum(first, 'secagg_keys') + _sum(first, 'transport_keys'):,}", f"{first['bytes_once']:,}"]
 
-    return f"""## Bytes
-
-All nodes together, in a round that is not the first (the median). Payload is packed codes and weights. Masking is plans, shares
-and unmasking. Messages is what Flower's objects add. The wire is what passed between nodes and SuperLink, with HTTP, TLS,
-heartbeats and polling.
-
-{_table(runs, ["payload", "masking", "messages", "wire", "wire / payload"], later)}
-
-Before the first round, once in a run:
-
-{_table(runs, ["keys, roster and offer", "kept coordinates"], once)}"""
+    text = (
+        "All nodes together, in a round that is not the first (the median). Payload is packed codes and weights."
+        " Masking is plans, shares and unmasking. Messages is what Flower's objects add. The wire is what passed between nodes"
+        " and SuperLink, with HTTP, TLS, heartbeats and polling."
+    )
+    often = _table(runs, ["payload", "masking", "messages", "wire", "wire / payload"], later)
+    before = _table(runs, ["keys, roster and offer", "kept coordinates"], once)
+    return f"## Bytes\n\n{_filled(text)}\n\n{often}\n\nBefore the first round, once in a run:\n\n{before}"
 
 
 def _memory(runs: list[Run]) -> str:
@@ -72,12 +70,15 @@ def _memory(runs: list[Run]) -> str:
         [f"`{program}`" for program in programs],
         lambda run: [f"{run['memory'].get(program, 0) / 1e6:.0f}" for program in programs],
     )
-    return f"""## Memory
+    text = (
+        "The largest resident set of a process of each kind, in megabytes. Every node has a `flower-supernode`, a"
+        " `flower-superexec` and, while it handles a message, a `flwr-clientapp`."
+    )
+    return f"## Memory\n\n{_filled(text)}\n\n{table}"
 
-The largest resident set of a process of each kind, in megabytes. Every node has a `flower-supernode`, a `flower-superexec`
-and, while it handles a message, a `flwr-clientapp`.
 
-{table}"""
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 124, break_long_words=False, break_on_hyphens=False)
 
 
 def _sum(row: dict[str, Any], kind: str) -> int:
