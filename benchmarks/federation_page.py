@@ -19,7 +19,8 @@ def page(measured: dict[str, Any]) -> str:
 def _head(about: dict[str, Any]) -> str:
     text = (
         f"Measured with `python -m benchmarks.federation docs/results/flower`: a SuperLink and {about['nodes']}"
-        f" SuperNodes on one machine, {about['rounds']} rounds, every node in every round. {about['cpu']}, {about['cores']} cores,"
+        f" SuperNodes on one machine, {about['rounds']} rounds, every node in every round."
+        f" {about['cpu']}, {about['cores']} cores,"
         f' which all processes share; Flower {about["flwr"]}, torch {about["torch"]}. "Load" is how many processes'
         " wanted a core when the run ended, other work on the machine counted in: the more, the slower."
     )
@@ -55,8 +56,8 @@ def _bytes(runs: list[Run]) -> str:
 
     text = (
         "All nodes together, in a round that is not the first (the median). Payload is packed codes and weights."
-        " Masking is plans, shares and unmasking. Messages is what Flower's objects add. The wire is what passed between nodes"
-        " and SuperLink, with HTTP, TLS, heartbeats and polling."
+        " Masking is plans, shares and unmasking. Messages is what Flower's objects add. The wire is what passed"
+        " between nodes and SuperLink, with HTTP, TLS, heartbeats and polling."
     )
     often = _table(runs, ["payload", "masking", "messages", "wire", "wire / payload"], later)
     before = _table(runs, ["keys, roster and offer", "kept coordinates"], once)

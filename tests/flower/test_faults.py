@@ -11,12 +11,15 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
 
-from flower_tools import PRIVATE, LocalFederation, config_for
-from flwr.app import Message
+from flower_tools import FIRST_NODE, PRIVATE, LocalFederation, config_for
+from flwr.app import Error, Message
 
+from laconic.data.population import Records
 from laconic.errors import PrivacyError, RunFolderError
 from laconic.runtime.federation.entropy import TEST_SEED
 from laconic.runtime.federation.node_log import REFUSED, REVEALED, UPLOADED
+from laconic.runtime.flower.courier import FlowerCourier
+from laconic.runtime.flower.messages import to_reply
 
 STAGES = [(kind, when) for kind in ("upload", "unmask") for when in ("request", "reply")]
 
@@ -194,3 +197,31 @@ def test_a_plain_scheme_does_without_those_who_are_missing(tmp_path: Path) -> No
     some.grid.loses = loser((0, 1, 2, 3, 4), "upload", "request", round=1)
     result = some.run()
     assert [row["messages_up"] for row in result.history] == [0, 5]
+
+
+def test_what_goes_wrong_at_a_node_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unexpected error may quote records: the server learns its kind, and nothing of its text."""
+    some = federation(tmp_path, federation__min_nodes=5)
+
+    def quoting(client: int) -> Records:
+        raise ValueError("could not convert 'Jane Doe, born 1950'")
+
+    monkeypatch.setattr(some.population, "records", quoting)
+    with pytest.raises(PrivacyError, match="node 0 .* refuses: ValueError; the node's own log has the rest") as failure:
+        some.run()
+    assert "Jane" not in str(failure.value)
+
+
+def test_an_answer_from_elsewhere_does_not_count(tmp_path: Path) -> None:
+    """Only the node that was asked can answer; an error may come from the SuperLink on its behalf."""
+    some = federation(tmp_path)
+    courier = FlowerCourier(some.grid, list(some.grid.get_node_ids()))
+    messages = courier.messages("unmask", {0: {"run": bytes(16)}, 1: {"run": bytes(16)}}, timeout=1.0)
+    some.grid.push_messages(messages)
+    forged = to_reply({"reveal": b"x"}, messages[0])
+    forged.metadata._src_node_id = FIRST_NODE + 4
+    failed = Message(Error(5, "node unavailable"), reply_to=messages[1])
+    failed.metadata._src_node_id = 1
+    answers = courier.answers(messages, [forged, failed], timeout=1.0)
+    assert answers.given == {}
+    assert answers.missing == {0: "gave no answer within 1 s", 1: "failed: node unavailable"}

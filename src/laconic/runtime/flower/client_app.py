@@ -11,6 +11,7 @@ threads      for torch
 from __future__ import annotations
 
 from collections.abc import Callable
+from logging import ERROR, getLogger
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, Message
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from laconic.data.population import Records
     from laconic.runtime.federation.offer import Offer
 
+_LOG = getLogger("flwr")
 Loader = Callable[[Context], "Records | tuple[Any, Any]"]
 
 
@@ -48,6 +50,9 @@ def client_app(records: Loader) -> ClientApp:
             return to_reply(node.answer(kind, fields_of(message)), message)
         except LaconicError as error:
             return to_reply({REFUSED: str(error)}, message)
+        except Exception as error:  # its text may quote records, and must not leave this node
+            _LOG.log(ERROR, "laconic: a %s message failed", kind, exc_info=error)
+            return to_reply({REFUSED: f"{type(error).__name__}; the node's own log has the rest"}, message)
 
     @app.query("keys")
     def keys(message: Message, context: Context) -> Message:

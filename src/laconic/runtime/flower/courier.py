@@ -48,22 +48,24 @@ class FlowerCourier:
                 time.sleep(min(_POLL, max(0.0, end - time.monotonic())))
         return replies
 
-    def answers(self, messages: Iterable[Message], replies: Iterable[Message], *, timeout: float) -> Answers:
+    def answers(self, messages: Sequence[Message], replies: Iterable[Message], *, timeout: float) -> Answers:
         """The replies by client, and for every other client that was asked the reason why there is none."""
-        asked = [self._clients[message.metadata.dst_node_id] for message in messages]
+        asked = {m.metadata.message_id: self._clients[m.metadata.dst_node_id] for m in messages}
         answers = Answers(overhead_down=sum(map(overhead, messages)))
         for reply in replies:
-            client = self._clients.get(reply.metadata.src_node_id)
+            client = asked.get(reply.metadata.reply_to_message_id)
             answers.overhead_up += overhead(reply)
-            if client not in asked:
+            if client is None:
                 continue
-            if _brings(reply):
-                answers.given[client] = fields_of(reply)
-            elif reply.has_error():
+            if reply.has_error():  # it may come from the SuperLink, on behalf of a node that is gone
                 answers.missing[client] = f"failed: {reply.error.reason}"
+            elif reply.metadata.src_node_id != self.nodes[client]:
+                continue
+            elif _brings(reply):
+                answers.given[client] = fields_of(reply)
             else:
                 answers.missing[client] = f"refuses: {fields_of(reply)[REFUSED]!s}"
-        for client in asked:
+        for client in asked.values():
             if client not in answers.given and client not in answers.missing:
                 answers.missing[client] = f"gave no answer within {timeout:g} s"
         return answers
