@@ -1,6 +1,6 @@
 """A hospital: it reads its own table, as the public schema says, and answers what its policy allows.
 
-    flower-supernode … --node-config 'data="admissions.csv" folder="node" policy="policy.toml"'
+flower-supernode … --node-config 'data="admissions.csv" folder="node" policy="policy.toml"'
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Make five hospitals' tables of admissions that never happened, and one for the server to test on.
 
-    python make_data.py FOLDER
+python make_data.py FOLDER
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An owner of pictures: it reads its own file and answers what its policy allows.
 
-    flower-supernode … --node-config 'data="pictures.npz" folder="node" policy="policy.toml"'
+flower-supernode … --node-config 'data="pictures.npz" folder="node" policy="policy.toml"'
 """
 
 from __future__ import annotations

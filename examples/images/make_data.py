@@ -1,6 +1,6 @@
 """Deal scikit-learn's handwritten digits out to five owners, and some to the server.
 
-    python make_data.py FOLDER
+python make_data.py FOLDER
 """
 
 from __future__ import annotations
