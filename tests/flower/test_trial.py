@@ -128,6 +128,30 @@ time.sleep(600)
     wait_for(lambda: not lives(child))
 
 
+def test_an_app_that_flower_left_alone_ends(tmp_path: Path) -> None:
+    """Even if its main thread hangs."""
+    app = """
+import os, sys, threading
+from laconic.runtime.flower import orphan
+orphan._POLL, orphan._GRACE, sys.argv[0] = 0.05, 0.1, "/some/where/flwr-serverapp"
+orphan.end_if_orphaned()
+print(os.getpid(), flush=True)
+threading.Event().wait()
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {app!r}])"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert lives(child)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_for(lambda: not lives(child))
+
+
 def test_programs_are_quiet_and_have_a_home_of_their_own(tmp_path: Path) -> None:
     variables = processes.environment(tmp_path)
     assert variables["FLWR_TELEMETRY_ENABLED"] == "0"

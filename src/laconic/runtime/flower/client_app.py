@@ -23,6 +23,7 @@ from laconic.runtime.federation.node_folder import NodeFolder
 from laconic.runtime.federation.policy import read_policy
 from laconic.runtime.federation.requests import REFUSED
 from laconic.runtime.flower.messages import fields_of, to_reply
+from laconic.runtime.flower.orphan import end_if_orphaned
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,6 +40,7 @@ def client_app(records: Loader) -> ClientApp:
     app = ClientApp()
 
     def answer(kind: str, message: Message, context: Context) -> Message:
+        end_if_orphaned()
         try:
             node = Node(
                 NodeFolder(_setting(context, "folder", "where this node keeps its keys and its log")),

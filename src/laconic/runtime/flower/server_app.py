@@ -23,6 +23,7 @@ from laconic.runtime.datasets import Federation
 from laconic.runtime.federation.populations import FarRecords
 from laconic.runtime.flower.app_config import config_of
 from laconic.runtime.flower.federate import run_federation
+from laconic.runtime.flower.orphan import end_if_orphaned
 from laconic.runtime.folder import RunFolder, json_text
 
 _LOG = getLogger("flwr")
@@ -68,6 +69,7 @@ def server_app(data: Callable[[Context], Data]) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        end_if_orphaned()
         settings = context.run_config
         folder = RunFolder(Path(str(settings.get("out") or "runs/federation")).expanduser())
         try:
