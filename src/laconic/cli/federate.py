@@ -134,15 +134,14 @@ def _supervised(
 def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     """The experiment, for the display and for mistakes that can be seen before anything is started."""
     from laconic.errors import ConfigError
-    from laconic.runtime.build import settle
-    from laconic.runtime.federation.settings import Settings
+    from laconic.runtime.federation.settings import Settings, settle_federated
     from laconic.runtime.simulator import Simulation
 
     nodes = Settings.of(config.federation).nodes
     config = config.with_values({"federation.nodes": nodes})
     if config.data.num_clients is None:
         config = config.with_values({"data.num_clients": nodes})
-    experiment = settle(config).experiment
+    experiment = settle_federated(config).experiment
     found = experiment.population.num_clients
     if found != nodes:
         raise ConfigError(f"{nodes} nodes, but the data are of {found} clients: give --nodes {found}")

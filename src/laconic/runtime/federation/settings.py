@@ -1,4 +1,4 @@
-"""How long a server waits, and for how many: the section `[federation]` with every value decided."""
+"""What is special about a federation's configuration: how long a server waits, and what separate machines cannot do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from laconic.errors import ConfigError
 from laconic.parts import positive, positive_int
-from laconic.runtime.config import FederationSection
+from laconic.runtime.build import Settled, settle
+from laconic.runtime.config import FederationSection, RunConfig
+from laconic.runtime.datasets import Federation
+from laconic.runtime.experiment import check_maskable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +38,20 @@ class Settings:
         if settings.min_nodes > settings.nodes:
             raise ConfigError(f"federation.min_nodes = {settings.min_nodes} is more than nodes = {settings.nodes}")
         return settings
+
+
+def settle_federated(config: RunConfig, federation: Federation | None = None) -> Settled:
+    """The configuration settled as for a simulation, if separate machines can run it."""
+    if config.scheme.options.get("clip_norm") == "median":
+        raise ConfigError(
+            "--clip-norm median is measured on the clients' own updates, which no server of a federation sees:"
+            " give a number, or 'public'"
+        )
+    if config.secagg.dropout_rate:
+        raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
+    if config.scheme.name.lower() == "centralized":
+        raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
+    settled = settle(config, federation)
+    if settled.experiment.scheme.private:
+        check_maskable(settled.experiment.scheme)
+    return settled

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid
 
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
-from laconic.runtime.build import Settled, settle
+from laconic.runtime.build import Settled
 from laconic.runtime.config import RunConfig
 from laconic.runtime.datasets import Federation
 from laconic.runtime.federation.courier import Answers
@@ -20,7 +20,7 @@ from laconic.runtime.federation.members import Members, invite, make_offer
 from laconic.runtime.federation.node_folder import kept_key
 from laconic.runtime.federation.notices import Notices
 from laconic.runtime.federation.server import FederatedClients
-from laconic.runtime.federation.settings import Settings
+from laconic.runtime.federation.settings import Settings, settle_federated
 from laconic.runtime.flower.courier import FlowerCourier
 from laconic.runtime.flower.strategy import SchemeStrategy
 from laconic.runtime.folder import RunFolder
@@ -57,7 +57,7 @@ def run_federation(
             settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices)
             members.save(folder)
         else:
-            settled = settle(config, federation(len(members.nodes)))
+            settled = settle_federated(config, federation(len(members.nodes)))
             if config.run.rounds > members.offer.rounds:
                 raise ConfigError(
                     f"run.rounds = {config.run.rounds}, but the nodes have agreed to {members.offer.rounds}:"
@@ -91,7 +91,7 @@ def _joined(
 ) -> tuple[Settled, Members, Answers]:
     """Offer the run until all nodes that are left accept it. Every offer is a run of its own."""
     while True:
-        settled = settle(config, federation(len(nodes)))
+        settled = settle_federated(config, federation(len(nodes)))
         offer = make_offer(settled, server)
         courier = FlowerCourier(grid, nodes)
         members, answers = invite(offer, nodes, server, courier, settings.join_timeout)

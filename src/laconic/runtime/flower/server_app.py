@@ -17,8 +17,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from laconic.data.population import Records, as_records
-from laconic.errors import ConfigError, LaconicError
-from laconic.runtime.config import RunConfig
+from laconic.errors import LaconicError
 from laconic.runtime.datasets import Federation
 from laconic.runtime.federation.populations import FarRecords
 from laconic.runtime.flower.app_config import config_of
@@ -75,7 +74,7 @@ def server_app(data: Callable[[Context], Data]) -> ServerApp:
         try:
             folder.make()
             folder.write("process.json", json_text({"pid": os.getpid()}) + "\n")
-            config = _checked(config_of(settings))
+            config = config_of(settings)
             own = data(context)
             key = Path(str(settings.get("server-key") or folder.path / "server.key")).expanduser()
             run_federation(
@@ -87,15 +86,6 @@ def server_app(data: Callable[[Context], Data]) -> ServerApp:
             raise
 
     return app
-
-
-def _checked(config: RunConfig) -> RunConfig:
-    if config.scheme.options.get("clip_norm") == "median":
-        raise ConfigError(
-            "--clip-norm median is measured on the clients' own updates, which no server of a federation sees:"
-            " give a number, or 'public'"
-        )
-    return config
 
 
 def _records(data: Any, what: str) -> Records | None:

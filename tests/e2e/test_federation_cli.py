@@ -1,0 +1,70 @@
+"""`laconic federate` and `laconic node`: what they refuse before anything is started, and what a node's log says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from e2e_tools import call, words
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+
+from laconic.runtime.federation.node_folder import NodeFolder
+
+PRIVATE = "fl-std-dp --dataset synthetic --sampling-rate 1 --noise-multiplier 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"{PRIVATE} --clip-norm median", "which no server of a federation sees"),
+        (f"{PRIVATE} --clip-norm 1 --dropout-rate 0.1", "the nodes of a federation drop out by themselves"),
+        (f"{PRIVATE} --clip-norm 1 --noise continuous", "cannot be masked"),
+        ("centralized --dataset synthetic", "no federation"),
+        ("fl-std --dataset synthetic --nodes 5 --set federation.min_nodes=6", "more than nodes"),
+        ("fl-std --dataset synthetic --num-clients 7", "5 nodes, but the data are of 7 clients: give --nodes 7"),
+        (f"{PRIVATE} --clip-norm 1 --policy none.toml", "cannot read the policy none.toml"),
+        ("", "name a scheme or a configuration"),
+    ],
+)
+def test_mistakes_are_seen_before_anything_is_started(
+    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = call(capsys, "federate", *words(line), "--out", "run")
+    assert ended.code == 2
+    assert message in ended.err
+    assert not (tmp_path / "run" / "federation").exists()
+
+
+def test_a_budget_that_allows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = call(capsys, "federate", *words(f"{PRIVATE} --clip-norm 1 --epsilon 0.1 --out run"))
+    assert ended.code == 3
+    assert "does not allow a single round" in ended.err
+
+
+def test_a_node_knows_who_it_is_and_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, run = NodeFolder(tmp_path / "node"), bytes(16)
+    identity = folder.identity().public_key().public_bytes_raw().hex()
+    folder.log.add("joined", run, client=2, scheme="fl-std-dp", server="ab")
+    folder.log.add("uploaded", run, round=1, attempt=0, participations=1, participant_epsilon=1.25)
+    folder.log.add("refused", run, message="upload", reason="participation 2, above max_participations 1")
+    (tmp_path / "policy.toml").write_text("max_participations = 1\n")
+    shown = call(capsys, "node", tmp_path / "node", "--policy", tmp_path / "policy.toml")
+    assert shown.code == 0
+    assert f"identity  {identity}" in shown.out
+    assert "fl-std-dp: 1 participations, ε against the server 1.250" in shown.out
+    assert "participation 2, above max_participations 1" in shown.out
+    told = call(capsys, "node", tmp_path / "node", "--json").json
+    assert told["identity"] == identity
+    assert told["runs"][run.hex()]["participant_epsilon"] == 1.25
+
+
+def test_a_misspelt_policy_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "policy.toml").write_text("max_epsilom = 1\n")
+    ended = call(capsys, "node", tmp_path / "node", "--policy", tmp_path / "policy.toml")
+    assert ended.code == 2
+    assert "did you mean 'max_epsilon'" in ended.err
