@@ -9,6 +9,7 @@ polling. The page is written from the JSON file alone; with --page-only nothing 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import selectors
@@ -67,23 +68,26 @@ class CountingProxy:
             threading.Thread(target=self._pass, args=(near,), daemon=True).start()
 
     def _pass(self, near: socket.socket) -> None:
-        with near, socket.create_connection(("127.0.0.1", self._target)) as far, selectors.DefaultSelector() as both:
-            both.register(near, selectors.EVENT_READ, far)
-            both.register(far, selectors.EVENT_READ, near)
-            while True:
-                for key, _ in both.select():
-                    source: socket.socket = key.fileobj  # type: ignore[assignment]
-                    try:
-                        data = source.recv(1 << 16)
-                        key.data.sendall(data)
-                    except OSError:
-                        return
-                    if not data:
-                        return
-                    if source is near:
-                        self.up += len(data)
-                    else:
-                        self.down += len(data)
+        with near, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._target)) as far:
+            with selectors.DefaultSelector() as both:
+                both.register(near, selectors.EVENT_READ, far)
+                both.register(far, selectors.EVENT_READ, near)
+                while self._moved(both, near):
+                    pass
+
+    def _moved(self, both: selectors.BaseSelector, near: socket.socket) -> bool:
+        """Pass on what has come; False when one side has closed."""
+        for key, _ in both.select():
+            source: socket.socket = key.fileobj  # type: ignore[assignment]
+            data = source.recv(1 << 16)
+            if not data:
+                return False
+            key.data.sendall(data)
+            if source is near:
+                self.up += len(data)
+            else:
+                self.down += len(data)
+        return True
 
 
 class Memory:
