@@ -68,12 +68,16 @@ class CountingProxy:
             threading.Thread(target=self._pass, args=(near,), daemon=True).start()
 
     def _pass(self, near: socket.socket) -> None:
-        with near, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._target)) as far:
-            with selectors.DefaultSelector() as both:
-                both.register(near, selectors.EVENT_READ, far)
-                both.register(far, selectors.EVENT_READ, near)
-                while self._moved(both, near):
-                    pass
+        with (
+            near,
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self._target)) as far,
+            selectors.DefaultSelector() as both,
+        ):
+            both.register(near, selectors.EVENT_READ, far)
+            both.register(far, selectors.EVENT_READ, near)
+            while self._moved(both, near):
+                pass
 
     def _moved(self, both: selectors.BaseSelector, near: socket.socket) -> bool:
         """Pass on what has come; False when one side has closed."""
