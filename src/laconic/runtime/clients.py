@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.codecs.subset import Subset
 from laconic.data.sparse import SparseRows, dense
 from laconic.errors import ConfigError
 from laconic.packing import Encoding, integers
@@ -28,7 +29,7 @@ from laconic.runtime.experiment import Experiment
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
 from laconic.train.choose import choose_engine
-from laconic.train.engine import Task, Trained, Updates
+from laconic.train.engine import Task, Trained, Updates, Work
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 
@@ -65,7 +66,7 @@ class SimulatedClients:
             workers=e.workers,
             precision=e.precision,
             sparse=isinstance(first.inputs, SparseRows),
-            num_records=self._records_trained_on(len(first.targets)),
+            work=self._work(len(first.targets)),
         )
         self.population = e.population.to(self.device)
         self.streams = Streams(e.seed)
@@ -77,15 +78,18 @@ class SimulatedClients:
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
-    def _records_trained_on(self, held: int) -> int | None:
-        """By a client that holds so many, in all steps of a round; None if factors are of no use.
+    def _work(self, held: int) -> Work | None:
+        """What a client that holds so many records does in a round; None if it needs a copy of all weights.
 
-        They are of none with other optimisers, if only some weights are trained, and if every update is looked at.
+        It does if all are trained and either the optimiser is not SGD or its whole update is looked at.
         """
-        train, size = self._experiment.scheme.train, np.array([held])
-        some = getattr(self._experiment.scheme.codec, "train_only_kept", False)
-        useful = train.optimizer == "sgd" and not some and self._sums_only
-        return int((train.steps_of(size) * train.batch_of(size))[0]) if useful else None
+        scheme, size = self._experiment.scheme, np.array([held])
+        codec = scheme.codec
+        share = codec.ratio if isinstance(codec, Subset) and codec.train_only_kept else 1.0
+        if share == 1 and not (scheme.train.optimizer == "sgd" and self._sums_only):
+            return None
+        steps, batch = int(scheme.train.steps_of(size)[0]), int(scheme.train.batch_of(size)[0])
+        return Work(num_records=steps * batch, batch_size=batch, share=share)
 
     @property
     def _sums_only(self) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from laconic.errors import ConfigError
 from laconic.train.cohort import CohortAtOnce
-from laconic.train.engine import Engine
+from laconic.train.engine import Engine, Work
 from laconic.train.flat import FlatModel
 from laconic.train.one_by_one import OneByOne
 from laconic.train.sparse_first import SparseFirst
@@ -31,14 +31,13 @@ def choose_engine(
     workers: int | None = None,
     precision: str = "auto",
     sparse: bool = False,
-    num_records: int | None = None,
+    work: Work | None = None,
 ) -> Engine:
     """The named engine, or the one that should be fastest ('auto').
 
     For sparse records that is the one that reads them as they are, if the model allows that. On a GPU it is the cohort
     at once, if the model can be vectorised. On a CPU it is the cohort, a few clients for every core, if each client has
-    few weights of its own: those that are no factors when it trains on `num_records` in all its steps (None: all are
-    its own). Otherwise it is one by one.
+    few weights of its own, given its `work` in a round (None: all are its own). Otherwise it is one by one.
     """
     if name == "sparse-first" or (name == "auto" and sparse):
         sparse_engine = _sparse_engine(model, device, chunk, sparse)
@@ -54,7 +53,7 @@ def choose_engine(
         workers=_workers(workers, model, device),
         precision=precision,
     )
-    large = device.type == "cpu" and engine.own_weights(num_records) > (_OWN if num_records else _SMALL)
+    large = device.type == "cpu" and engine.own_weights(work) > (_OWN if work else _SMALL)
     if name == "one-by-one" or (name == "auto" and large):
         return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
     try:

@@ -90,6 +90,15 @@ class Client:
     shares: list[Tensor] | None = None
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a client does in a round: the records of all its steps and of one, and the share of weights it trains."""
+
+    num_records: int
+    batch_size: int
+    share: float
+
+
 class Trained(Protocol):
     """Clients that have just been trained."""
 
