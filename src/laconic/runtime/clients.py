@@ -32,6 +32,7 @@ from laconic.train.choose import choose_engine
 from laconic.train.engine import Task, Trained, Updates, Work
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
+from laconic.train.memory import keep_freed_memory
 
 
 @dataclass
@@ -51,6 +52,8 @@ class SimulatedClients:
     def __init__(self, experiment: Experiment) -> None:
         e = self._experiment = experiment
         self.device = choose_device(e.device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         first = e.population.records(0)
         example = (dense(first.inputs[:2]).cpu(), first.targets[:2].cpu())
         self.model = FlatModel(e.model, example=example, loss=e.loss).to(self.device)
