@@ -58,12 +58,27 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--labels-per-client": ("data.labels_per_client", int, "Labels partition: classes per client.  [2]"),
     "--client-column": ("data.client_column", str, "The column of a table that says whose each record is."),
     "--target": ("data.target", str, "The column of the user's own data that is to be predicted.  [target]"),
-    "--public-dataset": ("data.public_dataset", str, "Public data, for FL-TOP and for --clip-norm public."),
+    "--public-dataset": (
+        "data.public_dataset",
+        str,
+        "Public data, for FL-TOP, --clip-norm public and --front-end-projection public: a named data set, or "
+        "dead-leaves (images made from the seed).",
+    ),
     "--public-records": (
         "data.public_records",
         int,
         "How many public records; without --public-dataset they are set aside from the training records.  [10]",
     ),
+    "--front-end": ("front_end.name", str, "scattering: fixed public features of images, in front of the model."),
+    "--front-end-mirror": ("front_end.mirror", bool, "true: features averaged over mirror images.  [false]"),
+    "--front-end-features": ("front_end.features", int, "How many features the projection keeps."),
+    "--front-end-projection": (
+        "front_end.projection",
+        str,
+        "none (all features), public (principal components of public images) or random.  [none]",
+    ),
+    "--front-end-images": ("front_end.images", int, "How many images of --public-dataset it looks at.  [10000]"),
+    "--front-end-ridge": ("front_end.ridge", NUMBER, "Whitening by eigenvalues + ridge · the largest.  [0.001]"),
     "--model": ("model.name", str, "cnn, mlp, logistic, or your own as package.module:factory.  [by data set]"),
     "--loss": ("model.loss", str, "cross-entropy, binary-cross-entropy, mean-squared-error.  [by data set]"),
     "--rounds": ("run.rounds", int, "Number of rounds.  [50]"),

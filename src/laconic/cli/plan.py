@@ -37,6 +37,13 @@ def _print(result: dict[str, Any]) -> None:
         f"[bold]{result['scheme']}[/bold]: model of {result['size']:,} weights, code of {result['code_size']:,} values,"
         f" {result['num_clients']:,} clients, {result['planned_cohort']:g} a round, {result['rounds']} rounds"
     )
+    front_end = result["front_end"]
+    if front_end:
+        size = human_bytes(front_end["projection_bytes"])
+        projection = f", a public projection of {size} that is not sent" if front_end["projection_bytes"] else ""
+        console.print(
+            f"front end: {front_end['features']:,} of {front_end['available']:,} scattering features{projection}"
+        )
     privacy = result["privacy"]
     if privacy:
         clip = "measured before the first round" if privacy["clip_norm"] is None else f"{privacy['clip_norm']:g}"

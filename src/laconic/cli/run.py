@@ -90,7 +90,7 @@ def _resumable(
         raise RunFolderError(f"{path} is not a run folder and not empty: choose another --out")
     if folder.exists:
         config = resumed_config(folder, asked)
-    with simulation_in(folder, settle(config)) as simulation:
+    with simulation_in(folder, settle(config, stored=path)) as simulation:
         return _simulate(simulation, folder, show=show, quiet=quiet)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from laconic.runtime.clipnorm import clip_norm_from
 from laconic.runtime.config import RunConfig, SamplerSection
 from laconic.runtime.datasets import Federation, load_federation, pooled
 from laconic.runtime.experiment import Experiment
+from laconic.runtime.front_end import settle_front_end, with_front_end_defaults
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
@@ -44,18 +46,24 @@ class Settled:
     """How health records were prepared; None for other data."""
 
 
-def settle(config: RunConfig) -> Settled:
-    """Load, calibrate, measure and check everything that training needs."""
+def settle(config: RunConfig, *, stored: Path | None = None, fit: bool = True) -> Settled:
+    """Load, calibrate, measure and check everything that training needs.
+
+    `stored` is the folder of a run that goes on. With `fit=False` no front end is fitted: sizes only, for a plan.
+    """
     if config.run.threads is not None:
         positive_int(threads=config.run.threads)
         torch.set_num_threads(config.run.threads)
     entry = scheme_entry(config.scheme.name)
     _refuse_idle_options(config, entry)
+    config = with_front_end_defaults(config)
     streams = Streams(config.run.seed)
     federation = load_federation(config.data, holdout=config.run.holdout, streams=streams)
     _check_classes(federation)
-    config = _with_model_name(config, federation)
-    model = _model(config, federation, streams)
+    front_end = settle_front_end(config, federation, streams, stored=stored, fit=fit)
+    shape = federation.input_shape if front_end is None else front_end.output_shape
+    config = _with_model_name(config, federation, shape)
+    model = _model(config, shape, federation.num_classes, streams)
     sampler = make_sampler(config.sampler, federation.population.num_clients)
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
@@ -65,7 +73,7 @@ def settle(config: RunConfig) -> Settled:
     if entry.private:
         options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
         if "clip_norm" in entry.options:
-            options["clip_norm"], note = _settle_clip(config, options, model, federation, streams)
+            options["clip_norm"], note = _settle_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []
     if federation.preprocessing is not None and entry.private:
         notes += federation.preprocessing.revealed
@@ -81,6 +89,7 @@ def settle(config: RunConfig) -> Settled:
     experiment = Experiment(
         scheme=scheme,
         model=model,
+        front_end=front_end,
         population=federation.population,
         sampler=sampler,
         rounds=run.rounds,
@@ -203,7 +212,12 @@ def settle_noise(
 
 
 def _settle_clip(
-    config: RunConfig, options: dict[str, Any], model: nn.Module, federation: Federation, streams: Streams
+    config: RunConfig,
+    options: dict[str, Any],
+    model: nn.Module,
+    federation: Federation,
+    front_end: nn.Module | None,
+    streams: Streams,
 ) -> tuple[float, str | None]:
     """(S, what the statement must say about where it came from)."""
     given = options.get("clip_norm")
@@ -218,7 +232,7 @@ def _settle_clip(
             raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")
         source = given
         plain = {k: v for k, v in options.items() if k != "clip_norm"}
-        given = clip_norm_from(source, config, plain, model, federation, streams)
+        given = clip_norm_from(source, config, plain, model, federation, front_end, streams)
     return given, _CLIP_SOURCES.get(source or "")
 
 
@@ -229,21 +243,27 @@ def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[st
     return defaults | options
 
 
-def _with_model_name(config: RunConfig, federation: Federation) -> RunConfig:
-    """'auto' is the papers' CNN for images, their MLP for health records, a logistic regression for everything else."""
+def _with_model_name(config: RunConfig, federation: Federation, input_shape: tuple[int, ...]) -> RunConfig:
+    """'auto' is the papers' CNN for images, their MLP for health records, else a logistic regression, features included.
+
+    Behind a front end its weights start at 0: from there all directions are alike, and the noise is the only chance.
+    """
     if config.model.name != "auto":
         return config
+    if config.front_end.name is not None:
+        zero = config.model.options.get("zero", True)
+        return config.with_values({"model.name": "logistic", "model.zero": zero})
     if federation.preprocessing is not None:
         return config.with_values({"model.name": "mlp"})
-    image = len(federation.input_shape) == 3 and min(federation.input_shape[1:]) >= 16
+    image = len(input_shape) == 3 and min(input_shape[1:]) >= 16
     return config.with_values({"model.name": "cnn" if image else "logistic"})
 
 
-def _model(config: RunConfig, federation: Federation, streams: Streams) -> nn.Module:
+def _model(config: RunConfig, input_shape: tuple[int, ...], num_classes: int, streams: Streams) -> nn.Module:
     return build_model(
         config.model.name,
-        input_shape=federation.input_shape,
-        num_classes=federation.num_classes,
+        input_shape=input_shape,
+        num_classes=num_classes,
         seed=streams.key("model") & (2**63 - 1),
         options=config.model.options,
     )

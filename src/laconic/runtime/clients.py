@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from laconic.codecs.subset import Subset
+from laconic.data.population import Records
 from laconic.data.sparse import SparseRows, dense
 from laconic.errors import ConfigError
+from laconic.features.population import as_features, record_features
 from laconic.packing import Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.round import (
@@ -55,7 +57,8 @@ class SimulatedClients:
         if self.device.type == "cpu":
             keep_freed_memory()
         first = e.population.records(0)
-        example = (dense(first.inputs[:2]).cpu(), first.targets[:2].cpu())
+        seen = record_features(first.some(np.arange(min(2, len(first.targets)))), e.front_end, self.device)
+        example = (dense(seen.inputs).cpu(), seen.targets.cpu())
         self.model = FlatModel(e.model, example=example, loss=e.loss).to(self.device)
         for records in (first, e.test, e.holdout, e.public):
             if records is not None:
@@ -68,10 +71,10 @@ class SimulatedClients:
             chunk=e.chunk,
             workers=e.workers,
             precision=e.precision,
-            sparse=isinstance(first.inputs, SparseRows),
+            sparse=isinstance(seen.inputs, SparseRows),
             work=self._work(len(first.targets)),
         )
-        self.population = e.population.to(self.device)
+        self.population = as_features(e.population, e.front_end, self.device)
         self.streams = Streams(e.seed)
         self.code_size = e.scheme.codec.code_size(self.model.size)
         self.down_size = e.scheme.codec.downlink_size(self.model.size)
@@ -80,6 +83,10 @@ class SimulatedClients:
         self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
+
+    def seen(self, records: Records | None) -> Records | None:
+        """What the model sees of records that belong to no client."""
+        return None if records is None else record_features(records, self._experiment.front_end, self.device)
 
     def _work(self, held: int) -> Work | None:
         """What a client that holds so many records does in a round; None if it needs a copy of all weights.
@@ -193,12 +200,13 @@ class SimulatedClients:
 
     def _importance(self, steps: int) -> Tensor:
         e = self._experiment
-        if e.public is None:
+        public = self.seen(e.public)
+        if public is None:
             raise ConfigError(
                 f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
                 " or --public-records N to set some training records aside"
             )
-        return accumulated_gradient(self.model, e.scheme.train, e.public, steps)
+        return accumulated_gradient(self.model, e.scheme.train, public, steps)
 
 
 def shared_bytes(shared: dict[str, Tensor]) -> int:

@@ -48,6 +48,16 @@ class DataSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FrontEndSection:
+    name: str | None = None
+    mirror: bool | None = None
+    features: int | None = None
+    projection: str | None = None
+    images: int | None = None
+    ridge: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelSection:
     name: str = "auto"
     loss: str = "auto"
@@ -85,6 +95,7 @@ class RunConfig:
 
     run: RunSection = RunSection()
     data: DataSection = DataSection()
+    front_end: FrontEndSection = FrontEndSection()
     model: ModelSection = ModelSection()
     scheme: SchemeSection = SchemeSection()
     sampler: SamplerSection = SamplerSection()
@@ -135,7 +146,8 @@ def write_toml(data: dict[str, dict[str, Any]]) -> str:
     """Sections of scalars and lists as TOML."""
     lines: list[str] = []
     for section, values in data.items():
-        lines += [f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items()), ""]
+        if values:
+            lines += [f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items()), ""]
     return "\n".join(lines)
 
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from laconic.data.dead_leaves import dead_leaves
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
@@ -19,6 +22,7 @@ from laconic.runtime.config import DataSection
 from laconic.streams import Streams
 
 PARTITIONS = ("iid", "dirichlet", "labels", "column")
+DEAD_LEAVES = "dead-leaves"
 _DEFAULT_CLIENTS = {"digits": 100, "mnist": 6000, "fashion-mnist": 6000, "synthetic": 1000}
 
 
@@ -97,7 +101,7 @@ def _divided(
     holdout: float,
     streams: Streams,
 ) -> Federation:
-    public = _public(data, tuple(train.inputs.shape[1:]), streams)
+    public = _public(data, tuple(train.inputs.shape[1:]), num_classes, streams)
     kept, held = _split(len(train.targets), holdout, streams)
     held_records = train.some(held) if len(held) else None
     if public is None and data.public_records is not None:
@@ -150,7 +154,7 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     population, held = _without_holdout(folder, holdout, streams)
     classes = max(_classes(folder.records(c), f"{path}/{name}") for c, name in enumerate(folder.names))
     shape = tuple(first.inputs.shape[1:])
-    return Federation(population, test, held, _public(data, shape, streams), classes, shape)
+    return Federation(population, test, held, _public(data, shape, classes, streams), classes, shape)
 
 
 def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federation:
@@ -162,23 +166,49 @@ def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federatio
     clients = _DEFAULT_CLIENTS["synthetic"] if data.num_clients is None else data.num_clients
     everyone, test = synthetic_population(clients, seed=streams.seed)
     population, held = _without_holdout(everyone, holdout, streams)
-    shape = tuple(test.inputs.shape[1:])
-    return Federation(population, test, held, _public(data, shape, streams), _classes(test), shape)
+    shape, classes = tuple(test.inputs.shape[1:]), _classes(test)
+    return Federation(population, test, held, _public(data, shape, classes, streams), classes, shape)
 
 
-def _public(data: DataSection, shape: tuple[int, ...], streams: Streams) -> Records | None:
+def _public(data: DataSection, shape: tuple[int, ...], num_classes: int, streams: Streams) -> Records | None:
     """`public_records` (10, as in the papers) random records of the public data set, if one is named."""
     if data.public_dataset is None:
         return None
+    count = 10 if data.public_records is None else data.public_records
+    positive_int(public_records=count)
+    if data.public_dataset == DEAD_LEAVES:
+        rng = streams.numpy("public records")
+        images = dead_leaves(count, shape, rng)
+        return Records(images, torch.from_numpy(rng.integers(max(2, num_classes), size=count)))
+    train = _public_source(data, shape)
+    _, chosen = _set_aside(np.arange(len(train.targets)), count, streams)
+    return train.some(chosen)
+
+
+def public_images(data: DataSection, federation: Federation, count: int, streams: Streams) -> tuple[Tensor | None, str]:
+    """(public images to look at, what they are): up to `count` of the public data set, or the records set aside."""
+    if data.public_dataset is None:
+        if federation.public is None:
+            return None, ""
+        return federation.public.inputs, f"{len(federation.public.inputs):,} training records set aside as public"
+    rng = streams.numpy("front end images")
+    if data.public_dataset == DEAD_LEAVES:
+        return dead_leaves(count, federation.input_shape, rng), f"{count:,} images of dead leaves, made from the seed"
+    inputs = _public_source(data, federation.input_shape).inputs
+    chosen = np.sort(rng.permutation(len(inputs))[:count])
+    return inputs[chosen], f"{len(chosen):,} images of the public data set {data.public_dataset}"
+
+
+def _public_source(data: DataSection, shape: tuple[int, ...]) -> Records:
+    assert data.public_dataset is not None
+    if data.public_dataset not in SOURCES:
+        raise ConfigError(unknown("public data set", data.public_dataset, [*SOURCES, DEAD_LEAVES]))
     source = load_source(data.public_dataset, data.data_dir)
     if source.input_shape != shape:
         raise ConfigError(
             f"--public-dataset {data.public_dataset} has inputs of {source.input_shape}, the clients' are {shape}"
         )
-    count = 10 if data.public_records is None else data.public_records
-    positive_int(public_records=count)
-    _, chosen = _set_aside(np.arange(len(source.train.targets)), count, streams)
-    return source.train.some(chosen)
+    return source.train
 
 
 def _refuse_set_aside(data: DataSection) -> None:

@@ -29,10 +29,11 @@ class Experiment:
     """Everything a simulation needs.
 
     `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
-    `public` records belong to nobody, and some schemes choose with them what to train. `notes` are sentences for the
-    privacy statement: what was chosen on private data without being charged. `best_by` is the metric by which the best
-    round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where there is none.
-    `test_clients` says whose each test record is, for metrics by client (not in a private run).
+    `public` records belong to nobody, and some schemes choose with them what to train. All records are as they came;
+    with a `front_end`, a fixed public module, the `model` is a head that sees only what it makes of them. `notes` are
+    sentences for the privacy statement: what was chosen on private data without being charged. `best_by` is the metric
+    by which the best round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where
+    there is none. `test_clients` says whose each test record is, for metrics by client (not in a private run).
     """
 
     scheme: Scheme
@@ -45,6 +46,7 @@ class Experiment:
     test_clients: np.ndarray | None = None
     holdout: Records | None = None
     public: Records | None = None
+    front_end: nn.Module | None = None
     loss: str | Loss = "auto"
     seed: int = 0
     device: str = "cpu"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from laconic.catalogue import scheme_entry
 from laconic.data.population import Records
 from laconic.data.sparse import tensors_of
+from laconic.features.front_end import ScatteringFrontEnd, full_shape
 from laconic.measure.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runtime import wire
@@ -24,7 +26,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
     if measured or (takes_clip and "clip_norm" not in config.scheme.options):
         config = config.with_values({"scheme.clip_norm": 1.0})  # bytes and ε do not depend on it
         measured = True
-    experiment = settle(config).experiment
+    experiment = settle(config, fit=False).experiment
     simulation = Simulation(experiment)
     sampler, clients = experiment.sampler, experiment.population.num_clients
     cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
@@ -38,6 +40,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "fingerprint": experiment.scheme.fingerprint,
         "size": simulation.model.size,
         "code_size": simulation.clients.code_size,
+        "front_end": _front_end(config, experiment),
         "num_clients": clients,
         "planned_cohort": cohort,
         "rounds": experiment.rounds,
@@ -53,6 +56,17 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         cost = formula_bytes(formula[direction], rate, experiment.rounds)
         result[f"formula_bytes_{direction}_per_client_in_all"] = cost
     return result
+
+
+def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:
+    """How many features the model sees, of how many, and how large the public projection is that clients must have."""
+    front_end = experiment.front_end
+    if not isinstance(front_end, ScatteringFrontEnd):
+        return None
+    kept, available = math.prod(front_end.output_shape), math.prod(full_shape(front_end.input_shape))
+    projection = config.front_end.projection or "none"
+    size = 4 * available * (kept + 1) if projection == "public" else 0
+    return {"features": kept, "available": available, "projection": projection, "projection_bytes": size}
 
 
 def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> dict[str, Any] | None:
@@ -79,9 +93,11 @@ def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> 
 
 
 def _memory(experiment: Experiment, simulation: Simulation) -> int:
-    """Pooled records, test records, and about six vectors of n floats per client trained at once."""
+    """Pooled records and their features, test records, and about six vectors of n floats per client trained at once."""
     first = experiment.population.records(0)
     record = _bytes(first) / len(first.targets)
+    if isinstance(experiment.front_end, ScatteringFrontEnd):
+        record += 4 * math.prod(experiment.front_end.output_shape)
     data = record * sum(experiment.population.size(c) for c in range(min(100, experiment.population.num_clients)))
     data = data * max(1, experiment.population.num_clients // 100)
     test = _bytes(experiment.test) if experiment.test else 0
