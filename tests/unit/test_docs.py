@@ -38,7 +38,10 @@ def commands(path: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["README.md", "docs/python.md", "docs/architecture.md", "docs/secure-aggregation.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "docs/python.md", "docs/front-end.md", "docs/architecture.md", "docs/secure-aggregation.md"],
+)
 def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = fenced(ROOT / name, "python")

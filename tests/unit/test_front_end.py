@@ -16,7 +16,7 @@ from laconic import schemes
 from laconic.catalogue import SCHEMES, build_scheme
 from laconic.data.dead_leaves import dead_leaves
 from laconic.data.population import FunctionPopulation, PooledPopulation, Records, gather
-from laconic.errors import ConfigError, RunFolderError
+from laconic.errors import ConfigError, DataError, RunFolderError
 from laconic.features.front_end import ScatteringFrontEnd, scattering_front_end
 from laconic.features.population import ClientFeatures, as_features
 from laconic.features.projection import principal_components, random_selection
@@ -342,12 +342,31 @@ def test_a_plan_computes_no_features(monkeypatch: pytest.MonkeyPatch) -> None:
         forecast(config(**{"data.public_dataset": None}))
 
 
-@pytest.mark.parametrize("public", [{"data.public_dataset": "digits"}, {"data.public_records": 60}])
-def test_public_images_come_from_a_data_set_or_are_set_aside(public: dict[str, Any]) -> None:
-    front_end = settle(config(**({"data.public_dataset": None} | public))).experiment.front_end
+def test_public_images_can_be_records_set_aside() -> None:
+    front_end = settle(config(**{"data.public_dataset": None, "data.public_records": 60})).experiment.front_end
     assert isinstance(front_end, ScatteringFrontEnd)
-    expected = "60 images of the public data set digits" if "data.public_dataset" in public else "60 training records"
-    assert expected in front_end.sentence
+    assert "60 training records set aside as public" in front_end.sentence
+
+
+def test_public_images_can_be_a_file_of_ones_own(tmp_path: Path) -> None:
+    images = (255 * dead_leaves(80, SHAPE, np.random.default_rng(3))).byte().numpy()
+    np.savez(tmp_path / "mine.npz", inputs=images, targets=np.zeros(80, dtype=int))
+    own = config(**{"data.public_dataset": str(tmp_path / "mine.npz")})
+    front_end = settle(own).experiment.front_end
+    assert isinstance(front_end, ScatteringFrontEnd)
+    assert front_end.sentence.endswith("30 leading principal components of 60 images of the public data set mine.npz")
+    np.savez(tmp_path / "mine.npz", inputs=images[:, :, 1:], targets=np.zeros(80, dtype=int))
+    with pytest.raises(ConfigError, match=r"mine.npz has inputs of \(1, 7, 8\), the clients' are \(1, 8, 8\)"):
+        settle(own)
+    (tmp_path / "mine.txt").write_text("1")
+    with pytest.raises(DataError, match=r"mine.txt: expected a file that ends in .npz"):
+        settle(config(**{"data.public_dataset": str(tmp_path / "mine.txt")}))
+
+
+def test_whole_numbers_are_pixels_from_0_to_255() -> None:
+    images = (255 * dead_leaves(20, SHAPE, np.random.default_rng(3))).round()
+    front_end = ScatteringFrontEnd(SHAPE)
+    assert torch.equal(front_end(images.byte()), front_end(images / 255))
 
 
 def test_the_clipping_threshold_can_be_measured_on_features() -> None:
@@ -380,6 +399,7 @@ def test_the_clipping_threshold_can_be_measured_on_features() -> None:
         ({"front_end.name": "cnn"}, "front end 'cnn'"),
         ({"front_end.ridge": -1.0}, "ridge must be"),
         ({"data.public_dataset": "mist"}, "public data set 'mist': did you mean"),
+        ({"data.public_dataset": "digits"}, "--public-dataset digits is what the clients hold, so it is not public"),
     ],
 )
 def test_what_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:

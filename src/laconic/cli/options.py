@@ -61,8 +61,8 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--public-dataset": (
         "data.public_dataset",
         str,
-        "Public data, for FL-TOP, --clip-norm public and --front-end-projection public: a named data set, or "
-        "dead-leaves (images made from the seed).",
+        "Public data, for FL-TOP, --clip-norm public and --front-end-projection public: a named data set, "
+        "dead-leaves (images made from the seed), or an .npz, .csv or .parquet file of your own.",
     ),
     "--public-records": (
         "data.public_records",

@@ -49,6 +49,7 @@ class ScatteringFrontEnd(nn.Module):
         self.projection = projection or nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
+        images = images if images.is_floating_point() else images / 255  # whole numbers are pixels from 0 to 255
         features = functional.group_norm(self.transform(images), GROUPS)
         if self.about["mirror"]:
             features = (features + functional.group_norm(self.transform(images.flip(-1)), GROUPS)) / 2

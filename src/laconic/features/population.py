@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from laconic.data.population import MappedPool, PooledPopulation, Population, Records
+from laconic.data.sparse import dense
 from laconic.features.blocks import in_blocks
 
 _CACHE_BYTES = 1 << 30
@@ -26,7 +27,7 @@ def as_features(population: Population, front_end: nn.Module | None, device: tor
 def record_features(records: Records, front_end: nn.Module | None, device: torch.device) -> Records:
     """The same for records in one place."""
     if front_end is None:
-        return Records(records.inputs.to(device), records.targets.to(device))
+        return records.to(device)
     return Records(in_blocks(copy.deepcopy(front_end), records.inputs, device), records.targets.to(device))
 
 
@@ -51,12 +52,12 @@ class ClientFeatures:
             return self._kept[client]
         raw = self._population.records(client)
         # One client is one batch: whoever else is in the cohort changes no bit of its features.
-        records = Records(in_blocks(self._front_end, raw.inputs, self._device).cpu(), raw.targets)
-        self._kept[client] = records
-        self._kept_bytes += records.inputs.nbytes
+        features = in_blocks(self._front_end, raw.inputs, self._device).cpu()
+        self._kept[client] = Records(features, raw.targets)
+        self._kept_bytes += features.nbytes
         while self._kept_bytes > _CACHE_BYTES and len(self._kept) > 1:
-            self._kept_bytes -= self._kept.popitem(last=False)[1].inputs.nbytes
-        return records
+            self._kept_bytes -= dense(self._kept.popitem(last=False)[1].inputs).nbytes
+        return Records(features, raw.targets)
 
     def to(self, device: torch.device) -> ClientFeatures:
         return self

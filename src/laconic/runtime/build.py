@@ -244,9 +244,9 @@ def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[st
 
 
 def _with_model_name(config: RunConfig, federation: Federation, input_shape: tuple[int, ...]) -> RunConfig:
-    """'auto' is the papers' CNN for images, their MLP for health records, else a logistic regression, features included.
+    """'auto' is the papers' CNN for images, their MLP for health records, a logistic regression for everything else.
 
-    Behind a front end its weights start at 0: from there all directions are alike, and the noise is the only chance.
+    Behind a front end it is a logistic regression whose weights start at 0: nothing is left of a random start.
     """
     if config.model.name != "auto":
         return config

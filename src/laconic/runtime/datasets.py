@@ -12,9 +12,11 @@ from torch import Tensor
 from laconic.data.dead_leaves import dead_leaves
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.sources import EHR_SOURCES
+from laconic.data.folder import FolderPopulation, load_file, load_table
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
 from laconic.data.sources import SOURCES, load_source
+from laconic.data.sparse import dense
 from laconic.errors import ConfigError, DataError, unknown
 from laconic.parts import below_one, positive_int
 from laconic.runtime.clinical import is_clinical, load_clinical
@@ -131,8 +133,6 @@ def partition_of(data: DataSection) -> Partition:
 
 
 def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
-    from laconic.data.folder import load_table
-
     if not data.client_column:
         raise ConfigError(f"--dataset {path}: one table for all clients needs --client-column NAME")
     records, column = load_table(path, data.target, data.client_column)
@@ -143,8 +143,6 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
-    from laconic.data.folder import FolderPopulation
-
     if data.num_clients is not None or data.partition != "iid":
         raise ConfigError(f"--dataset {path} has one file per client: leave out --num-clients and --partition")
     _refuse_set_aside(data)
@@ -190,25 +188,37 @@ def public_images(data: DataSection, federation: Federation, count: int, streams
     if data.public_dataset is None:
         if federation.public is None:
             return None, ""
-        return federation.public.inputs, f"{len(federation.public.inputs):,} training records set aside as public"
+        images = dense(federation.public.inputs)
+        return images, f"{len(images):,} training records set aside as public"
     rng = streams.numpy("front end images")
     if data.public_dataset == DEAD_LEAVES:
         return dead_leaves(count, federation.input_shape, rng), f"{count:,} images of dead leaves, made from the seed"
     inputs = _public_source(data, federation.input_shape).inputs
     chosen = np.sort(rng.permutation(len(inputs))[:count])
-    return inputs[chosen], f"{len(chosen):,} images of the public data set {data.public_dataset}"
+    name = data.public_dataset if data.public_dataset in SOURCES else Path(data.public_dataset).name
+    return dense(inputs[chosen]), f"{len(chosen):,} images of the public data set {name}"
 
 
 def _public_source(data: DataSection, shape: tuple[int, ...]) -> Records:
-    assert data.public_dataset is not None
-    if data.public_dataset not in SOURCES:
-        raise ConfigError(unknown("public data set", data.public_dataset, [*SOURCES, DEAD_LEAVES]))
-    source = load_source(data.public_dataset, data.data_dir)
-    if source.input_shape != shape:
+    """A named data set's training records, or those of a file of the user's."""
+    name = data.public_dataset
+    assert name is not None
+    if name == data.dataset:
         raise ConfigError(
-            f"--public-dataset {data.public_dataset} has inputs of {source.input_shape}, the clients' are {shape}"
+            f"--public-dataset {name} is what the clients hold, so it is not public: name another one, or set some of"
+            " its records aside with --public-records"
         )
-    return source.train
+    if name in SOURCES:
+        records = load_source(name, data.data_dir).train
+    elif Path(name).is_file():
+        records = load_file(name, data.target)
+    else:
+        known = [*SOURCES, DEAD_LEAVES]
+        raise ConfigError(unknown("public data set", name, known) + ", or a file with records")
+    found = tuple(records.inputs.shape[1:])
+    if found != shape:
+        raise ConfigError(f"--public-dataset {name} has inputs of {found}, the clients' are {shape}")
+    return records
 
 
 def _refuse_set_aside(data: DataSection) -> None:

@@ -129,7 +129,7 @@ class Reproduction:
         path = self.run_folder(row, seed)
         folder = RunFolder(path) if self._with_weights else WeightlessFolder(path)
         config = self.config(row, seed)
-        with simulation_in(folder, settle(config)) as simulation:
+        with simulation_in(folder, settle(config, stored=path)) as simulation:
             with watch(simulation):
                 result = simulation.run()
             measured = measured_in(simulation, result, config.data.dataset)
