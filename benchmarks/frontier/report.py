@@ -31,15 +31,15 @@ wrote; do not edit.
 {warning}{dataset}, {clients:,} clients, {cohort} a round on average (Poisson sampling), δ = 1e-5, ε by the tight
 accountant against outsiders; the unit is a client with all its records. In front of the model stands the [fixed public
 front end](../front-end.md): the scattering transform, projected with public images. What is trained is a linear layer
-behind it. The papers' best at ε = 1 is FL-TOP-DP's 0.81 on Fashion-MNIST for {published:.2f} kB each way (average per client
-over the whole run); the limit here is {budget:.2f} kB, as the ledger counts them.
+behind it. The papers' best at ε = 1 is FL-TOP-DP's 0.81 on Fashion-MNIST for {published:.2f} kB each way (average per
+client over the whole run); the limit here is {budget:.2f} kB, as the ledger counts them.
 
 **How settings were chosen.** Without the test pictures: a tenth of the training pictures was given to no client and
 judged {choosing} runs with the other clients (seeds {choosing_seeds}). Their cohorts are as large and their noise is
-that of the whole federation, so signal and noise are those of the real runs. The search began near settings that earlier
-trials on held-out pictures had shown to be good; the shapes of the dead leaves were designed with them as well. All
-this looks at training data and is not in the ε, as in the papers. Then all clients were run with three other seeds
-({test_seeds}), and the test pictures were looked at once, after the last round.
+that of the whole federation, so signal and noise are those of the real runs. The search began near settings that
+earlier trials on held-out pictures had shown to be good; the shapes of the dead leaves were designed with them as
+well. All this looks at training data and is not in the ε, as in the papers. Then all clients were run with three other
+seeds ({test_seeds}), and the test pictures were looked at once, after the last round.
 
 ![Accuracy against ε]({folder}/epsilon.png) ![Accuracy against bytes]({folder}/bytes.png)
 """
