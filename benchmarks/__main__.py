@@ -27,6 +27,7 @@ SUITES = {
     "w2": "w2_rounds",
     "w3": "w3_decoding",
     "noise": "noise",
+    "masks": "masks",
     "e2e": "end_to_end",
     "growth": "growth",
 }

@@ -32,6 +32,13 @@ _AT_MOST = (
     ("laconic fl-top 0.5 %, auto", 22),
     ("laconic fl-cs 5 %, 50 iterations, auto", 30),
 )
+# (values, figure of the row, at which dropouts, milliseconds), for a hundred clients, all of them neighbours
+_MASKS = (
+    (1_663_370, "masking_ms", None, 400),
+    (8_317, "masking_ms", None, 5),
+    (1_663_370, "unmask_ms", "30%", 8000),
+    (8_317, "unmask_ms", "30%", 200),
+)
 _W1_MEGABYTES, _POPULATION_MEGABYTES, _FLAT = 1500, 100, 1.25
 
 
@@ -40,7 +47,7 @@ def check(results: dict[str, Any]) -> list[Checked]:
     suites = {name: suite for name, suite in results["suites"].items() if "left_out" not in suite}
     found = [*_population(suites)]
     if results["device"] == "cpu":
-        found = [*_faster(suites), *_memory(suites), *found]
+        found = [*_faster(suites), *_memory(suites), *_masks(suites), *found]
     else:
         found = [*_milliseconds(suites), *found]
     return found
@@ -77,6 +84,18 @@ def _milliseconds(suites: dict[str, Any]) -> Iterator[Checked]:
     for name, most in _AT_MOST:
         if name in medians:
             yield Checked(f"*{name}*", f"{medians[name]:.1f} ms", f"{most} ms or less", medians[name] <= most)
+
+
+def _masks(suites: dict[str, Any]) -> Iterator[Checked]:
+    """A hundred clients, each the neighbour of all others."""
+    complete = [r for r in suites.get("masks", {}).get("rows", []) if r["cohort"] == 100 and r["neighbours"] == 99]
+    for row in complete:
+        for size, key, rate, most in _MASKS:
+            if row["size"] == size:
+                took = row[key] if rate is None else row[key][rate]
+                what = "masking" if rate is None else f"unmasking {rate.removesuffix('%')} % of"
+                whom = "with 99 neighbours" if rate is None else "100 clients"
+                yield Checked(f"{what} {whom}, {size:,} values", f"{took:,.1f} ms", f"under {most:,} ms", took < most)
 
 
 def _population(suites: dict[str, Any]) -> Iterator[Checked]:

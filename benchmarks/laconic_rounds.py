@@ -23,7 +23,8 @@ from laconic.data.population import FunctionPopulation, PooledPopulation, Popula
 from laconic.privacy.sampling import AsPublished
 
 _SCHEME_OPTIONS: dict[str, dict[str, Any]] = {
-    "fl-std-dp": {"clip_norm": w1.CLIP_NORM, "noise_multiplier": w1.NOISE_MULTIPLIER},
+    # Float noise, as the peers draw it, unless integers are asked for.
+    "fl-std-dp": {"clip_norm": w1.CLIP_NORM, "noise_multiplier": w1.NOISE_MULTIPLIER, "noise": "continuous"},
     "fl-sign-dp": {"noise_multiplier": w1.NOISE_MULTIPLIER, "sign_step": 1e-5},
     "fl-cs": {"max_iterations": 50, "tolerance": 0.0},
 }
@@ -60,7 +61,7 @@ def paced_run(
     with tempfile.TemporaryDirectory() as folder:
         try:
             laconic.run(
-                declare(**train, **_SCHEME_OPTIONS.get(scheme, {}), **options),
+                declare(**train, **(_SCHEME_OPTIONS.get(scheme, {}) | options)),
                 model=model,
                 clients=clients,
                 public=w1.images(100, seed=3) if "top" in scheme else None,

@@ -1,30 +1,27 @@
 """What secure aggregation costs a client and the server, in milliseconds of processor time and in bytes, on one core.
 
-    python benchmarks/masks.py [--cohorts 10,100,1000] [--sizes 8317,83169,1663370] [--complete] [--json results.json]
+    python -m benchmarks --only masks
 
 Every row is a federation in this process that really runs the protocol, once for each dropout rate. Clients vanish
-before their upload, which costs the server most. In rows that would take too long (--budget), only some clients really
+before their upload, which costs the server most. In rows that would take too long, only some clients really
 mask their vectors; the server's work is the same, but the opened sum is then not compared with the plain one.
 """
 
 from __future__ import annotations
 
 import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-import argparse
-import json
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 from unittest.mock import patch
 
 import cryptography
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.contest import note
+from benchmarks.settings import Settings
 from laconic.secagg import SecAggClient, SecAggServer, ServerRound, SumPlan, Terms, messages
 from laconic.secagg.keys import ENTRY_BYTES, _are_signed, pair_seed
 from laconic.secagg.masks import add_masks
@@ -196,47 +193,73 @@ def measure(cohort: int, size: int, *, complete: bool, budget: float) -> Row:
     )
 
 
-def numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cohorts", type=numbers, default=[10, 100, 1000], help="sizes of cohorts")
-    parser.add_argument("--sizes", type=numbers, default=list(BITS), help="values in a code")
-    parser.add_argument("--complete", action="store_true", help="all are neighbours and members, at any cohort size")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of masking a row may take")
-    parser.add_argument("--json", metavar="FILE", help="write the rows to this file, too")
-    options = parser.parse_args()
-
-    machine = (
-        f"{platform.processor() or platform.machine()}, numpy {np.__version__}, cryptography {cryptography.__version__}"
-    )
-    print(f"one core of {machine}; committees are sized for {max(RATES):.0%} dropouts")
-    print(
-        f"{'cohort':>6} {'values':>9} {'bits':>4} {'neigh':>5} {'c':>4} {'t':>4} | {'meet ms':>8} {'mask ms':>8}"
-        f" {'share ms':>8} {'reveal':>7} | {'accept':>7} "
-        + " ".join(f"{f'open {rate:.0%}':>8}" for rate in RATES)
-        + f" | {'payload B':>9} {'shares B':>8} {'reveal B':>8}"
-    )
+def run(settings: Settings) -> dict[str, Any]:
+    """The part of `python -m benchmarks`: rings and committees at every cohort, and at 100 everyone with everyone."""
+    cohorts, sizes = ([5, 40], [100]) if settings.quick else ([10, 100, 1000], list(BITS))
+    wanted = [(cohort, size, False) for cohort in cohorts for size in sizes]
+    wanted += [(cohort, size, True) for cohort in (cohorts[:1] if settings.quick else [100]) for size in sizes]
     rows = []
-    for cohort in options.cohorts:
-        for size in options.sizes:
-            row = measure(cohort, size, complete=options.complete, budget=options.budget)
-            rows.append(row)
-            print(
-                f"{row.cohort:>6} {row.size:>9} {row.bits:>4} {row.neighbours:>5} {row.committee:>4} {row.threshold:>4}"
-                f" | {row.contacts_ms:8.2f} {row.masking_ms:8.2f} {row.sharing_ms:8.2f} {row.reveal_ms:7.2f}"
-                f" | {row.accept_ms:7.2f} "
-                + " ".join(f"{value:8.1f}" for value in row.unmask_ms.values())
-                + f" | {row.payload_bytes:>9} {row.shares_bytes:>8} {row.reveal_bytes['30%']:>8}"
-                + ("" if row.checked else "  (sum not checked)"),
-                flush=True,
-            )
-    if options.json:
-        with open(options.json, "w") as stream:
-            json.dump({"machine": machine, "rows": [asdict(row) for row in rows]}, stream, indent=1)
+    for cohort, size, complete in wanted:
+        rows.append(measure(cohort, size, complete=complete, budget=60.0))
+        note(f"{cohort:,} clients, {size:,} values: masks {rows[-1].masking_ms:.2f} ms")
+    return {
+        "title": "Masks: what secure aggregation costs",
+        "about": "Milliseconds of processor time on one core, for one client's upload (masks, shares), a member's"
+        f" answer at {max(RATES):.0%} dropouts (reveal), the server's work for one upload (accept), and all from the"
+        f" answers to the sum (open), by dropouts. Committees are sized for {max(RATES):.0%} dropouts; the last rows"
+        " have everyone as neighbour and member. k, c, t: neighbours, committee, threshold. Rows with a star did not"
+        " compare the opened sum with the plain one, since only the measured client really masked."
+        f" cryptography {cryptography.__version__}.",
+        "rows": [asdict(row) for row in rows],
+        "tables": [_time_table(rows), _byte_table(rows)],
+    }
 
 
-if __name__ == "__main__":
-    main()
+def _time_table(rows: list[Row]) -> dict[str, Any]:
+    headings = ["clients", "values", "bits", "k, c, t", "meet, once", "masks", "shares", "reveal", "accept"]
+    return {
+        "caption": "Milliseconds:",
+        "headings": [*headings, *(f"open {rate:.0%}" for rate in RATES)],
+        "rows": [
+            [
+                f"{row.cohort:,}{'' if row.checked else ' *'}",
+                f"{row.size:,}",
+                str(row.bits),
+                f"{row.neighbours}, {row.committee}, {row.threshold}",
+                *(_short(v) for v in (row.contacts_ms, row.masking_ms, row.sharing_ms, row.reveal_ms, row.accept_ms)),
+                *(_short(value) for value in row.unmask_ms.values()),
+            ]
+            for row in rows
+        ],
+    }
+
+
+def _byte_table(rows: list[Row]) -> dict[str, Any]:
+    headings = ["clients", "values", "k, c, t", "masked vector", "rest of an upload", "plan", "keys, once", "request"]
+    return {
+        "caption": "Bytes for one client:",
+        "headings": [*headings, *(f"reveal {rate:.0%}" for rate in RATES)],
+        "rows": [
+            [
+                f"{row.cohort:,}",
+                f"{row.size:,}",
+                f"{row.neighbours}, {row.committee}, {row.threshold}",
+                *(
+                    f"{size:,}"
+                    for size in (
+                        row.payload_bytes,
+                        row.shares_bytes,
+                        row.plan_bytes,
+                        row.contacts_bytes,
+                        row.request_bytes,
+                        *row.reveal_bytes.values(),
+                    )
+                ),
+            ]
+            for row in rows
+        ],
+    }
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")

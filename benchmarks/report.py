@@ -29,6 +29,7 @@ within a table.
 python -m benchmarks.peers.setup    # environments of pfl, Flower, PyLBFGS, PyLops and OpenDP; each may be missing
 python -m benchmarks --out docs/results/performance/cpu.json
 python -m benchmarks --device cuda --out docs/results/performance/cuda.json
+python -m benchmarks --only masks --out docs/results/performance/masks.json
 python -m benchmarks.report
 ```
 """
@@ -58,7 +59,9 @@ def page(measured: dict[str, dict[str, Any]], folder: str) -> str:
     """The whole page; `measured` by name of the file."""
     sections = [_HEAD]
     for name, results in measured.items():
-        sections += [f"## On a {'CPU' if results['device'] == 'cpu' else 'GPU'}", about(results)]
+        where = "On a CPU" if results["device"] == "cpu" else "On a GPU"
+        heading = where if name in ("cpu", "cuda") else f"{where}: {name}"
+        sections += [f"## {heading}", about(results)]
         sections += aims(results)
         for suite in results["suites"].values():
             sections += section(suite, f"{folder}/{name}-growth.png")
@@ -94,6 +97,10 @@ def section(suite: dict[str, Any], picture: str) -> list[str]:
     parts.append(suite["about"])
     if "curves" in suite:
         return [*parts, f"![Seconds and memory]({picture})", *(growth_table(curve) for curve in suite["curves"])]
+    if "tables" in suite:
+        for part in suite["tables"]:
+            parts += [part["caption"], table(part["headings"], part["rows"])]
+        return parts
     if suite["contenders"]:
         parts.append(contest_table(suite))
     if commands := suite.get("commands"):

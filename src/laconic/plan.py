@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,16 @@ class RoundPlan:
     def min_survivors(self) -> int:
         """How many messages must arrive for the sum to be opened."""
         return len(self.cohort) - self.max_dropouts
+
+    @property
+    def usual_cohort(self) -> int:
+        """A larger one comes with a probability below 2^−41: Bernstein's inequality for a sum of coins.
+
+        t = ℓ/3 + √(ℓ²/9 + 2ℓμ) solves exp(−t²/2(μ + t/3)) = e^−ℓ, with μ the planned cohort.
+        """
+        nats = 41 * math.log(2)
+        above = nats / 3 + math.sqrt(nats**2 / 9 + 2 * nats * self.planned_cohort)
+        return min(self.largest_cohort, math.ceil(self.planned_cohort + above))
 
     @property
     def viable(self) -> bool:

@@ -14,9 +14,9 @@ from laconic.plan import RoundPlan
 from laconic.privacy.sampling import Sampler
 from laconic.scheme import Scheme
 from laconic.server.rules import State
-from laconic.streams import Stream, Streams, joint
+from laconic.streams import Stream, Streams, joint, side_by_side
 
-_DRAWS_AT_ONCE = 1 << 26
+_DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
 
 
 def plan_round(
@@ -52,7 +52,11 @@ def plan_round(
 
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
-    """What clients send: encode, clip, add the noise share. Updates (clients, n) → codes (clients, m)."""
+    """What clients send: encode, clip, add the noise share. Updates (clients, n) → codes (clients, m).
+
+    With integer noise these are residues mod 2^b (int64), ready for a masked sum, and b is `uplink_encoding(…).bits`;
+    otherwise floats.
+    """
     return noisy_codes(scheme, plan, bounded_codes(scheme, plan, updates, streams=streams), streams=streams)
 
 
@@ -62,26 +66,35 @@ def bounded_codes(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: 
 
 
 def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequence[Stream]) -> Tensor:
-    """Every code with its noise share. On a GPU, which is for simulation, many are drawn at once from one stream."""
+    """Every code with its noise share. On a GPU, which is for simulation, many are drawn at once from one stream.
+
+    On a CPU small ones are drawn at once too, each from its own stream: a client by itself draws the same.
+    """
     if not scheme.noise.private:
         return codes
     sensitivity = scheme.clip.sensitivity(codes.shape[-1])
-    at_once = max(1, _DRAWS_AT_ONCE // codes.shape[-1]) if codes.is_cuda else 1
+    most, together = (_DRAWS_ON_A_GPU, joint) if codes.is_cuda else (_DRAWS_ON_A_CPU, side_by_side)
+    at_once = max(1, most // codes.shape[-1])
     shares = [
-        scheme.noise.share(some, sensitivity=sensitivity, plan=plan, rng=joint(streams[start : start + at_once]))
+        scheme.noise.share(some, sensitivity=sensitivity, plan=plan, rng=together(streams[start : start + at_once]))
         for start, some in zip(range(0, len(codes), at_once), torch.split(codes, at_once), strict=True)
     ]
     return torch.cat(shares)
 
 
 def client_message(scheme: Scheme, plan: RoundPlan, update: Tensor, *, stream: Stream) -> Tensor:
-    """What one client sends: update (n,) → code (m,)."""
+    """What one client sends: update (n,) → code (m,), see `client_messages`."""
     return client_messages(scheme, plan, update[None], streams=[stream])[0]
 
 
 def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
     """The client's noise in this attempt: a repeated round draws new noise."""
     return streams.stream("noise", plan.round, plan.attempt, client)
+
+
+def empty_sum(scheme: Scheme, code_size: int, device: torch.device) -> Tensor:
+    """The sum of no codes, of the type in which they are summed."""
+    return torch.zeros(code_size, dtype=torch.int64 if scheme.noise.on_integers else torch.float32, device=device)
 
 
 def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding:
@@ -119,6 +132,9 @@ def server_step(
     stream: Stream,
 ) -> tuple[Tensor, State]:
     """New weights and rule state from the weighted sum of the codes. Everything here is post-processing.
+
+    With integer noise `total` is the opened sum: integers of which only the residues mod 2^b count, so a masked sum
+    and a plain one give the same weights, bit for bit.
 
     Under DP the denominator is the public `planned_cohort`, and the server tops up the noise so that what an outsider
     sees has the same distribution however many clients came: a round in which too few came (`survivors=0`) releases

@@ -58,8 +58,8 @@ class Scheme(Part):
             problems.append("noise shares protect only the sum: use a secure sum, not PlainSum")
         if self.weighting != "uniform":
             problems.append("weights by data size change the sensitivity: use weighting='uniform' with noise")
-        if isinstance(self.noise, DiscreteGaussian) and self.codec.linear:
-            problems.append("DiscreteGaussian noise needs a code of signs: use Gaussian noise with this codec")
+        if isinstance(self.noise, DiscreteGaussian) and self.noise.signs and self.codec.linear:
+            problems.append("the code is not one of signs: use DiscreteGaussian noise without signs=True")
         if self.pooled:
             problems.append("the centralised reference has no clients to protect: it takes no noise")
         return problems

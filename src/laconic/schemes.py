@@ -14,31 +14,48 @@ from typing import Any
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, TopSubset
+from laconic.errors import ConfigError
+from laconic.parts import one_of
 from laconic.privacy.clip import L2Clip, UnitEntries
 from laconic.privacy.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.gaussian import Gaussian
+from laconic.privacy.gaussian import Gaussian, Noise
 from laconic.scheme import Scheme
-from laconic.secure_sum import SimulatedSecureSum
+from laconic.secure_sum import SecureSum
 from laconic.server.error_feedback import ErrorFeedback
 from laconic.server.rules import Average
 from laconic.server.vote import MajorityVote
 from laconic.solvers.sparse import Fista
 from laconic.train.local import LocalSGD
 
+NOISES = ("integer", "continuous")
 
-def private(scheme: Scheme, *, clip_norm: float, noise_multiplier: float) -> Scheme:
-    """The private version: the code clipped to S plus a Gaussian share, c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I).
 
-    The server sees the sum only; clients count alike and the denominator is public.
+def private(
+    scheme: Scheme, *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None
+) -> Scheme:
+    """The private version: the code clipped to S plus a noise share, c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I).
+
+    The server sees the sum only; clients count alike and the denominator is public. The noise is drawn on integers of
+    `bits` bits (as few as the sum allows, unless given), so that it can be masked; "continuous" is float32, as in the
+    papers, for studies.
     """
     return replace(
         scheme,
         name=f"{scheme.name}-dp",
         clip=L2Clip(clip_norm=clip_norm),
-        noise=Gaussian(noise_multiplier=noise_multiplier),
-        secure_sum=SimulatedSecureSum(),
+        noise=_noise(noise, noise_multiplier, bits),
+        secure_sum=SecureSum(),
         weighting="uniform",
     )
+
+
+def _noise(kind: str, noise_multiplier: float, bits: int | None) -> Noise:
+    one_of(NOISES, noise=kind)
+    if kind == "integer":
+        return DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits)
+    if bits is not None:
+        raise ConfigError(f"--bits {bits} means nothing with --noise continuous: leave one of them out")
+    return Gaussian(noise_multiplier=noise_multiplier)
 
 
 def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -54,9 +71,11 @@ def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Sc
     )
 
 
-def fl_std_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_std_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-STD-DP: FL-STD with clipped and noised updates."""
-    return private(fl_std(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_std(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def centralized(**train: Any) -> Scheme:
@@ -77,7 +96,7 @@ def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) ->
     )
 
 
-def fl_sign_dp(*, noise_multiplier: float, sign_step: float = 0.005, **options: Any) -> Scheme:
+def fl_sign_dp(*, noise_multiplier: float, sign_step: float = 0.005, bits: int | None = None, **options: Any) -> Scheme:
     """FL-SIGN-DP: an integer drawn around each sign, with sensitivity √n.
 
     w ← w + γ·sign(Σ_k DG(sign(Δw_k), √n·σ/√|K|))
@@ -86,8 +105,8 @@ def fl_sign_dp(*, noise_multiplier: float, sign_step: float = 0.005, **options: 
         fl_sign(sign_step=sign_step, **options),
         name="fl-sign-dp",
         clip=UnitEntries(),
-        noise=DiscreteGaussian(noise_multiplier=noise_multiplier),
-        secure_sum=SimulatedSecureSum(),
+        noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True),
+        secure_sum=SecureSum(),
     )
 
 
@@ -97,14 +116,16 @@ def sign_sgd(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -
     return replace(plain, name="sign-sgd", downlink="signs")
 
 
-def sign_sgd_dp(*, noise_multiplier: float, sign_step: float = 0.005, **options: Any) -> Scheme:
+def sign_sgd_dp(
+    *, noise_multiplier: float, sign_step: float = 0.005, bits: int | None = None, **options: Any
+) -> Scheme:
     """SignSGD-DP: SignSGD with an integer drawn around each sign, as in FL-SIGN-DP."""
     return replace(
         sign_sgd(sign_step=sign_step, **options),
         name="sign-sgd-dp",
         clip=UnitEntries(),
-        noise=DiscreteGaussian(noise_multiplier=noise_multiplier),
-        secure_sum=SimulatedSecureSum(),
+        noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True),
+        secure_sum=SecureSum(),
     )
 
 
@@ -119,9 +140,11 @@ def fl_rnd(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **tra
     )
 
 
-def fl_rnd_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_rnd_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-RND-DP: FL-RND with clipped and noised codes."""
-    return private(fl_rnd(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_rnd(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def fl_freq(
@@ -143,9 +166,11 @@ def fl_freq(
     )
 
 
-def fl_freq_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_freq_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-FREQ-DP: FL-FREQ with clipped and noised codes."""
-    return private(fl_freq(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_freq(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def fl_cs(
@@ -175,9 +200,11 @@ def fl_cs(
     )
 
 
-def fl_cs_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_cs_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-CS-DP: FL-CS with clipped and noised codes."""
-    return private(fl_cs(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_cs(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -186,9 +213,11 @@ def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-basic", codec=NewRandomSubset(ratio=ratio, train_only_kept=True))
 
 
-def fl_basic_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_basic_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-BASIC-DP: FL-BASIC with clipped and noised codes."""
-    return private(fl_basic(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_basic(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -196,9 +225,11 @@ def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train), name="fl-bas-2")
 
 
-def fl_bas_2_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_bas_2_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-BAS-2-DP: FL-BAS-2 with clipped and noised codes."""
-    return private(fl_bas_2(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_bas_2(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -207,9 +238,11 @@ def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-bas-3", codec=FixedRandomSubset(ratio=ratio, train_only_kept=True))
 
 
-def fl_bas_3_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_bas_3_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-BAS-3-DP: FL-BAS-3 with clipped and noised codes."""
-    return private(fl_bas_3(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_bas_3(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -218,9 +251,11 @@ def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-bas-4", codec=FixedRandomSubset(ratio=ratio, train_only_kept=False))
 
 
-def fl_bas_4_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_bas_4_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-BAS-4-DP: FL-BAS-4 with clipped and noised codes."""
-    return private(fl_bas_4(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_bas_4(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def fl_top(*, ratio: float, init_steps: int = 5, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -230,9 +265,11 @@ def fl_top(*, ratio: float, init_steps: int = 5, server_lr: float = 1.0, momentu
     return replace(scheme, name="fl-top", codec=codec)
 
 
-def fl_top_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_top_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-TOP-DP: FL-TOP with clipped and noised codes."""
-    return private(fl_top(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(fl_top(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
 
 
 def fl_top_bis(
@@ -244,6 +281,10 @@ def fl_top_bis(
     return replace(scheme, name="fl-top-bis", codec=codec)
 
 
-def fl_top_bis_dp(*, clip_norm: float, noise_multiplier: float, **options: Any) -> Scheme:
+def fl_top_bis_dp(
+    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+) -> Scheme:
     """FL-TOP-BIS-DP: FL-TOP-BIS with clipped and noised codes."""
-    return private(fl_top_bis(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    return private(
+        fl_top_bis(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits
+    )

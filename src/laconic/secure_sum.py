@@ -1,4 +1,4 @@
-"""How the codes of a cohort become their sum, and what the server sees of it."""
+"""What the server may see of the codes of a cohort. How a secure sum comes about is a matter of the runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class SumProtocol(Part):
 
     hides_single_codes: ClassVar[bool]
     """Whether the server learns the sum and nothing else. Noise shares are worthless without it."""
-    statement: ClassVar[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,15 +21,10 @@ class PlainSum(SumProtocol):
     """Every code reaches the server in the clear."""
 
     hides_single_codes: ClassVar[bool] = False
-    statement: ClassVar[str] = "none: the server sees every client's code"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatedSecureSum(SumProtocol):
-    """The sum that secure aggregation would give, computed in the open: for simulations on one machine only."""
+class SecureSum(SumProtocol):
+    """The server sees the sum and nothing else: masked by secure aggregation, or simulated on one machine."""
 
     hides_single_codes: ClassVar[bool] = True
-    statement: ClassVar[str] = (
-        "simulated: this process summed the codes itself; the ε holds for a deployment in which secure aggregation"
-        " shows the server nothing but the sum"
-    )

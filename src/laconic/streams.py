@@ -59,6 +59,10 @@ class Stream:
             return torch.from_numpy(np.random.Philox(key=self.key).random_raw(count).view(np.int64))
         return torch.empty(count, dtype=torch.int64, device=device).random_(-(2**63), None, generator=self._on(device))
 
+    def words_at(self, places: Tensor, count: int) -> Tensor:
+        """Words for some of `count` places that words were drawn for."""
+        return self.words(len(places), places.device)
+
     def signs(self, shape: tuple[int, ...], device: device) -> Tensor:
         """Uniform ±1 as float32."""
         import math
@@ -82,6 +86,38 @@ class Stream:
         import torch
 
         return torch.Generator(device=device).manual_seed(self.key & (2**63 - 1))
+
+
+@dataclass(frozen=True)
+class SideBySide(Stream):
+    """Streams of several rows that are drawn at once, on the CPU: each row gets what its own stream alone would give."""
+
+    rows: tuple[Stream, ...]
+
+    def normal(self, shape: tuple[int, ...], device: device) -> Tensor:
+        import torch
+
+        return torch.stack([row.normal(shape[1:], device) for row in self.rows])
+
+    def words(self, count: int, device: device) -> Tensor:
+        import torch
+
+        return torch.cat([row.words(count // len(self.rows), device) for row in self.rows])
+
+    def words_at(self, places: Tensor, count: int) -> Tensor:
+        import torch
+
+        owners = places // (count // len(self.rows))
+        counts = torch.bincount(owners, minlength=len(self.rows)).tolist()  # places are in ascending order
+        return torch.cat([row.words(n, places.device) for row, n in zip(self.rows, counts, strict=True)])
+
+    def fork(self, name: str) -> Stream:
+        return SideBySide(super().fork(name).key, tuple(row.fork(name) for row in self.rows))
+
+
+def side_by_side(streams: Sequence[Stream]) -> Stream:
+    """The streams of several rows as one; a single one stays itself."""
+    return streams[0] if len(streams) == 1 else SideBySide(joint(streams).key, tuple(streams))
 
 
 def joint(streams: Sequence[Stream]) -> Stream:

@@ -123,6 +123,8 @@ def test_every_row_is_a_run() -> None:
             assert ("noise_multiplier" in options) != (config.privacy.epsilon is not None)
             assert config.privacy.delta == 1e-5
             options.setdefault("noise_multiplier", 1.0)
+            # As published: float noise; only the sign schemes had integers.
+            assert options.get("noise") == (None if "sign" in row.scheme else "continuous")
         assert build_scheme(row.scheme, **options).name == row.scheme
 
 

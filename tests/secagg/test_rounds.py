@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from secagg_tools import Federation, make_plan, make_terms, openable, started
 
 from laconic.secagg import InProcessFederation, RoundAborted, SumPlan, Vanishes
+from laconic.secagg.foretell import foretell
 
 
 @st.composite
@@ -84,12 +85,13 @@ def test_a_round_recovers_or_opens_nothing(
     except RoundAborted as aborted:
         event("aborted")
         assert not recovers
-        assert str(aborted)
+        assert foretell(plan, vanishing) == ((), str(aborted))
         assert not openable(plan, uploads.values(), [(tuple(survivors), data) for data in reveals.values()])
         return
     event("recovered with dropouts" if vanishing else "recovered, all there")
     assert recovers
     assert opened.survivors == tuple(survivors)
+    assert foretell(plan, vanishing) == (opened.survivors, "")
     assert opened.total.tolist() == federation.plain_sum(survivors, plan)
 
 

@@ -10,6 +10,8 @@ import torch
 from scipy import stats
 
 from laconic import schemes
+from laconic.packing import centred
+from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.gaussian import Gaussian
 from laconic.privacy.sampling import Poisson
 from laconic.round import client_messages, noise_stream, plan_round
@@ -33,15 +35,18 @@ def summed_noise(scheme: Scheme, *, max_dropouts: int = 0, vanish: int = 0, numb
         max_dropouts=max_dropouts,
     )
     assert len(plan.cohort) > 10
-    total = torch.zeros(SIZE, dtype=torch.float64)
+    total = 0
     for client in plan.cohort[vanish:]:
         stream = noise_stream(streams, plan, int(client))
-        total += client_messages(scheme, plan, torch.zeros(1, SIZE), streams=[stream])[0]
-    return total.numpy()
+        total += client_messages(scheme, plan, torch.zeros(1, SIZE), streams=[stream])[0].double().numpy()
+    if isinstance(scheme.noise, DiscreteGaussian):
+        grid = scheme.noise.grid(code_size=SIZE, sensitivity=CLIP, plan=plan)
+        total = centred(total.astype(np.int64), grid.bits) / grid.units
+    return total
 
 
-def scheme(sigma: float = SIGMA) -> Scheme:
-    return schemes.fl_std_dp(clip_norm=CLIP, noise_multiplier=sigma, local_lr=0.1, local_steps=1)
+def scheme(sigma: float = SIGMA, noise: str = "integer") -> Scheme:
+    return schemes.fl_std_dp(clip_norm=CLIP, noise_multiplier=sigma, noise=noise, local_lr=0.1, local_steps=1)
 
 
 def is_as_stated(noise: np.ndarray) -> bool:
@@ -51,12 +56,14 @@ def is_as_stated(noise: np.ndarray) -> bool:
     return bool(low <= statistic <= high)
 
 
-def test_the_shares_add_up_to_the_stated_noise() -> None:
-    assert is_as_stated(summed_noise(scheme()))
+@pytest.mark.parametrize("noise", ["integer", "continuous"])
+def test_the_shares_add_up_to_the_stated_noise(noise: str) -> None:
+    assert is_as_stated(summed_noise(scheme(noise=noise)))
 
 
-def test_two_percent_less_is_noticed() -> None:
-    assert not is_as_stated(summed_noise(scheme(SIGMA * 0.98)))
+@pytest.mark.parametrize("noise", ["integer", "continuous"])
+def test_two_percent_less_is_noticed(noise: str) -> None:
+    assert not is_as_stated(summed_noise(scheme(SIGMA * 0.98, noise)))
 
 
 def test_with_the_tolerated_dropouts_the_noise_is_still_complete() -> None:
@@ -68,7 +75,7 @@ def test_one_more_dropout_is_noticed() -> None:
 
 
 def test_the_noise_is_gaussian() -> None:
-    noise = summed_noise(scheme())[:50_000] / (CLIP * SIGMA)
+    noise = summed_noise(scheme(noise="continuous"))[:50_000] / (CLIP * SIGMA)
     assert stats.kstest(noise, "norm").pvalue > ALPHA
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import decoding, workload
+from benchmarks import decoding, integer_accuracy, workload
 from benchmarks.__main__ import main
 from benchmarks.aims import check
 from benchmarks.contest import Process, Unavailable, contest, interleaved
@@ -225,14 +225,37 @@ def test_the_page_is_the_one_made_from_the_files_beside_it() -> None:
 
 def test_quick_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
-    main(["--quick", "--only", "w1,w2", "--no-peers", "--out", str(tmp_path / "quick.json")])
+    main(["--quick", "--only", "w1,w2,masks", "--no-peers", "--out", str(tmp_path / "quick.json")])
     results = json.loads((tmp_path / "quick.json").read_text())
     rows = results["suites"]["w1"]["contenders"]
     assert [row["name"] for row in rows] == ["laconic fl-std-dp, auto"]
     assert rows[0]["median"] > 0
     assert "laconic sparse-first" in [row["name"] for row in results["suites"]["w2"]["contenders"]]
     assert results["machine"]["cores"] >= 1
-    assert "laconic fl-std-dp, auto" in page({"quick": results}, "performance")
+    text = page({"quick": results}, "performance")
+    assert "laconic fl-std-dp, auto" in text
+    assert [row["checked"] for row in results["suites"]["masks"]["rows"]] == [True, True, True]
+    assert "| clients | values | bits | k, c, t | meet, once | masks |" in text
+    assert "| 5 | 100 | 4, 5, 4 |" in text
+
+
+def test_accuracy_on_the_grid(tmp_path: Path) -> None:
+    """Rows go to a file as they come, are read back, and become a table; a published row is known for each scheme."""
+    runs = [
+        integer_accuracy.Run(
+            "fl-top-dp", 0.005, noise, seed, 200, 0.8 + seed / 100, 0.82, 0.5, eps, bits, 40, 4e3, 0.02
+        )
+        for noise, eps, bits in (("continuous", 1.0, 32), ("integer", 1.01, 13))
+        for seed in (0, 1)
+    ]
+    for run in runs:
+        integer_accuracy.append(tmp_path / "runs.csv", run)
+    assert integer_accuracy.read(tmp_path / "runs.csv") == runs
+    text = integer_accuracy.table(runs, "On a machine.")
+    assert "| fl-top-dp 0.5 % | 200 | last | 80.50 (80.00, 81.00) | 80.50 (80.00, 81.00) | +0.00 | 1.00 |" in text
+    assert "| fl-top-dp 0.5 % | 32 → 13 | 40.0 | 1.0000 → 1.0100 |" in text
+    for scheme in integer_accuracy.PUBLISHED:
+        assert integer_accuracy.published_row(scheme).settings["scheme"]["noise_multiplier"] == 1.54
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,13 +11,22 @@ import torch
 from laconic import schemes
 from laconic.errors import PrivacyError, TrainingError
 from laconic.plan import RoundPlan
+from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.gaussian import NoNoise
 from laconic.privacy.sampling import FixedSize, Poisson
-from laconic.round import client_message, client_messages, noise_stream, plan_round, server_step
+from laconic.round import (
+    client_message,
+    client_messages,
+    noise_stream,
+    plan_round,
+    server_step,
+    uplink_encoding,
+)
 from laconic.streams import Stream, Streams
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.2, local_lr=0.1, local_steps=3, batch_size=4)
 STREAMS = Streams(3)
+NOTHING = torch.zeros(3, dtype=torch.int64)
 
 
 def plan(number: int = 1, attempt: int = 0, **options: int) -> RoundPlan:
@@ -100,20 +109,56 @@ def step(total: torch.Tensor, *, survivors: int, chosen: RoundPlan) -> torch.Ten
     return new
 
 
+def units(chosen: RoundPlan, size: int) -> float:
+    assert isinstance(PRIVATE.noise, DiscreteGaussian)
+    return PRIVATE.noise.grid(code_size=size, sensitivity=0.5, plan=chosen).units
+
+
 def test_the_private_denominator_is_public() -> None:
     """q·N under Poisson sampling, whoever came; and with everyone there the server adds no noise."""
-    total = torch.tensor([50.0, 100.0, -50.0])
-    assert torch.equal(step(total, survivors=len(plan().cohort), chosen=plan()), torch.tensor([1.0, 2.0, -1.0]))
+    total = torch.tensor([50, 100, -50])
+    expected = torch.tensor([1.0, 2.0, -1.0]) / units(plan(), 3)
+    assert torch.allclose(step(total, survivors=len(plan().cohort), chosen=plan()), expected)
+
+
+def test_only_residues_count() -> None:
+    """A masked sum is known mod 2^b alone: it gives the same weights, bit for bit."""
+    bits = uplink_encoding(PRIVATE, 4, plan()).bits
+    total = torch.tensor([3, -3, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))])
+    opened = step(total, survivors=len(plan().cohort), chosen=plan())
+    assert torch.equal(opened, step(total % 2**bits, survivors=len(plan().cohort), chosen=plan()))
+    assert torch.equal(opened, step(total + 5 * 2**bits, survivors=len(plan().cohort), chosen=plan()))
+    assert torch.equal(opened.sign(), total.sign().float())
+
+
+def test_a_float_sum_of_integer_noise_is_refused() -> None:
+    with pytest.raises(TypeError, match="summed in integers"):
+        step(torch.zeros(3), survivors=len(plan().cohort), chosen=plan())
+
+
+def test_messages_are_residues() -> None:
+    """Integers mod 2^b, of which the sum is that of the codes up to the stated noise."""
+    chosen, size = plan(), 1000
+    bits = uplink_encoding(PRIVATE, size, chosen).bits
+    update = torch.linspace(-1, 1, size)
+    update *= 0.4 / update.norm()
+    messages = [
+        client_message(PRIVATE, chosen, update, stream=noise_stream(STREAMS, chosen, int(c))) for c in chosen.cohort
+    ]
+    assert all(m.dtype == torch.int64 and m.min() >= 0 and m.max() < 2**bits for m in messages)
+    released = step(torch.stack(messages).sum(0), survivors=len(messages), chosen=chosen) * chosen.planned_cohort
+    noise = released.double() - len(messages) * update.double()
+    assert float(noise.std()) == pytest.approx(0.5 * 1.2, rel=0.15)
 
 
 def test_an_under_noised_sum_is_not_opened() -> None:
     with pytest.raises(PrivacyError, match="not opened"):
-        step(torch.zeros(3), survivors=3, chosen=plan())
+        step(NOTHING, survivors=3, chosen=plan())
     # Colluders can subtract their shares, so dropouts must not eat into what is kept for them.
     slack = everyone(max_dropouts=4, max_colluders=6)
     assert (slack.noise_shares, slack.min_survivors) == (40, 46)
     with pytest.raises(PrivacyError, match="not opened"):
-        step(torch.zeros(3), survivors=45, chosen=slack)
+        step(NOTHING, survivors=45, chosen=slack)
 
 
 @pytest.mark.parametrize("survivors", [0, 46, 50])
@@ -121,7 +166,7 @@ def test_what_is_released_has_the_same_noise_whoever_came(survivors: int) -> Non
     """The shares that are there and the server's top-up together: a constant variance."""
     chosen, size = everyone(max_dropouts=4, max_colluders=6), 200_000
     noise = [noise_stream(STREAMS, chosen, client) for client in range(survivors)]
-    total = torch.zeros(size)
+    total = torch.zeros(size, dtype=torch.int64)
     for stream in noise:
         total += client_message(PRIVATE, chosen, torch.zeros(size), stream=stream)
     released = step(total, survivors=survivors, chosen=chosen) * chosen.planned_cohort

@@ -118,6 +118,12 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
         "--public-dataset; 'median', measured on the clients as in the papers (not private).",
     ),
     "--noise-multiplier": ("scheme.noise_multiplier", NUMBER, "σ: the noise in the sum is σ·S."),
+    "--noise": (
+        "scheme.noise",
+        str,
+        "integer (drawn on a grid, so that it can be masked) or continuous (float32, as in the papers).  [integer]",
+    ),
+    "--bits": ("scheme.bits", int, "Integer noise: bits a value.  [as few as the sum of a round allows]"),
     "--sign-step": ("scheme.sign_step", NUMBER, "γ: the step of sign schemes.  [0.001, private 0.005]"),
     "--num-chunks": ("scheme.num_chunks", int, "P: chunks of DCT schemes.  [200]"),
     "--l1-weight": ("scheme.l1_weight", NUMBER, "λ of FL-CS.  [1e-5]"),
@@ -136,6 +142,19 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--max-participations": ("sampler.max_participations", int, "How often one client may take part."),
     "--max-dropouts": ("sampler.max_dropouts", int, "Clients of a cohort that may vanish without harm to the ε.  [0]"),
     "--max-colluders": ("sampler.max_colluders", int, "Clients of a cohort that may side with the adversary.  [0]"),
+    "--secagg": (
+        "secagg.mode",
+        str,
+        "simulated (add the clients' integers in the open) or masked (run the protocol in this process): the same "
+        "sums, bit for bit.  [simulated]",
+    ),
+    "--consistency": ("secagg.consistency", str, "Secure aggregation: plain or signed.  [plain]"),
+    "--dropout-rate": ("secagg.dropout_rate", NUMBER, "Fraction of each cohort that is made to vanish.  [0]"),
+    "--dropout-stage": (
+        "secagg.dropout_stage",
+        str,
+        "When: before-upload, before-consent, before-unmask, during-unmask or any.  [before-upload]",
+    ),
     "--epsilon": ("privacy.epsilon", NUMBER, "Budget on the outsider's ε; sets σ unless --noise-multiplier is given."),
     "--participant-epsilon": ("privacy.participant_epsilon", NUMBER, "Budget on the server's ε."),
     "--delta": ("privacy.delta", NUMBER, "δ.  [1e-5]"),

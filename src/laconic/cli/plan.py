@@ -31,6 +31,7 @@ def _print(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     from laconic.measure.ledger import human_bytes
+    from laconic.privacy.statement import grid_text
 
     console = Console()
     console.print(
@@ -60,13 +61,17 @@ def _print(result: dict[str, Any]) -> None:
                 cells = ["not available" if v is None else f"{v:.3f}" for v in figures.values()]
                 table.add_row(str(count), *cells)
             console.print(table)
+        if privacy["grid"]:
+            console.print(f"grid: {grid_text(privacy['grid'], '·S' if privacy['clip_norm'] is None else '')}")
+        else:
+            console.print("continuous noise: float32, for studies; it cannot be masked")
         if privacy["caveat"]:
             console.print(f"Caveat: {privacy['caveat']}.")
     else:
         console.print("No differential privacy: this scheme adds no noise.")
     for direction in ("up", "down"):
         bits = f"{result[f'bits_{direction}_per_value']} bits a value"
-        if direction == "up" and privacy and privacy["bits_by_the_papers"] not in (32, result["bits_up_per_value"]):
+        if direction == "up" and privacy and privacy["bits_by_the_papers"] != result["bits_up_per_value"]:
             bits += f", {privacy['bits_by_the_papers']:g} by the papers' formula"
         each, total = result[f"bytes_{direction}_per_client_and_round"], result[f"bytes_{direction}_in_all"]
         formula = result[f"formula_bytes_{direction}_per_client_in_all"]

@@ -16,11 +16,17 @@ class Ledger:
     messages_down: int = 0
     bytes_down: int = 0
     bytes_once: int = 0
+    secagg: dict[str, int] = field(default_factory=dict)
     rows: list[dict[str, int]] = field(default_factory=list)
 
     @staticmethod
-    def row(*, round: int, up: list[int], down: list[int], once: list[int]) -> dict[str, int]:
-        """The lengths of the messages that travelled in a round; `once` are those of a client's first round."""
+    def row(
+        *, round: int, up: list[int], down: list[int], once: list[int], secagg: dict[str, int] | None = None
+    ) -> dict[str, int]:
+        """The lengths of the messages that travelled in a round; `once` are those of a client's first round.
+
+        `secagg` are the bytes of secure aggregation beside the masked vectors, which are in `up`.
+        """
         return {
             "round": round,
             "messages_up": len(up),
@@ -28,6 +34,7 @@ class Ledger:
             "messages_down": len(down),
             "bytes_down": sum(down),
             "bytes_once": sum(once),
+            **{f"secagg_{kind}": size for kind, size in (secagg or {}).items()},
         }
 
     def add(self, row: dict[str, int]) -> None:
@@ -38,7 +45,10 @@ class Ledger:
         self.messages_down += row["messages_down"]
         self.bytes_down += row["bytes_down"]
         self.bytes_once += row["bytes_once"]
-        self.rows.append({key: row[key] for key in _KEYS})
+        overhead = {key: value for key, value in row.items() if key.startswith("secagg_")}
+        for key, value in overhead.items():
+            self.secagg[key] = self.secagg.get(key, 0) + value
+        self.rows.append({key: row[key] for key in _KEYS} | overhead)
 
     def summary(
         self, *, num_clients: int, formula_bits: tuple[int, int], sampling_rate: float, rounds: int
@@ -48,6 +58,7 @@ class Ledger:
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "bytes_once": self.bytes_once,
+            **self.secagg,
             "bytes_up_per_client_and_round": self.bytes_up / max(1, self.messages_up),
             "bytes_down_per_client_and_round": self.bytes_down / max(1, self.messages_down),
             "bytes_up_per_client_in_all": self.bytes_up / num_clients,

@@ -36,6 +36,10 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """(heading, text) pairs: how the run ended, its last and its best round."""
     stopped = {"rounds": "all rounds done", "budget": "the privacy budget is used up", "patience": "early stopping"}
     lines = [("Stopped", stopped.get(summary["stop_reason"], summary["stop_reason"]))]
+    if summary["discarded"]:
+        first = summary["discarded"][0]
+        text = f"{len(summary['discarded'])} rounds, charged all the same; first round {first['round']}: {first['why']}"
+        lines.append(("Discarded", text))
     lines.append(("Last round", metric_text(summary["last"])))
     if summary["best"]:
         by = "" if summary["best_is_chosen_by"] in ("accuracy", "loss") else f" by {summary['best_is_chosen_by']}"
@@ -65,9 +69,25 @@ def ledger_lines(ledger: dict[str, Any]) -> list[tuple[str, str]]:
         formula = ledger[f"formula_bytes_{direction}_per_client_in_all"]
         text = f"{human_bytes(per_message)} per client and round, {human_bytes(total)} in all; average per client"
         lines.append((f"Bytes {direction}", f"{text} {human_bytes(mean)} (papers' formula: {human_bytes(formula)})"))
+    if "secagg_shares_up" in ledger:
+        lines += [(name, _secagg_text(ledger, kinds)) for name, kinds in _SECAGG_LINES.items()]
     if ledger["bytes_once"]:
         lines.append(("Bytes once", f"{human_bytes(ledger['bytes_once'])} in all, in each client's first round"))
     return lines
+
+
+_SECAGG_LINES = {
+    "  keys": {"keys_up": "announced", "keys_down": "passed on, each once"},
+    "  shares": {"shares_up": "of masks, with headers and signatures"},
+    "  plans": {"plan_down": "of rounds, to each client of a cohort"},
+    "  unmasking": {"unmask_down": "asked for", "unmask_up": "revealed"},
+}
+"""The overhead of a masked run, line by line: kinds of traffic, and what they are."""
+
+
+def _secagg_text(ledger: dict[str, Any], kinds: dict[str, str]) -> str:
+    parts = [f"{human_bytes(ledger[f'secagg_{kind}'])} {kind.split('_')[1]} ({what})" for kind, what in kinds.items()]
+    return ", ".join(parts)
 
 
 def curve_svg(history: list[dict[str, Any]], key: str = "accuracy", width: int = 720, height: int = 260) -> str:

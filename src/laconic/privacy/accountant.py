@@ -64,8 +64,8 @@ class Accountant:
     max_participations: int | None = None
     horizon: int = 0
     """The rounds that are planned: whether sampling amplifies is decided for all of them at once."""
-    cohort_dependent_stop: bool = False
-    """Whether the run may stop because of who took part: then the number of rounds says something of it."""
+    cohort_dependent: bool = False
+    """Whether the run may stop, or lose a round, because of who took part: then that says something of it."""
 
     def __post_init__(self) -> None:
         probability(delta=self.delta)
@@ -104,7 +104,7 @@ class Accountant:
         With slack, a cohort below the least one is not opened, which is visible; that must be as unlikely as δ/100
         over the run even for the cohorts that remain when capped clients are gone, times 1 + e^ε for both directions.
         """
-        if self.cohort_dependent_stop:
+        if self.cohort_dependent:
             return False
         rounds = max(rounds, self.horizon)
         seen = _small_cohorts(self.sampler, self.num_clients, self.slack, self.max_participations, rounds)
@@ -118,7 +118,11 @@ class Accountant:
 
     @property
     def _round_event(self) -> DpEvent:
-        return self.noise.event(sensitivity_scale=self.sampler.sensitivity_scale, sensitivity=self.sensitivity)
+        return self.noise.event(
+            sensitivity_scale=self.sampler.sensitivity_scale,
+            sensitivity=self.sensitivity,
+            largest_cohort=self.sampler.largest_cohort(self.num_clients),
+        )
 
     def _figures(self, event: DpEvent, count: int, methods: tuple[str, ...]) -> Figures:
         values = {m: self._epsilon(event, count, m) if m in methods else None for m in METHODS}

@@ -1,16 +1,23 @@
 """Integer noise: each client draws an integer around its code, so that what is summed and masked never floats.
 
+The clipped code, a real vector c with ‖c‖₂ ≤ S, is put on a grid of u units (`grid`). The client draws DG(u·c, ξ_k)
+around the *real* point u·c, coordinate by coordinate, and sends the integers mod 2^b. Nothing is rounded before the
+draw, so the grid costs no privacy: the sensitivity stays S. (Stochastic rounding after clipping would lengthen a code.)
+
 Why the ε of the continuous Gaussian holds. Write θ(ξ) for the gap of thesis Lemma 1.
 
 1. The sum of K shares DG(μ_k, ξ_k) is, at every integer point and per coordinate, within a factor 1 ± 3K·θ(ξ_k/√2) of
    DG(Σμ_k, ξ), ξ² = Σξ_k² (complete the square share by share; the thesis' Lemma 3).
 2. DG(μ, ξ) is within 1 ± 3θ(s) of this: draw y from the continuous G(μ, √(ξ² − s²)), then an integer from DG(y, s).
    The second draw does not look at the data: it is post-processing.
+3. Residues mod 2^b, masks, the server's top-up, lifting and scaling back: post-processing as well. A sum that wraps
+   around is a wrong sum, but not one that tells more.
 
 So the released sum is the Gaussian mechanism with the noise multiplier σ·√(1 − s²/ξ²), post-processed, up to the
 factors above in every coordinate, which move ε by at most twice their logarithm. With ξ_k ≥ 4 and s = 2 that is below
-1e-20 for a million coordinates and a thousand rounds. Unlike thesis Theorem 3 (which needs corrections: the exponent
-2λ+1 on (1+ν)/(1−ν), one more (1+κ), all per coordinate) this holds for every accountant and every sampler.
+1e-15 for a million coordinates, a thousand clients and a thousand rounds. Unlike thesis Theorem 3 (which needs
+corrections: the exponent 2λ+1 on (1+ν)/(1−ν), one more (1+κ), Lemma 3's condition on ξ, all per coordinate) this holds
+for every accountant and every sampler.
 """
 
 from __future__ import annotations
@@ -19,10 +26,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laconic.errors import PrivacyError
-from laconic.parts import positive
-from laconic.privacy.discrete_sampler import draw_discrete_gaussian, draw_total_variation, theta_gap
+from laconic.errors import ConfigError, PrivacyError
+from laconic.parts import positive, positive_int
+from laconic.privacy.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation, theta_gap
 from laconic.privacy.gaussian import Noise
+from laconic.privacy.grid import FEWEST_BITS, MOST_BITS, Grid, choose_grid, coarsest_scale
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -31,96 +39,98 @@ if TYPE_CHECKING:
     from laconic.plan import RoundPlan
     from laconic.streams import Stream
 
-SMALLEST_SHARE = 4.0
-"""ξ of one share, in grid units: below this the gaps above are no longer negligible."""
 _SMOOTHING = 2.0
-WRAP_BITS = 40
-"""The sum of a round wraps around with probability below 2^−40."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscreteGaussian(Noise):
-    """DG(code, S·σ/√min_cohort) per client and coordinate (thesis Alg. 9), for codes of whole numbers such as signs.
+    """DG(u·code, u·S·σ/√min_cohort) mod 2^b, per client and coordinate (thesis Alg. 9, for any code).
 
-    `units` grid units make one unit of the code: 1, or as many as it takes to bring a share's scale up to 4.
+    `bits` is b; unless given, it is as small as the sum allows. `signs` says that the code is a vector of signs: no
+    entry exceeds 1, and all are whole.
     """
 
     noise_multiplier: float
+    bits: int | None = None
+    signs: bool = False
 
     def __post_init__(self) -> None:
         positive(noise_multiplier=self.noise_multiplier)
+        if self.bits is not None:
+            positive_int(bits=self.bits)
+            if not FEWEST_BITS <= self.bits <= MOST_BITS:
+                raise ConfigError(f"bits must be {FEWEST_BITS} to {MOST_BITS}, not {self.bits}")
 
     @property
     def private(self) -> bool:
         return True
 
-    def units(self, *, sensitivity: float, plan: RoundPlan) -> int:
-        """Grid units per unit of the code: the same in every round, so that the grid says nothing of the cohort."""
-        narrowest = sensitivity * self.noise_multiplier / math.sqrt(plan.largest_cohort)
-        return max(1, math.ceil(SMALLEST_SHARE / narrowest))
+    @property
+    def on_integers(self) -> bool:
+        return True
 
-    def share_scale(self, *, sensitivity: float, plan: RoundPlan) -> float:
-        """ξ of one share in grid units: units·S·σ/√noise_shares."""
-        if plan.noise_shares < 1:
-            raise PrivacyError(
-                f"{plan.noise_shares} clients cannot share the noise: lower max_dropouts or max_colluders"
-            )
-        units = self.units(sensitivity=sensitivity, plan=plan)
-        return units * sensitivity * self.noise_multiplier / math.sqrt(plan.noise_shares)
+    def grid(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Grid:
+        """Grid and bits of the run."""
+        if not math.isfinite(sensitivity):
+            raise PrivacyError("noise needs a bounded code: give the scheme a clip (clip_norm)")
+        return choose_grid(
+            noise_multiplier=self.noise_multiplier,
+            sensitivity=sensitivity,
+            largest_entry=1.0 if self.signs else sensitivity,
+            whole=self.signs,
+            code_size=code_size,
+            plan=plan,
+            bits=self.bits,
+        )
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
-        scale = self.share_scale(sensitivity=sensitivity, plan=plan)
-        units = self.units(sensitivity=sensitivity, plan=plan)
-        noisy: Tensor = draw_discrete_gaussian(code * units, scale, rng, integer_mean=True).to(code.dtype)
-        return noisy
+        """Residues mod 2^b (int64)."""
+        grid = self.grid(code_size=code.shape[-1], sensitivity=sensitivity, plan=plan)
+        scale = grid.share_scale(plan.noise_shares)
+        drawn = draw_discrete_gaussian(code.double() * grid.units, scale, rng, integer_mean=self.signs)
+        residues: Tensor = drawn.bitwise_and_(2**grid.bits - 1)
+        return residues
 
     def code_bits(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> int | None:
-        """b such that the sum of a round, of codes within ±1, fits into b bits but for a chance of 2^−40.
-
-        Only the sum must fit: residues of single messages may wrap. The tail is Lemma 2's, over all coordinates.
-        """
-        scale = self._released_scale(sensitivity, plan)
-        tail = scale * math.sqrt(2 * (math.log(2) * (WRAP_BITS + 2) + math.log(code_size)))
-        largest = tail + plan.largest_cohort * self.units(sensitivity=sensitivity, plan=plan)
-        bits = math.ceil(math.log2(2 * largest + 1))
-        if bits > 24:  # sums are held in float32, which counts up to 2^24
-            raise PrivacyError(f"sums of {bits} bits are not exact here: lower the noise, or use Gaussian noise")
-        return bits
+        return self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan).bits
 
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
-        bits = self.code_bits(code_size=total.numel(), sensitivity=sensitivity, plan=plan)
-        assert bits is not None
-        present = survivors * self.share_scale(sensitivity=sensitivity, plan=plan) ** 2 if survivors else 0.0
-        missing = self._released_scale(sensitivity, plan) ** 2 - present
+        """The sum of the codes from the opened one (integers that are right mod 2^b): centred and scaled back."""
+        if total.is_floating_point():
+            raise TypeError("integer noise is summed in integers: the sum must be one too")
+        grid = self.grid(code_size=total.shape[-1], sensitivity=sensitivity, plan=plan)
+        present = survivors * grid.share_scale(plan.noise_shares) ** 2 if survivors else 0.0
+        missing = grid.released_scale**2 - present
         if missing > 1e-6:
-            scale = math.sqrt(missing)
-            total = total + draw_discrete_gaussian(total.new_zeros(total.shape), scale, rng, integer_mean=True)
-        half = 2 ** (bits - 1)
-        centred: Tensor = (total.double() + half).remainder(2.0**bits) - half
-        return centred.div(self.units(sensitivity=sensitivity, plan=plan)).float()
+            total = total + draw_discrete_gaussian(
+                total.new_zeros(total.shape), math.sqrt(missing), rng, integer_mean=True
+            )
+        half = 2 ** (grid.bits - 1)
+        centred: Tensor = ((total + half) & (2**grid.bits - 1)) - half
+        return centred.double().div_(grid.units).float()
 
-    def _released_scale(self, sensitivity: float, plan: RoundPlan) -> float:
-        """ξ of the released sum. With slack it has room for a top-up of at least 4 units, whoever came."""
-        square = (self.units(sensitivity=sensitivity, plan=plan) * sensitivity * self.noise_multiplier) ** 2
-        return math.sqrt(square * plan.released_variance + (SMALLEST_SHARE**2 if plan.slack else 0.0))
-
-    def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
+    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         from dp_accounting import GaussianDpEvent
 
-        total = max(SMALLEST_SHARE, sensitivity * self.noise_multiplier)
-        effective = self.noise_multiplier * math.sqrt(1 - (_SMOOTHING / total) ** 2)
+        scale = coarsest_scale(largest_cohort)
+        if self.signs:  # a unit of the code is at least one of the grid
+            scale = max(scale, sensitivity * self.noise_multiplier)
+        effective = self.noise_multiplier * math.sqrt(1 - (_SMOOTHING / scale) ** 2)
         return GaussianDpEvent(effective / sensitivity_scale)
 
     def epsilon_slack(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
-        """At most how much one round's ε exceeds the continuous mechanism's: the factors of the module's text."""
-        share = self.share_scale(sensitivity=sensitivity, plan=plan)
-        gap = 3 * (len(plan.cohort) + 1) * theta_gap(share / math.sqrt(2)) + 3 * theta_gap(_SMOOTHING)
+        """At most how much one round's ε exceeds the continuous mechanism's: the factors of the module's text, and
+        the sampler's."""
+        grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
+        share = grid.share_scale(plan.noise_shares)
+        each = 3 * theta_gap(share / math.sqrt(2)) + draw_gap(share, integer_mean=self.signs)
+        gap = (len(plan.cohort) + 1) * each + 3 * theta_gap(_SMOOTHING)
         return 2 * code_size * math.log1p(gap)
 
-    def delta_slack(self, *, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
+    def delta_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         """What finite precision adds to δ: the total variation distance over all draws of a run."""
-        scale = self.share_scale(sensitivity=sensitivity, plan=plan)
-        return num_draws * draw_total_variation(scale, integer_mean=True)
+        grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
+        return num_draws * draw_total_variation(grid.share_scale(plan.noise_shares), integer_mean=self.signs)
 
 
 def papers_bits(*, code_size: int, cohort: int, noise_multiplier: float) -> int:

@@ -65,19 +65,27 @@ def _split(scale: float) -> tuple[int, float]:
     return step, math.sqrt(scale**2 - (step * 100.0) ** 2)
 
 
+def draw_gap(scale: float, *, integer_mean: bool = False) -> float:
+    """How far one draw's probability of any value is from DG's, relatively, at most: the 3θ(s) of every addition."""
+    return sum(3 * theta_gap(s) for s in _additions(scale, integer_mean=integer_mean))
+
+
 def draw_total_variation(scale: float, *, integer_mean: bool = False) -> float:
-    """At most how far, in total variation, one draw is from DG."""
-    table = TABLE_TOTAL_VARIATION
-    lost = 0.0
+    """At most how far, in total variation, one draw is from that: each table that it takes is cut and rounded."""
+    return (1 + len(_additions(scale, integer_mean=integer_mean))) * TABLE_TOTAL_VARIATION
+
+
+def _additions(scale: float, *, integer_mean: bool) -> list[float]:
+    """The s = ξ₁ξ₂/√(ξ₁² + k²ξ₂²) of every addition by which a draw is put together."""
+    found = []
     if not integer_mean:
-        lost += table
-        if scale >= 2 * _SMALL:
-            lost += 3 * theta_gap(_SMALL * math.sqrt(scale**2 - _SMALL**2) / scale)
-            scale = math.sqrt(scale**2 - _SMALL**2)
-        else:
-            return lost
+        if scale < 2 * _SMALL:
+            return []
+        rest = math.sqrt(scale**2 - _SMALL**2)
+        found.append(_SMALL * rest / scale)
+        scale = rest
     while (split := _split(scale))[0]:
         rest = split[1]
-        lost += table + 3 * theta_gap(100.0 * rest / scale)
+        found.append(100.0 * rest / scale)
         scale = rest
-    return lost + table
+    return found

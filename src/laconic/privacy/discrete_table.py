@@ -30,7 +30,7 @@ TABLE_TOTAL_VARIATION = 2.0**-99
 class DiscreteTables:
     """P(X ≤ first + i) for several means: rows of 128 bits, split into two signed words.
 
-    `guide[row, b]` is the first entry that a word with leading bits b can mean.
+    `guide[row, b]` is the first entry, counted over all rows, that a word with leading bits b can mean.
     """
 
     first: int
@@ -42,25 +42,34 @@ class DiscreteTables:
     def draw(self, rows: Tensor | None, count: int, stream: Stream, device: Any) -> Tensor:
         """Draws as int64: from row 0, or for each draw from its own row."""
         words = stream.words(count, device)
-        bucket = (words >> (64 - self.guide_bits)) + (1 << (self.guide_bits - 1))
-        width = self.high.shape[1]
-        start = 0 if rows is None else rows * width
-        index = self.guide.reshape(-1)[bucket if rows is None else rows * self.guide.shape[1] + bucket] + start
+        index = (words >> (64 - self.guide_bits)).add_(1 << (self.guide_bits - 1))
+        if rows is not None:
+            index.add_(rows, alpha=self.guide.shape[1])
+        index = self.guide.reshape(-1)[index]
         flat = self.high.reshape(-1)
         late = (flat[index] < words).nonzero().reshape(-1)
-        if len(late):
-            index[late] = self._search(rows if rows is None else rows[late], words[late])
+        if rows is None and len(late):
+            import torch
+
+            index[late] = torch.searchsorted(flat, words[late])
+        elif len(late):
+            self._advance(index, late, words)
         even = (flat[index] == words).nonzero().reshape(-1)
         if len(even):
-            index[even] += self.low.reshape(-1)[index[even]] < stream.fork("boundary").words(len(even), device)
-        return index - start + self.first
+            index[even] += self.low.reshape(-1)[index[even]] < stream.fork("boundary").words_at(even, count)
+        if rows is not None:
+            index.sub_(rows, alpha=self.high.shape[1])
+        return index.add_(self.first)
 
-    def _search(self, rows: Tensor | None, words: Tensor) -> Tensor:
-        import torch
-
-        if rows is None:
-            return torch.searchsorted(self.high[0], words)
-        return (self.high[rows] < words[:, None]).sum(1) + rows * self.high.shape[1]
+    def _advance(self, index: Tensor, late: Tensor, words: Tensor) -> None:
+        """Move each of the late on to its entry: few have far to go, since hardly a word is in a tail."""
+        flat = self.high.reshape(-1)
+        place, wanted = index[late], words[late]
+        while len(late):
+            place += 1
+            there = flat[place] >= wanted
+            index[late[there]] = place[there]
+            late, place, wanted = late[~there], place[~there], wanted[~there]
 
 
 @functools.lru_cache(maxsize=64)
@@ -76,7 +85,7 @@ def discrete_tables(scale: float, num_means: int, device: str) -> DiscreteTables
     low = np.array([[(b & (2**64 - 1)) - 2**63 for b in row] for row in bounds], dtype=np.int64)
     guide_bits = 16 if num_means == 1 else 8
     starts = (np.arange(1 << guide_bits, dtype=np.int64) - (1 << (guide_bits - 1))) << (64 - guide_bits)
-    guide = np.stack([np.searchsorted(row, starts) for row in high])
+    guide = np.stack([np.searchsorted(row, starts) + place * high.shape[1] for place, row in enumerate(high)])
     return DiscreteTables(
         first=support[0],
         high=torch.from_numpy(high).to(device),

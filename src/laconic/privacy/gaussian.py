@@ -25,11 +25,16 @@ class Noise(Part):
     def private(self) -> bool:
         raise NotImplementedError
 
+    @property
+    def on_integers(self) -> bool:
+        """Whether shares are integers mod 2^b, as masked sums need them, or floats."""
+        return False
+
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         """The code with one client's noise share. `plan.noise_shares` of them together are the mechanism's noise."""
         raise NotImplementedError
 
-    def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
+    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         """What one round of it releases, for adjacent sums that differ by at most `sensitivity_scale` · S."""
         raise NotImplementedError
 
@@ -41,7 +46,7 @@ class Noise(Part):
         """The sum in units of the code, its noise topped up to the same variance in every round."""
         return total
 
-    def delta_slack(self, *, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
+    def delta_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         """What the sampler's finite precision adds to δ."""
         return 0.0
 
@@ -57,7 +62,7 @@ class NoNoise(Noise):
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         return code
 
-    def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
+    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         from dp_accounting import NonPrivateDpEvent
 
         return NonPrivateDpEvent()
@@ -65,7 +70,11 @@ class NoNoise(Noise):
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Noise):
-    """G(0, S·σ/√(min_cohort)·I) per client: with min_cohort clients the sum carries G(0, S·σ·I) (thesis Alg. 10)."""
+    """G(0, S·σ/√(min_cohort)·I) per client: with min_cohort clients the sum carries G(0, S·σ·I) (thesis Alg. 10).
+
+    In float32, as the papers draw it: for studies. Floats cannot be masked, and their low-order bits are not accounted
+    for (Mironov 2012); `DiscreteGaussian` is the noise of a deployment.
+    """
 
     noise_multiplier: float
 
@@ -98,7 +107,7 @@ class Gaussian(Noise):
         std = sensitivity * self.noise_multiplier * math.sqrt(missing)
         return total + rng.normal(tuple(total.shape), total.device) * std
 
-    def event(self, *, sensitivity_scale: float, sensitivity: float) -> DpEvent:
+    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         from dp_accounting import GaussianDpEvent
 
         return GaussianDpEvent(self.noise_multiplier / sensitivity_scale)

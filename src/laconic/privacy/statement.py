@@ -94,9 +94,21 @@ def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
         ("Adjacency", f"{statement['adjacency']['relation']}: {statement['adjacency']['meaning']}"),
         ("Secure aggregation", statement["secure_aggregation"]),
     ]
+    grid = statement["mechanism"].get("grid")
+    if grid is not None:
+        lines.append(("Grid", grid_text(grid)))
     lines += [("Assumed", text) for text in statement["assumptions"]]
     lines += [("Not covered", text) for text in statement["not_covered"]]
     return lines
+
+
+def grid_text(grid: dict[str, Any], unit: str = "") -> str:
+    """The grid of integer noise in one line; `unit` is what a step is measured in."""
+    return (
+        f"{grid['bits']} bits a value; steps of {grid['step']:.4g}{unit}; a client's share of the noise has a scale of"
+        f" {grid['steps_per_share']:.1f} steps; the sum of a round wraps around with probability below"
+        f" 2^{grid['log2_wrap_probability']:.1f}"
+    )
 
 
 def _figures(figures: dict[str, float | None]) -> str:

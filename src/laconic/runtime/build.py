@@ -112,6 +112,10 @@ def settle(config: RunConfig, *, stored: Path | None = None, fit: bool = True) -
         checkpoint_seconds=run.checkpoint_seconds,
         max_dropouts=config.sampler.max_dropouts,
         max_colluders=config.sampler.max_colluders,
+        secagg=config.secagg.mode,
+        consistency=config.secagg.consistency,
+        dropout_rate=config.secagg.dropout_rate,
+        dropout_stage=config.secagg.dropout_stage,
         notes=tuple(notes),
     )
     return Settled(config, experiment, federation.preprocessing)
@@ -133,7 +137,7 @@ def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:
     """An option that would do nothing is a misunderstanding, and with privacy a dangerous one."""
     if entry.private:
         return
-    privacy, sampler = config.privacy, config.sampler
+    privacy, sampler, secagg = config.privacy, config.sampler, config.secagg
     given = {
         "--epsilon": privacy.epsilon,
         "--participant-epsilon": privacy.participant_epsilon,
@@ -142,6 +146,9 @@ def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:
         "--max-participations": sampler.max_participations,
         "--max-dropouts": sampler.max_dropouts or None,
         "--max-colluders": sampler.max_colluders or None,
+        "--secagg masked": secagg.mode if secagg.mode != "simulated" else None,
+        "--consistency signed": secagg.consistency if secagg.consistency != "plain" else None,
+        "--dropout-rate": secagg.dropout_rate or None,
     }
     for flag, value in given.items():
         if value is not None:

@@ -21,6 +21,7 @@ from laconic.round import (
     bounded_codes,
     client_weight,
     downlink_encoding,
+    empty_sum,
     noise_stream,
     noisy_codes,
     uplink_encoding,
@@ -28,6 +29,7 @@ from laconic.round import (
 from laconic.runtime import wire
 from laconic.runtime.devices import choose_device, environment_of, wait_for
 from laconic.runtime.experiment import Experiment
+from laconic.runtime.secure import Attempt, SecureSums
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
 from laconic.train.choose import choose_engine
@@ -46,6 +48,10 @@ class Collected:
     up: list[int] = field(default_factory=list)
     down: list[int] = field(default_factory=list)
     messages: int = 0
+    lost: str = ""
+    """Why the sum was not opened; empty if it was."""
+    secagg: dict[str, int] = field(default_factory=dict)
+    """Bytes of a masked sum beside the masked vectors, by kind."""
 
 
 class SimulatedClients:
@@ -81,6 +87,7 @@ class SimulatedClients:
         way = f"{self.engine.name}, {self.engine.at_once} at once, {e.precision} precision"
         self.environment = environment_of(self.device, way)
         self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
+        self.secure = SecureSums(e, self.streams, self.code_size) if e.scheme.private else None
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
@@ -109,9 +116,10 @@ class SimulatedClients:
 
     def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[Updates]:
         """The cohort's codes, chunk by chunk."""
-        yield from self._each(
-            plan, weights, lambda trained: Updates(trained.clients, self._encoded(plan, trained), trained.num_records)
-        )
+        yield from self._each(plan, plan.cohort, weights, functools.partial(self._messages, plan))
+
+    def _messages(self, plan: RoundPlan, trained: Trained) -> Updates:
+        return Updates(trained.clients, self._encoded(plan, trained), trained.num_records)
 
     def _encoded(self, plan: RoundPlan, trained: Trained) -> Tensor:
         """What the clients send."""
@@ -122,13 +130,15 @@ class SimulatedClients:
         with self.clock("noise"):
             return noisy_codes(scheme, plan, codes, streams=streams)
 
-    def _each(self, plan: RoundPlan, weights: Tensor, then: Callable[[Trained], Updates]) -> Iterator[Updates]:
-        """What `then` makes of the cohort, chunk by chunk."""
+    def _each(
+        self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
+    ) -> Iterator[Updates]:
+        """What `then` makes of the trained clients, chunk by chunk."""
         task = Task(
             train=self._experiment.scheme.train,
             weights=weights,
             population=self.population,
-            clients=plan.cohort,
+            clients=clients,
             streams=self.streams,
             path=("batches", plan.round, plan.attempt),
             trained=self._trained(plan),
@@ -146,34 +156,59 @@ class SimulatedClients:
             yield chunk
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
-        """Train the cohort and add up its messages."""
+        """Train the cohort and add up its messages: in the open, or masked."""
         scheme = self._experiment.scheme
+        attempt = self.secure.attempt(plan) if self.secure else None
+        clients = plan.cohort if attempt is None else attempt.clients
         up_size = wire.message_size(self.code_size, uplink_encoding(scheme, self.code_size, plan))
         down_size = wire.message_size(self.down_size, downlink_encoding(scheme))
+        masked = attempt is not None and attempt.masked is not None
         on_sum = self._sums_only
-
-        def summed(trained: Trained) -> Updates:
-            counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
-            codes = None if on_sum else self._encoded(plan, trained)
-            with self.clock("sum"):
-                total = trained.weighted_sum(counts) if codes is None else counts @ codes
-            return Updates(trained.clients, total[None], trained.num_records)
-
-        result = Collected(torch.zeros(self.model.size if on_sum else self.code_size, device=self.device))
-        for chunk in self._each(plan, weights, summed):
-            result.total += chunk.values[0]
-            counts = [client_weight(scheme, int(size)) for size in chunk.num_records]
-            if not scheme.pooled:
-                result.up += [up_size] * len(counts)
-                result.down += [down_size] * len(counts)
-            result.weight += sum(counts)
-            result.messages += len(counts)
+        result = Collected(empty_sum(scheme, self.model.size if on_sum else self.code_size, self.device))
+        then = functools.partial(self._messages if masked else self._summed, plan)
+        for chunk in self._each(plan, clients, weights, then) if len(clients) else ():
+            if attempt is not None and masked:
+                with self.clock("mask"):
+                    attempt.upload(chunk.clients, chunk.values)
+            else:
+                result.total += chunk.values[0]
+            result.weight += sum(client_weight(scheme, int(size)) for size in chunk.num_records)
+            result.messages += len(chunk.clients)
         if on_sum:
             with self.clock("encode"):
                 result.total = scheme.codec.encode(result.total[None], plan, [])[0]
         if not scheme.pooled:
+            result.up = [up_size] * result.messages
+            result.down = [down_size] * len(plan.cohort)
             self._check_counted(plan, int(plan.cohort[0]), result.total, weights)
+        if attempt is not None:
+            with self.clock("unmask" if masked else "sum"):
+                self._open(attempt, result)
         return result
+
+    def _summed(self, plan: RoundPlan, trained: Trained) -> Updates:
+        """The weighted sum of the clients' codes; or of their updates, where one code of the sum does."""
+        scheme = self._experiment.scheme
+        counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
+        codes = None if self._sums_only else self._encoded(plan, trained)
+        with self.clock("sum"):
+            if codes is None:
+                total = trained.weighted_sum(counts)
+            else:  # integers come from private schemes, in which clients count alike
+                total = counts @ codes if codes.is_floating_point() else codes.sum(0)
+        return Updates(trained.clients, total[None], trained.num_records)
+
+    def _open(self, attempt: Attempt, result: Collected) -> None:
+        """Put the opened sum in place of what was added up, or nothing if the round is lost."""
+        opened = attempt.open(result.total)
+        if opened.traffic:
+            result.secagg = {kind: size for kind, size in opened.traffic.items() if kind != "payload_up"}
+            result.up = [opened.traffic["payload_up"] // max(1, result.messages)] * result.messages
+        result.lost = opened.reason
+        if opened.total is None:
+            result.total, result.messages = torch.zeros_like(result.total), 0
+        else:
+            result.total = opened.total
 
     def _check_counted(self, plan: RoundPlan, client: int, code: Tensor, weights: Tensor) -> None:
         """Serialise values of each direction and packing for real: the ledger's count must be the message's length."""

@@ -90,6 +90,14 @@ class PrivacySection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SecAggSection:
+    mode: str = "simulated"
+    consistency: str = "plain"
+    dropout_rate: float = 0.0
+    dropout_stage: str = "before-upload"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """All the sections. The `options` of a scheme or model are written straight into its section."""
 
@@ -100,6 +108,7 @@ class RunConfig:
     scheme: SchemeSection = SchemeSection()
     sampler: SamplerSection = SamplerSection()
     privacy: PrivacySection = PrivacySection()
+    secagg: SecAggSection = SecAggSection()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Sections of plain values; unset ones are left out."""

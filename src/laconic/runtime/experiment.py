@@ -10,17 +10,22 @@ from torch import nn
 
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, PrivacyError
-from laconic.parts import non_negative, non_negative_int, one_of, positive_int
+from laconic.parts import below_one, non_negative, non_negative_int, one_of, positive_int
 from laconic.plan import RoundPlan
 from laconic.privacy.accountant import Accountant
 from laconic.privacy.budget import Budget
+from laconic.privacy.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.grid import Grid
 from laconic.privacy.sampling import Sampler
+from laconic.runtime.dropouts import BEFORE_UPLOAD, STAGES
 from laconic.scheme import Scheme
 from laconic.train.choose import ENGINES
 from laconic.train.flat import trainable_size
 from laconic.train.losses import Loss
 from laconic.train.precision import PRECISIONS
 
+SECAGG = ("simulated", "masked")
+CONSISTENCIES = ("plain", "signed")
 BEST_BY = ("auto", "accuracy", "balanced-accuracy", "auroc", "loss")
 
 
@@ -34,6 +39,10 @@ class Experiment:
     sentences for the privacy statement: what was chosen on private data without being charged. `best_by` is the metric
     by which the best round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where
     there is none. `test_clients` says whose each test record is, for metrics by client (not in a private run).
+
+    `secagg` says how the sums of a private run come about: 'simulated' adds the clients' integers in the open, 'masked'
+    sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
+    `dropout_rate` vanishes, at `dropout_stage`.
     """
 
     scheme: Scheme
@@ -61,6 +70,10 @@ class Experiment:
     checkpoint_seconds: float = 10.0
     max_dropouts: int = 0
     max_colluders: int = 0
+    secagg: str = "simulated"
+    consistency: str = "plain"
+    dropout_rate: float = 0.0
+    dropout_stage: str = BEFORE_UPLOAD
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -70,6 +83,10 @@ class Experiment:
         one_of(BEST_BY, best_by=self.best_by)
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, seed=self.seed)
         one_of(PRECISIONS, precision=self.precision)
+        one_of(SECAGG, secagg=self.secagg)
+        one_of(CONSISTENCIES, consistency=self.consistency)
+        one_of(STAGES, dropout_stage=self.dropout_stage)
+        below_one(dropout_rate=self.dropout_rate)
         for name in ("chunk", "workers"):
             if getattr(self, name) is not None:
                 positive_int(**{name: getattr(self, name)})
@@ -82,6 +99,12 @@ class Experiment:
             raise ConfigError(
                 f"{self.scheme.name} sends only signs down, so every client must take part in every round:"
                 " use --sampling-rate 1"
+            )
+        if self.secagg == "masked":
+            check_maskable(self.scheme)
+        if self.dropout_rate and not self.scheme.private:
+            raise ConfigError(
+                f"{self.scheme.name} has no secure sum to drop out of: use --dropout-rate with -dp schemes"
             )
         if self.scheme.private:
             if self.budget is None:
@@ -114,7 +137,10 @@ class Experiment:
         stoppable = self.budget.participant_epsilon is not None and (
             cap is None or not self.budget.participant_fits(accountant, cap)
         )
-        return replace(accountant, cohort_dependent_stop=stoppable)
+        # Of a larger cohort more clients vanish before their upload, so a lost round makes it less likely that one
+        # client was there, and amplification holds. Whether a committee can open depends on who is in it.
+        loses = self.dropout_rate > 0 and self.dropout_stage != BEFORE_UPLOAD
+        return replace(accountant, cohort_dependent=stoppable or loses)
 
     @property
     def code_size(self) -> int:
@@ -145,12 +171,20 @@ class Experiment:
             fingerprint=self.scheme.fingerprint,
         )
 
+    @property
+    def grid(self) -> Grid | None:
+        """The grid of integer noise; None for other noise."""
+        if not isinstance(self.scheme.noise, DiscreteGaussian):
+            return None
+        return self.scheme.noise.grid(code_size=self.code_size, sensitivity=self.sensitivity, plan=self.typical_plan())
+
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         assert self.budget is not None
         clients = max(1, round(self.sampler.planned_cohort(self.population.num_clients)))
         draws = 2.0 * self.code_size * clients * self.rounds  # twice: cohorts vary, rounds repeat
         slack = self.scheme.noise.delta_slack(
+            code_size=self.code_size,
             num_draws=draws,
             sensitivity=self.sensitivity,
             plan=self.typical_plan(),
@@ -159,3 +193,11 @@ class Experiment:
         if slack > self.budget.delta / 100:
             raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
         return slack
+
+
+def check_maskable(scheme: Scheme) -> None:
+    """Only integers can be masked."""
+    if not scheme.private:
+        raise ConfigError(f"{scheme.name} sends plain codes, which are not masked: use a scheme in -dp")
+    if not scheme.noise.on_integers:
+        raise ConfigError(f"{scheme.name} has continuous noise, which cannot be masked: use --noise integer")

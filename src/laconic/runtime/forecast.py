@@ -12,6 +12,7 @@ from laconic.features.front_end import ScatteringFrontEnd, full_shape
 from laconic.measure.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runtime import wire
+from laconic.runtime.about import about_grid
 from laconic.runtime.build import settle
 from laconic.runtime.config import RunConfig
 from laconic.runtime.experiment import Experiment
@@ -82,6 +83,7 @@ def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> 
     return {
         "noise_multiplier": scheme["noise"]["noise_multiplier"],
         "clip_norm": None if measured else accountant.sensitivity,
+        "grid": about_grid(experiment),
         "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0]
         / simulation.clients.code_size,
         "delta": budget.delta,

@@ -35,6 +35,8 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "population": f"{experiment.population.num_clients} clients, {_population_digest(experiment.population)}",
         "public data": _digest(*_tensors(experiment.public)) if experiment.public else "none",
         "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
+        "secure sum": f"{experiment.secagg}, {experiment.consistency}",
+        "dropouts": f"{experiment.dropout_rate:g} {experiment.dropout_stage}",
         "limits": _limits(experiment),
     }
 

@@ -12,7 +12,7 @@ from laconic.features.front_end import describe
 from laconic.measure.report import html_report
 from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement import privacy_statement, statement_lines
-from laconic.runtime.experiment import Experiment
+from laconic.runtime.about import about_dropouts, about_mechanism, about_noise, about_sum
 from laconic.runtime.folder import json_text
 from laconic.scheme import Scheme
 
@@ -45,6 +45,9 @@ class RunResult:
         return {
             "stop_reason": self.stop_reason,
             "rounds": self.last["round"],
+            "discarded": [
+                {"round": row["round"], "why": row["discarded"]} for row in self.history if "discarded" in row
+            ],
             "best": self.best,
             "best_is_chosen_by": self.metric,
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
@@ -108,7 +111,7 @@ def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
         return 0, 0
     code_size = scheme.codec.code_size(size)
     bits = 32 if scheme.codec.linear else 1
-    if isinstance(scheme.noise, DiscreteGaussian):
+    if isinstance(scheme.noise, DiscreteGaussian) and scheme.noise.signs:
         whole = max(1, round(cohort))
         bits = papers_bits(code_size=code_size, cohort=whole, noise_multiplier=scheme.noise.noise_multiplier)
     down = size if scheme.downlink == "signs" else 32 * scheme.codec.downlink_size(size)
@@ -122,17 +125,6 @@ def write_statement(simulation: Simulation) -> None:
     simulation.folder.write("privacy.json", text + "\n")
 
 
-def _about_noise(e: Experiment) -> list[str]:
-    if not isinstance(e.scheme.noise, DiscreteGaussian):
-        return ["the noise is float32, not drawn on integers: its low-order bits are not accounted for"]
-    noise = e.scheme.noise
-    epsilon = noise.epsilon_slack(code_size=e.code_size, sensitivity=e.sensitivity, plan=e.typical_plan())
-    return [
-        f"the noise is drawn on integers: over the run that adds at most {e.rounds * epsilon:.0e} to ε (neglected) and,"
-        f" by the sampler's finite precision, {e.delta_slack():.0e} to δ (counted)"
-    ]
-
-
 def statement_of(simulation: Simulation) -> dict[str, Any]:
     e = simulation.experiment
     not_covered = list(e.notes)
@@ -143,28 +135,19 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
             not_covered.append("early stopping looked at a held-out set")
     assumptions = [
         f"noise is drawn from a seed (simulation): whoever knows seed {e.seed} can subtract it",
-        *_about_noise(e),
-        f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary",
+        about_noise(e),
+        *about_dropouts(e),
     ]
-    mechanism: dict[str, Any] = {
-        "scheme": e.scheme.name,
-        "fingerprint": e.scheme.fingerprint,
-        "clip": e.scheme.clip.to_dict(),
-        "noise": e.scheme.noise.to_dict(),
-        "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
-        "denominator": "the planned cohort, a public constant",
-        "weighting": e.scheme.weighting,
-    }
     if e.front_end is not None:
-        what = mechanism["front_end"] = describe(e.front_end)
+        what = describe(e.front_end)
         assumptions.append(f"the front end is public, fixed and not made from the clients' data: {what}")
     return privacy_statement(
         accountant=simulation.accountant,
         budget=e.budget,
         rounds_charged=simulation.journal.num_charged,
         participations=max(simulation.state.most_participations, simulation.journal.most_participations()),
-        mechanism=mechanism,
-        secure_aggregation=e.scheme.secure_sum.statement,
+        mechanism=about_mechanism(e),
+        secure_aggregation=about_sum(e),
         assumptions=assumptions,
         not_covered=not_covered,
     )

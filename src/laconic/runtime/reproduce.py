@@ -35,6 +35,8 @@ _INCIDENTAL = {
     "run": ("seed", "device", "engine", "chunk", "workers", "threads", "profile", "checkpoint_seconds"),
     "data": ("data_dir",),
 }
+# What the papers do and the defaults do not: part of every private row, so it tells nothing.
+_AS_PUBLISHED = {"noise": "continuous"}
 _QUICK_ROUNDS, _QUICK_CLIENTS, _QUICK_COHORT = 10, 120, 10
 
 
@@ -93,6 +95,7 @@ class Reproduction:
     def runs_of(self, row: Row) -> Path:
         """The folder with the runs of a row, one for each seed."""
         settings, usual = self.config(row, 0).to_dict(), RunConfig().to_dict()
+        usual["scheme"] |= _AS_PUBLISHED
         # Defaults are left out, so that a key which a later version adds does not make known runs unknown.
         telling = {
             f"{section}.{key}": value

@@ -19,7 +19,7 @@ from laconic.features.front_end import with_head
 from laconic.measure.ledger import Ledger
 from laconic.plan import RoundPlan
 from laconic.privacy.accountant import largest
-from laconic.round import plan_round, release_stream, server_step
+from laconic.round import empty_sum, plan_round, release_stream, server_step
 from laconic.runtime.checkpoint import save_state, save_weights
 from laconic.runtime.clients import Collected, SimulatedClients, shared_bytes
 from laconic.runtime.experiment import Experiment
@@ -132,9 +132,11 @@ class Simulation:
         weights, rule, sent = self._trained(plan)
         if not plan.viable:
             row["discarded"] = f"{len(plan.cohort)} clients; sums of {plan.least_cohort} or more carry the noise"
+        elif sent.lost:
+            row["discarded"] = sent.lost
         newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
         once = [shared_bytes(state.shared)] * newcomers if sent.up and state.shared else []
-        traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once)
+        traffic = self.ledger.row(round=number, up=sent.up, down=sent.down, once=once, secagg=sent.secagg)
         row |= traffic | {"seconds": round(time.perf_counter() - started, 4)}
         if number % e.eval_every == 0 or number == e.rounds:
             with self.clients.clock("evaluate"), products_in(e.precision, self.device):
@@ -154,7 +156,7 @@ class Simulation:
     def _trained(self, plan: RoundPlan) -> tuple[Tensor, dict[str, Tensor], Collected]:
         """(new weights, new rule state, what the clients sent)."""
         e, state = self.experiment, self.state
-        sent = Collected(torch.zeros(self.clients.code_size, device=self.device))
+        sent = Collected(empty_sum(e.scheme, self.clients.code_size, self.device))
         if plan.viable:
             sent = self.clients.collect(plan, state.weights)
         elif not e.scheme.private:

@@ -93,8 +93,7 @@ def decode(
 def _packed(values: Tensor, encoding: Encoding) -> bytes:
     if encoding.kind == "float32":
         return values.to(torch.float32).contiguous().numpy().astype("<f4", copy=False).tobytes()
-    whole = (values > 0).numpy() if encoding.kind == "sign" else values.double().numpy()
-    return pack(whole, encoding.bits)
+    return pack((values > 0).numpy() if encoding.kind == "sign" else values.numpy(), encoding.bits)
 
 
 def _read(payload: bytes, count: int, encoding: Encoding) -> Tensor:
@@ -103,4 +102,4 @@ def _read(payload: bytes, count: int, encoding: Encoding) -> Tensor:
     residues = unpack(payload, count, encoding.bits)
     if encoding.kind == "sign":
         return torch.from_numpy(residues.astype(np.float32) * 2 - 1)
-    return torch.from_numpy(centred(residues, encoding.bits).astype(np.float32))
+    return torch.from_numpy(centred(residues, encoding.bits))

@@ -98,13 +98,12 @@ class InProcessRound:
         traffic: Traffic,
     ) -> None:
         self._round, self._clients, self._vanishing, self._traffic = round, clients, vanishing, traffic
+        self._informed: set[int] = set()
 
     def upload(self, client: int, vector: np.ndarray) -> None:
         """The client is told the plan and sends its masked vector, unless it vanishes."""
         plan, traffic = self._round.plan, self._traffic
-        message = self._round.plan_for(client)
-        traffic.plan_down += plan_bytes(plan)
-        traffic.keys_down += len(message) - plan_bytes(plan)
+        message = self._told(client)
         if self._gone(client, Vanishes.BEFORE_UPLOAD):
             return
         self._clients[client].begin(message)
@@ -116,6 +115,9 @@ class InProcessRound:
 
     def finish(self) -> RoundOutcome:
         """Close the uploads and open the sum, or say why not."""
+        for client in self._clients:
+            if client not in self._informed:  # told the plan, and never heard of
+                self._told(client)
         try:
             self._round.close_uploads()
             if self._round.plan.terms.signed:
@@ -125,6 +127,14 @@ class InProcessRound:
         except RoundAborted as aborted:
             return RoundOutcome(None, (), str(aborted), self._traffic)
         return RoundOutcome(opened.total, opened.survivors, "", self._traffic)
+
+    def _told(self, client: int) -> bytes:
+        """The plan, as it is sent to the client."""
+        self._informed.add(client)
+        message, plan = self._round.plan_for(client), plan_bytes(self._round.plan)
+        self._traffic.plan_down += plan
+        self._traffic.keys_down += len(message) - plan
+        return message
 
     def _collect_consents(self) -> None:
         request = self._round.survivors_for_consent()

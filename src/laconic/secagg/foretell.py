@@ -1,0 +1,31 @@
+"""What a round will come to, from who vanishes when: without keys, masks or messages.
+
+A simulation that sums in the open asks this, so that it loses the same rounds, for the same reasons, as one that masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from laconic.secagg.plan import SumPlan
+from laconic.secagg.session import Vanishes
+
+
+def foretell(plan: SumPlan, vanishing: Mapping[int, Vanishes]) -> tuple[tuple[int, ...], str]:
+    """(whose vectors are in the sum, "") or ((), the reason why nothing is opened), as `InProcessFederation.run`."""
+
+    def present(clients: tuple[int, ...], stage: Vanishes) -> tuple[int, ...]:
+        return tuple(client for client in clients if vanishing.get(client, stage + 1) > stage)
+
+    survivors = present(plan.cohort, Vanishes.BEFORE_UPLOAD)
+    if len(survivors) < plan.min_cohort:
+        return (), f"{len(survivors)} uploads, but a sum of fewer than {plan.min_cohort} is not opened"
+    if not plan.connected(survivors):
+        return (), "the survivors fall apart into groups without a common mask"
+    consenting = len(present(plan.committee, Vanishes.BEFORE_CONSENT))
+    if plan.terms.signed and consenting < plan.threshold:
+        return (), f"{consenting} members signed the survivors, but it takes {plan.threshold}"
+    answering = len(present(plan.committee, Vanishes.DURING_UNMASK))
+    if answering < plan.threshold:
+        return (), f"{answering} members answered, but it takes {plan.threshold} to open the sum"
+    return survivors, ""
