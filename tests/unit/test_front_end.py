@@ -253,7 +253,8 @@ def test_the_bytes_of_a_head_of_8330_weights() -> None:
         test=None,
         rounds=1,
     )
-    assert result.ledger["bytes_up_per_client_and_round"] == 60 + 4 * 8330
+    bits = result.statement["mechanism"]["grid"]["bits"]
+    assert result.ledger["bytes_up_per_client_and_round"] == 60 + math.ceil(bits * 8330 / 8)
     assert result.ledger["bytes_down_per_client_and_round"] == 60 + 4 * 8330
 
 
