@@ -84,15 +84,34 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
         "health records]",
     ),
     "--checkpoint-seconds": ("run.checkpoint_seconds", NUMBER, "Seconds between two checkpoints.  [10]"),
-    "--local-steps": ("scheme.local_steps", int, "Local training steps per round, T_gd.  [5]"),
+    "--local-steps": (
+        "scheme.local_steps",
+        int,
+        "Local training steps per round, T_gd.  [5; 1 in record-level schemes]",
+    ),
     "--epochs": ("scheme.epochs", int, "Local epochs per round, instead of --local-steps."),
-    "--batch-size": ("scheme.batch_size", int, "Records per local step.  [10]"),
+    "--batch-size": (
+        "scheme.batch_size",
+        int,
+        "Records per local step; in record-level schemes what a step divides by.  [10]",
+    ),
     "--local-lr": ("scheme.local_lr", NUMBER, "Local learning rate.  [0.1]"),
     "--optimizer": ("scheme.optimizer", str, "sgd or adam.  [sgd]"),
     "--balance": (
         "scheme.balance",
         str,
-        "A rare class in local training: none, downsample, oversample or weights.  [none]",
+        "A rare class in local training: none, downsample, oversample or weights; in record-level schemes per-class, "
+        "none or as-published.  [none; per-class]",
+    ),
+    "--record-rate": (
+        "scheme.record_rate",
+        NUMBER,
+        "Record-level schemes: the largest probability of a record to be drawn in a step, such as 300/804.",
+    ),
+    "--prevalence": (
+        "scheme.prevalence",
+        NUMBER,
+        "Record-level schemes: the share of positives as publicly known; negatives are drawn that much less often.",
     ),
     "--server-lr": ("scheme.server_lr", NUMBER, "Server learning rate.  [1]"),
     "--momentum": ("scheme.momentum", NUMBER, "Server momentum.  [0]"),

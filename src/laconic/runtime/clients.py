@@ -31,6 +31,7 @@ from laconic.train.choose import choose_engine
 from laconic.train.engine import Task, Trained, Updates
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
+from laconic.train.local import LocalSGD
 
 
 @dataclass
@@ -66,6 +67,7 @@ class SimulatedClients:
             precision=e.precision,
             sparse=isinstance(first.inputs, SparseRows),
             num_records=self._records_trained_on(len(first.targets)),
+            per_record=e.scheme.record_level,
         )
         self.population = e.population.to(self.device)
         self.streams = Streams(e.seed)
@@ -83,6 +85,8 @@ class SimulatedClients:
         They are of none with other optimisers, if only some weights are trained, and if every update is looked at.
         """
         train, size = self._experiment.scheme.train, np.array([held])
+        if not isinstance(train, LocalSGD):
+            return None
         some = getattr(self._experiment.scheme.codec, "train_only_kept", False)
         useful = train.optimizer == "sgd" and not some and self._sums_only
         return int((train.steps_of(size) * train.batch_of(size))[0]) if useful else None
@@ -91,7 +95,7 @@ class SimulatedClients:
     def _sums_only(self) -> bool:
         """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
         scheme = self._experiment.scheme
-        return scheme.codec.linear and not scheme.clip.bounded and not scheme.private
+        return scheme.codec.linear and not scheme.clip.bounded and not scheme.noise.private
 
     def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[Updates]:
         """The cohort's codes, chunk by chunk."""
@@ -191,6 +195,7 @@ class SimulatedClients:
                 f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
                 " or --public-records N to set some training records aside"
             )
+        assert isinstance(e.scheme.train, LocalSGD)  # `Scheme` refuses a chosen support with other training
         return accumulated_gradient(self.model, e.scheme.train, e.public, steps)
 
 

@@ -122,6 +122,13 @@ def write_statement(simulation: Simulation) -> None:
 
 
 def _about_noise(e: Experiment) -> list[str]:
+    slack = f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary"
+    if e.scheme.record_level:
+        slack = "whoever drops out or colludes: every client adds the whole noise of its records itself"
+    return [*_about_draws(e), slack]
+
+
+def _about_draws(e: Experiment) -> list[str]:
     if not isinstance(e.scheme.noise, DiscreteGaussian):
         return ["the noise is float32, not drawn on integers: its low-order bits are not accounted for"]
     noise = e.scheme.noise
@@ -130,6 +137,26 @@ def _about_noise(e: Experiment) -> list[str]:
         f"the noise is drawn on integers: over the run that adds at most {e.rounds * epsilon:.0e} to ε (neglected) and,"
         f" by the sampler's finite precision, {e.delta_slack():.0e} to δ (counted)"
     ]
+
+
+def _mechanism(scheme: Scheme) -> dict[str, Any]:
+    common = {"scheme": scheme.name, "fingerprint": scheme.fingerprint}
+    if scheme.record_level:
+        return {
+            **common,
+            "train": scheme.train.to_dict(),
+            "noise_added_by": "every client, in full, in every local step",
+            "denominator": "of a step a public constant (as published: the batch's size), of a round the clients in it",
+            "weighting": scheme.weighting,
+        }
+    return {
+        **common,
+        "clip": scheme.clip.to_dict(),
+        "noise": scheme.noise.to_dict(),
+        "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
+        "denominator": "the planned cohort, a public constant",
+        "weighting": scheme.weighting,
+    }
 
 
 def statement_of(simulation: Simulation) -> dict[str, Any]:
@@ -143,23 +170,13 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
     assumptions = [
         f"noise is drawn from a seed (simulation): whoever knows seed {e.seed} can subtract it",
         *_about_noise(e),
-        f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary",
     ]
-    mechanism: dict[str, Any] = {
-        "scheme": e.scheme.name,
-        "fingerprint": e.scheme.fingerprint,
-        "clip": e.scheme.clip.to_dict(),
-        "noise": e.scheme.noise.to_dict(),
-        "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
-        "denominator": "the planned cohort, a public constant",
-        "weighting": e.scheme.weighting,
-    }
     return privacy_statement(
         accountant=simulation.accountant,
         budget=e.budget,
         rounds_charged=simulation.journal.num_charged,
         participations=max(simulation.state.most_participations, simulation.journal.most_participations()),
-        mechanism=mechanism,
+        mechanism=_mechanism(e.scheme),
         secure_aggregation=e.scheme.secure_sum.statement,
         assumptions=assumptions,
         not_covered=not_covered,

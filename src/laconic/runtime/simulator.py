@@ -147,7 +147,7 @@ class Simulation:
         sent = Collected(torch.zeros(self.clients.code_size, device=self.device))
         if plan.viable:
             sent = self.clients.collect(plan, state.weights)
-        elif not e.scheme.private:
+        elif not e.scheme.noise.private:
             return state.weights, state.rule, sent
         with self.clients.clock("decode"):
             weights, rule = server_step(
