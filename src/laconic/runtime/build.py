@@ -27,6 +27,8 @@ from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 from laconic.train.local import LocalDPSGD
 
+WHOLE = "all"
+"""The batch size that is a client's whole data set."""
 SAMPLERS = ("poisson", "fixed-size", "as-published")
 _TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
 _CLIP_SOURCES = {
@@ -256,6 +258,8 @@ def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[st
     # Where a scheme has a default of its own, or wants the number from the user, it is not given one here.
     open_ = [name for name in _TRAIN_DEFAULTS if name in known and (known[name] is None or name == "local_lr")]
     defaults = {name: _TRAIN_DEFAULTS[name] for name in open_}
+    if options.get("batch_size") == WHOLE and known.get("batch_size", WHOLE) is None:
+        options = options | {"batch_size": None}
     if "epochs" in options:
         defaults.pop("local_steps", None)
     return defaults | options
@@ -291,6 +295,8 @@ def _settled_config(
 ) -> RunConfig:
     """The configuration with the measured and calibrated numbers in it: running it repeats the run."""
     changes: dict[str, Any] = {f"scheme.{key}": value for key, value in options.items() if value is not None}
+    if "batch_size" in options and options["batch_size"] is None:
+        changes["scheme.batch_size"] = WHOLE
     asked = config.scheme.options.get("clip_norm")
     if isinstance(asked, str):
         changes["privacy.clip_norm_from"] = asked
