@@ -34,7 +34,16 @@ class NumberOrWord(Number):
         return super().convert(value, param, ctx)
 
 
-NUMBER, NUMBER_OR_WORD = Number(), NumberOrWord()
+class CountOrWord(click.ParamType[Any]):
+    """A whole number, or a word that the command knows."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if str(value).isalpha() else click.INT.convert(value, param, ctx)
+
+
+NUMBER, NUMBER_OR_WORD, COUNT_OR_WORD = Number(), NumberOrWord(), CountOrWord()
 
 # flag → (place in the configuration, type, help)
 RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
@@ -50,6 +59,11 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
         "data.min_count",
         int,
         "Health records: keep codes in so many training records or more.  [by the schema]",
+    ),
+    "--min-client-records": (
+        "data.min_client_records",
+        int,
+        "Health records: leave out hospitals with fewer training records.  [by the schema]",
     ),
     "--data-dir": ("data.data_dir", str, "Where the files of the data set are."),
     "--partition": ("data.partition", str, "iid, dirichlet, labels or column.  [iid]"),
@@ -99,15 +113,34 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
         "health records]",
     ),
     "--checkpoint-seconds": ("run.checkpoint_seconds", NUMBER, "Seconds between two checkpoints.  [10]"),
-    "--local-steps": ("scheme.local_steps", int, "Local training steps per round, T_gd.  [5]"),
+    "--local-steps": (
+        "scheme.local_steps",
+        int,
+        "Local training steps per round, T_gd.  [5; 1 in record-level schemes]",
+    ),
     "--epochs": ("scheme.epochs", int, "Local epochs per round, instead of --local-steps."),
-    "--batch-size": ("scheme.batch_size", int, "Records per local step.  [10]"),
+    "--batch-size": (
+        "scheme.batch_size",
+        COUNT_OR_WORD,
+        "Records per local step, or 'all' of a client's; in record-level schemes what a step divides by.  [10]",
+    ),
     "--local-lr": ("scheme.local_lr", NUMBER, "Local learning rate.  [0.1]"),
     "--optimizer": ("scheme.optimizer", str, "sgd or adam.  [sgd]"),
     "--balance": (
         "scheme.balance",
         str,
-        "A rare class in local training: none, downsample, oversample or weights.  [none]",
+        "A rare class in local training: none, downsample, oversample or weights; in record-level schemes per-class, "
+        "none or as-published.  [none; per-class]",
+    ),
+    "--record-rate": (
+        "scheme.record_rate",
+        NUMBER,
+        "Record-level schemes: the largest probability of a record to be drawn in a step, such as 300/804.",
+    ),
+    "--prevalence": (
+        "scheme.prevalence",
+        NUMBER,
+        "Record-level schemes: the share of positives as publicly known; negatives are drawn that much less often.",
     ),
     "--server-lr": ("scheme.server_lr", NUMBER, "Server learning rate.  [1]"),
     "--momentum": ("scheme.momentum", NUMBER, "Server momentum.  [0]"),

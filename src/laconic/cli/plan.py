@@ -50,7 +50,7 @@ def _print(result: dict[str, Any]) -> None:
         clip = "measured before the first round" if privacy["clip_norm"] is None else f"{privacy['clip_norm']:g}"
         console.print(
             f"noise multiplier σ = {privacy['noise_multiplier']:g}, clip norm S = {clip}, δ = {privacy['delta']:g},"
-            f" {privacy['adjacency']} adjacency"
+            f" {privacy['adjacency']} adjacency{' of one record' if privacy['unit'] == 'record' else ''}"
         )
         for title, key, unit in (
             ("ε against an outsider", "released", "rounds"),
@@ -61,9 +61,11 @@ def _print(result: dict[str, Any]) -> None:
                 cells = ["not available" if v is None else f"{v:.3f}" for v in figures.values()]
                 table.add_row(str(count), *cells)
             console.print(table)
+        if privacy["published"] is not None:
+            console.print(f"as published (CHIL'21, Theorem 3.1; not proven): moments {privacy['published']:.3f}")
         if privacy["grid"]:
             console.print(f"grid: {grid_text(privacy['grid'], '·S' if privacy['clip_norm'] is None else '')}")
-        else:
+        elif privacy["unit"] == "client":
             console.print("continuous noise: float32, for studies; it cannot be masked")
         if privacy["caveat"]:
             console.print(f"Caveat: {privacy['caveat']}.")

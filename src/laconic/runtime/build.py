@@ -15,8 +15,9 @@ from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, DataError, unknown
 from laconic.models.registry import build_model
 from laconic.parts import positive_int
+from laconic.privacy.accountant import METHODS, RunAccountant
 from laconic.privacy.budget import Budget
-from laconic.privacy.calibrate import calibrate_noise
+from laconic.privacy.calibrate import calibrate_noise, smallest_noise
 from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
 from laconic.runtime.clipnorm import clip_norm_from
 from laconic.runtime.config import RunConfig, SamplerSection
@@ -26,7 +27,10 @@ from laconic.runtime.front_end import settle_front_end, with_front_end_defaults
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
+from laconic.train.local import LocalDPSGD
 
+WHOLE = "all"
+"""The batch size that is a client's whole data set."""
 SAMPLERS = ("poisson", "fixed-size", "as-published")
 _TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
 _CLIP_SOURCES = {
@@ -72,7 +76,9 @@ def settle(config: RunConfig, *, stored: Path | None = None, fit: bool = True) -
     options = _with_train_defaults(options, entry)
     if entry.private:
         options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
-        if "clip_norm" in entry.options:
+        if entry.record_level:
+            _check_record_clip(config, options)
+        elif "clip_norm" in entry.options:
             options["clip_norm"], note = _settle_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []
     if federation.preprocessing is not None and entry.private:
@@ -135,9 +141,15 @@ def _check_classes(federation: Federation) -> None:
 
 def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:
     """An option that would do nothing is a misunderstanding, and with privacy a dangerous one."""
+    privacy, sampler = config.privacy, config.sampler
+    if entry.record_level and (sampler.max_dropouts or sampler.max_colluders):
+        raise ConfigError(
+            f"{config.scheme.name}: every client adds the whole noise of its records itself, whoever drops out or"
+            " colludes: leave out --max-dropouts and --max-colluders"
+        )
     if entry.private:
         return
-    privacy, sampler, secagg = config.privacy, config.sampler, config.secagg
+    secagg = config.secagg
     given = {
         "--epsilon": privacy.epsilon,
         "--participant-epsilon": privacy.participant_epsilon,
@@ -181,7 +193,7 @@ def make_budget(config: RunConfig, sampler: Sampler) -> Budget:
         max_participations=config.sampler.max_participations,
         accountant=privacy.accountant,
     )
-    budget.check(sampler)
+    budget.check(sampler, METHODS if scheme_entry(config.scheme.name).record_level else None)
     return budget
 
 
@@ -190,14 +202,27 @@ def settle_noise(
 ) -> float:
     """σ as given, or the smallest that keeps the promised ε over all rounds."""
     given = config.scheme.options.get("noise_multiplier")
+    entry = scheme_entry(config.scheme.name)
     if given is not None:
         return float(given) if isinstance(given, int | float) else given
     privacy = config.privacy
     if privacy.epsilon is None:
         raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
+    delta = 1e-5 if privacy.delta is None else privacy.delta
+    if entry.record_level:
+        budget = Budget(delta=delta, max_participations=config.sampler.max_participations)
+
+        def accountant(sigma: float) -> RunAccountant:
+            train = build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma}).train
+            assert isinstance(train, LocalDPSGD)
+            return train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
+
+        return smallest_noise(
+            accountant, epsilon=privacy.epsilon, delta=delta, rounds=config.run.rounds, method=privacy.accountant
+        )
     # Any bound serves here: only integer noise looks at the sensitivity, and its bound is not an option.
     others = {k: v for k, v in options.items() if k != "clip_norm"}
-    bound = {"clip_norm": 1.0} if "clip_norm" in scheme_entry(config.scheme.name).options else {}
+    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
 
     def scheme(sigma: float) -> Scheme:
         return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
@@ -210,12 +235,19 @@ def settle_noise(
         slack=config.sampler.max_dropouts + config.sampler.max_colluders,
         max_participations=config.sampler.max_participations,
         epsilon=privacy.epsilon,
-        delta=1e-5 if privacy.delta is None else privacy.delta,
+        delta=delta,
         rounds=config.run.rounds,
         sampler=sampler,
         num_clients=num_clients,
         method=privacy.accountant,
     )
+
+
+def _check_record_clip(config: RunConfig, options: dict[str, Any]) -> None:
+    if not isinstance(options.get("clip_norm"), int | float):
+        raise ConfigError(
+            f"{config.scheme.name} needs --clip-norm as a number: the bound S on one record's slope (2 in CHIL'21)"
+        )
 
 
 def _settle_clip(
@@ -244,7 +276,12 @@ def _settle_clip(
 
 
 def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]:
-    defaults = {name: value for name, value in _TRAIN_DEFAULTS.items() if name in entry.options}
+    known = entry.options
+    # Where a scheme has a default of its own, or wants the number from the user, it is not given one here.
+    open_ = [name for name in _TRAIN_DEFAULTS if name in known and (known[name] is None or name == "local_lr")]
+    defaults = {name: _TRAIN_DEFAULTS[name] for name in open_}
+    if options.get("batch_size") == WHOLE and known.get("batch_size", WHOLE) is None:
+        options = options | {"batch_size": None}
     if "epochs" in options:
         defaults.pop("local_steps", None)
     return defaults | options
@@ -286,6 +323,8 @@ def _settled_config(
 ) -> RunConfig:
     """The configuration with the measured and calibrated numbers in it: running it repeats the run."""
     changes: dict[str, Any] = {f"scheme.{key}": value for key, value in options.items() if value is not None}
+    if "batch_size" in options and options["batch_size"] is None:
+        changes["scheme.batch_size"] = WHOLE
     asked = config.scheme.options.get("clip_norm")
     if isinstance(asked, str):
         changes["privacy.clip_norm_from"] = asked

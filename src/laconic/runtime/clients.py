@@ -36,6 +36,7 @@ from laconic.train.choose import choose_engine
 from laconic.train.engine import Task, Trained, Updates, Work
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
+from laconic.train.local import LocalSGD
 from laconic.train.memory import keep_freed_memory
 
 
@@ -79,6 +80,7 @@ class SimulatedClients:
             precision=e.precision,
             sparse=isinstance(seen.inputs, SparseRows),
             work=self._work(len(first.targets)),
+            per_record=e.scheme.record_level,
         )
         self.population = as_features(e.population, e.front_end, self.device)
         self.streams = Streams(e.seed)
@@ -87,7 +89,7 @@ class SimulatedClients:
         way = f"{self.engine.name}, {self.engine.at_once} at once, {e.precision} precision"
         self.environment = environment_of(self.device, way)
         self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
-        self.secure = SecureSums(e, self.streams, self.code_size) if e.scheme.private else None
+        self.secure = SecureSums(e, self.streams, self.code_size) if e.scheme.noise.private else None
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
@@ -101,6 +103,8 @@ class SimulatedClients:
         It does if all are trained and either the optimiser is not SGD or its whole update is looked at.
         """
         scheme, size = self._experiment.scheme, np.array([held])
+        if not isinstance(scheme.train, LocalSGD):
+            return None
         codec = scheme.codec
         share = codec.ratio if isinstance(codec, Subset) and codec.train_only_kept else 1.0
         if share == 1 and not (scheme.train.optimizer == "sgd" and self._sums_only):
@@ -112,7 +116,7 @@ class SimulatedClients:
     def _sums_only(self) -> bool:
         """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
         scheme = self._experiment.scheme
-        return scheme.codec.linear and not scheme.clip.bounded and not scheme.private
+        return scheme.codec.linear and not scheme.clip.bounded and not scheme.noise.private
 
     def codes(self, plan: RoundPlan, weights: Tensor) -> Iterator[Updates]:
         """The cohort's codes, chunk by chunk."""
@@ -241,6 +245,7 @@ class SimulatedClients:
                 f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
                 " or --public-records N to set some training records aside"
             )
+        assert isinstance(e.scheme.train, LocalSGD)  # `Scheme` refuses a chosen support with other training
         return accumulated_gradient(self.model, e.scheme.train, public, steps)
 
 

@@ -43,6 +43,7 @@ class DataSection:
     schema: str | None = None
     num_records: int | None = None
     min_count: int | None = None
+    min_client_records: int | None = None
     public_dataset: str | None = None
     public_records: int | None = None
 

@@ -51,7 +51,11 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
     below_one(holdout=holdout)
     if is_clinical(data):
         return _clinical(data, holdout, streams)
-    for flag, value in (("--num-records", data.num_records), ("--min-count", data.min_count)):
+    for flag, value in (
+        ("--num-records", data.num_records),
+        ("--min-count", data.min_count),
+        ("--min-client-records", data.min_client_records),
+    ):
         if value is not None:
             raise ConfigError(f"{flag} is for health records; --dataset {data.dataset} takes none")
     if data.dataset in SOURCES:

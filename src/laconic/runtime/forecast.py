@@ -18,12 +18,14 @@ from laconic.runtime.config import RunConfig
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.outcome import formula_bits
 from laconic.runtime.simulator import Simulation
+from laconic.train.local import LocalDPSGD
 
 
 def forecast(config: RunConfig) -> dict[str, Any]:
     """The plan as data."""
-    measured = isinstance(config.scheme.options.get("clip_norm"), str)
-    takes_clip = "clip_norm" in scheme_entry(config.scheme.name).options
+    entry = scheme_entry(config.scheme.name)
+    measured = isinstance(config.scheme.options.get("clip_norm"), str) and not entry.record_level
+    takes_clip = "clip_norm" in entry.options and not entry.record_level
     if measured or (takes_clip and "clip_norm" not in config.scheme.options):
         config = config.with_values({"scheme.clip_norm": 1.0})  # bytes and ε do not depend on it
         measured = True
@@ -75,22 +77,27 @@ def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> 
     if accountant is None or budget is None:
         return None
     scheme = experiment.scheme.to_dict()
+    train = experiment.scheme.train
+    sigma = train.noise_multiplier if isinstance(train, LocalDPSGD) else scheme["noise"]["noise_multiplier"]
+    bound = train.clip_norm if isinstance(train, LocalDPSGD) else experiment.sensitivity
     cohort = experiment.sampler.planned_cohort(experiment.population.num_clients)
     decades = [10**k for k in range(9) if 10**k < experiment.rounds] + [experiment.rounds]
     average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
     most = budget.max_participations
     counts = sorted({1, average, *([most] if most else [])})
     return {
-        "noise_multiplier": scheme["noise"]["noise_multiplier"],
-        "clip_norm": None if measured else accountant.sensitivity,
+        "unit": accountant.promise.one,
+        "noise_multiplier": sigma,
+        "clip_norm": None if measured else bound,
         "grid": about_grid(experiment),
         "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0]
         / simulation.clients.code_size,
         "delta": budget.delta,
-        "adjacency": experiment.sampler.adjacency,
+        "adjacency": accountant.promise.relation,
         "released": {str(rounds): accountant.released(rounds).to_dict() for rounds in decades},
         "participant": {str(count): accountant.participant(count).to_dict() for count in counts},
-        "caveat": experiment.sampler.caveat or None,
+        "published": accountant.published(experiment.rounds),
+        "caveat": "; ".join(accountant.promise.caveats) or None,
     }
 
 

@@ -159,7 +159,7 @@ class Simulation:
         sent = Collected(empty_sum(e.scheme, self.clients.code_size, self.device))
         if plan.viable:
             sent = self.clients.collect(plan, state.weights)
-        elif not e.scheme.private:
+        elif not e.scheme.noise.private:
             return state.weights, state.rule, sent
         with self.clients.clock("decode"):
             weights, rule = server_step(

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from laconic.train.engine import Work
 from laconic.train.kept import KeptWeights, clients_first
-from laconic.train.local import LocalSGD
+from laconic.train.local import LocalTraining
 
 
 class FactoredLinear(nn.Linear):
@@ -195,7 +195,7 @@ def factor_large_layers(module: nn.Module, inputs: Tensor) -> dict[str, Factored
 
 
 def worth_factoring(
-    layers: dict[str, FactoredLinear], train: LocalSGD, trained: Tensor | None, num_records: int
+    layers: dict[str, FactoredLinear], train: LocalTraining, trained: Tensor | None, num_records: int
 ) -> dict[str, FactoredLinear]:
     """The layers to keep as factors: under SGD, if all weights move, where that is cheaper."""
     if train.optimizer != "sgd" or trained is not None:
