@@ -129,9 +129,9 @@ def append(path: Path, run: Run) -> None:
 _HEAD = """# Accuracy on the grid
 
 Made by `python -m benchmarks.integer_accuracy`; do not edit. Published settings on Fashion-MNIST; the same seeds with
-float32 noise and with integer noise of as few bits as the sum of a round allows. Accuracy in per cent, mean over the seeds
-and each of them: after the last round, and in the best evaluated one. *Spread* is the largest difference between two of
-the seeds with the same noise. ε is by the papers' accountant.
+float32 noise and with integer noise of as few bits as the sum of a round allows. Accuracy in per cent, mean over the
+seeds and each of them: after the last round, and in the best evaluated one. *Spread* is the largest difference between
+two seeds with the same noise. ε is by the papers' accountant.
 """
 
 

@@ -64,8 +64,9 @@ def run(settings: Settings) -> dict[str, Any]:
         "title": "The discrete Gaussian sampler",
         "about": f"Seconds for a million draws of scale {SCALE:g}, on one thread of a CPU or on the GPU; {count:,} at a"
         f" time, {OPENDP_COUNT:,} by OpenDP, whose figure includes the conversion from and to Python lists. The sign"
-        f" schemes use whole means. A draw with a real mean is at most {draw_total_variation(SCALE):.1e} in total"
-        " variation from the exact distribution; OpenDP samples exactly. Rounded or continuous floats are no"
+        " schemes use whole means, all others real ones. A draw with a real mean is at most"
+        f" {draw_total_variation(SCALE):.1e} in total variation from the exact distribution; OpenDP samples"
+        " exactly. Rounded or continuous floats are no"
         " alternatives: they are what the integers are meant to replace.",
         "ours": OURS,
         **result,

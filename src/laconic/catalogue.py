@@ -77,22 +77,24 @@ _TOP = SchemeEntry(s.fl_top, "thesis Alg. 7", _KEPT, f"{_KEPT}, the set once")
 _TOP_BIS = SchemeEntry(s.fl_top_bis, "UAI Table 8", _KEPT, f"{_KEPT}, the set once")
 
 
-def _dp(base: SchemeEntry, build: Callable[..., Scheme], origin: str, up: str | None = None) -> SchemeEntry:
-    return SchemeEntry(build, origin, up or base.up, base.down, base.linear, base)
+_ON_INTEGERS = {_FULL: "b·n bits", "n bits": "b·n bits", "4·m bytes": "b·m bits", _KEPT: "b·K bits"}
 
 
-_INTEGERS = "b·n bits, b from the tail of the sum"
+def _dp(base: SchemeEntry, build: Callable[..., Scheme], origin: str) -> SchemeEntry:
+    return SchemeEntry(build, origin, _ON_INTEGERS[base.up], base.down, base.linear, base)
+
+
 SCHEMES: dict[str, SchemeEntry] = {
     "fl-std": _STD,
     "fl-std-dp": _dp(_STD, s.fl_std_dp, "thesis Alg. 10"),
     "fl-sign": _SIGN,
-    "fl-sign-dp": _dp(_SIGN, s.fl_sign_dp, "thesis Alg. 9", _INTEGERS),
+    "fl-sign-dp": _dp(_SIGN, s.fl_sign_dp, "thesis Alg. 9"),
     "fl-std-record-dp": SchemeEntry(s.fl_std_record_dp, "CHIL Alg. 5 and 6", _FULL, _FULL, record_level=True),
     "fl-sign-record-dp": SchemeEntry(
         s.fl_sign_record_dp, "CHIL Alg. 4 and 6", "n bits", _FULL, linear=False, record_level=True
     ),
     "sign-sgd": _SGD,
-    "sign-sgd-dp": _dp(_SGD, s.sign_sgd_dp, "as thesis Alg. 9", _INTEGERS),
+    "sign-sgd-dp": _dp(_SGD, s.sign_sgd_dp, "as thesis Alg. 9"),
     "fl-rnd": _RND,
     "fl-rnd-dp": _dp(_RND, s.fl_rnd_dp, "thesis Alg. 12"),
     "fl-freq": _FREQ,

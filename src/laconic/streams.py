@@ -90,7 +90,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class SideBySide(Stream):
-    """Streams of several rows that are drawn at once, on the CPU: each row gets what its own stream would give it."""
+    """Streams of several rows that are drawn at once, on the CPU: each row gets what its own stream would give."""
 
     rows: tuple[Stream, ...]
 

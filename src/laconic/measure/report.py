@@ -37,8 +37,9 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     stopped = {"rounds": "all rounds done", "budget": "the privacy budget is used up", "patience": "early stopping"}
     lines = [("Stopped", stopped.get(summary["stop_reason"], summary["stop_reason"]))]
     if summary["discarded"]:
-        first = summary["discarded"][0]
-        text = f"{len(summary['discarded'])} rounds, charged all the same; first round {first['round']}: {first['why']}"
+        first, count = summary["discarded"][0], len(summary["discarded"])
+        rounds = "1 round" if count == 1 else f"{count} rounds"
+        text = f"{rounds}, charged all the same; first round {first['round']}: {first['why']}"
         lines.append(("Discarded", text))
     lines.append(("Last round", metric_text(summary["last"])))
     if summary["best"]:

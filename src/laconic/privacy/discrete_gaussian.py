@@ -15,7 +15,7 @@ Why the ε of the continuous Gaussian holds. Write θ(ξ) for the gap of thesis 
 
 So the released sum is the Gaussian mechanism with the noise multiplier σ·√(1 − s²/ξ²), post-processed, up to the
 factors above in every coordinate, which move ε by at most twice their logarithm. With ξ_k ≥ 4 and s = 2 that is below
-1e-15 for a million coordinates, a thousand clients and a thousand rounds. Unlike thesis Theorem 3 (which needs
+1e-12 for a million coordinates, a thousand clients and a thousand rounds. Unlike thesis Theorem 3 (which needs
 corrections: the exponent 2λ+1 on (1+ν)/(1−ν), one more (1+κ), Lemma 3's condition on ξ, all per coordinate) this holds
 for every accountant and every sampler.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,7 +99,7 @@ def grid_text(grid: dict[str, Any], unit: str = "") -> str:
     return (
         f"{grid['bits']} bits a value; steps of {grid['step']:.4g}{unit}; a client's share of the noise has a scale of"
         f" {grid['steps_per_share']:.1f} steps; the sum of a round wraps around with probability below"
-        f" 2^{grid['log2_wrap_probability']:.1f}"
+        f" 2^{math.ceil(grid['log2_wrap_probability'])}"
     )
 
 
