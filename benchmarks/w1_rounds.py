@@ -32,9 +32,9 @@ def run(settings: Settings) -> dict[str, Any]:
         "title": "W1: rounds of the papers' CNN",
         "about": f"1,663,370 weights, {w1.COHORT} clients × {w1.STEPS} steps × batches of {w1.RECORDS}. Seconds a"
         " round, without evaluation. Laconic runs with run folder and ledger, the `-dp` schemes with accountant and"
-        " budget, and with noise that every client draws for itself: 166 million draws a round in `fl-std-dp`, of floats"
-        " unless a name says otherwise; 0.8 million, of integers, in `fl-top-dp`. pfl draws its noise once, in the"
-        " middle, in floats.",
+        " budget, and with noise that every client draws for itself: 166 million draws a round in `fl-std-dp`, of"
+        " floats unless a name says otherwise; 0.8 million, of integers, in `fl-top-dp`. pfl draws its noise once, in"
+        " the middle, in floats.",
         "ours": OURS,
         **contest(contenders, repeats=settings.repeats, count=10 if settings.on_gpu else 1, skipped=skipped),
     }
@@ -44,10 +44,9 @@ def _ours(settings: Settings, **less: int) -> list[Process]:
     if settings.on_gpu:
         chosen = {f"laconic {name}, auto": {**options, "engine": "auto"} for name, options in _ON_GPU.items()}
     else:
-        private = {"scheme": "fl-top-dp", "ratio": 0.005, "engine": "auto"}
-        chosen = {"laconic fl-top-dp 0.5 %, auto": private}
-        chosen |= {f"laconic fl-std-dp, {e}": {"scheme": "fl-std-dp", "engine": e} for e in settings.engines}
+        chosen = {f"laconic fl-std-dp, {e}": {"scheme": "fl-std-dp", "engine": e} for e in settings.engines}
         chosen["laconic fl-std-dp on integers, auto"] = {"scheme": "fl-std-dp", "noise": "integer", "engine": "auto"}
+        chosen["laconic fl-top-dp 0.5 %, auto"] = {"scheme": "fl-top-dp", "ratio": 0.005, "engine": "auto"}
         chosen["laconic fl-std, auto"] = {"scheme": "fl-std", "engine": "auto"}
     return [
         Process(name, "laconic", module("laconic_rounds", json.dumps({**options, **less, "device": settings.device})))
