@@ -36,10 +36,11 @@ client over the whole run); the limit here is {budget:.2f} kB, as the ledger cou
 
 **How settings were chosen.** Without the test pictures: a tenth of the training pictures was given to no client and
 judged {choosing} runs with the other clients (seeds {choosing_seeds}). Their cohorts are as large and their noise is
-that of the whole federation, so signal and noise are those of the real runs. The search began near settings that
-earlier trials on held-out pictures had shown to be good; the shapes of the dead leaves were designed with them as
-well. All this looks at training data and is not in the ε, as in the papers. Then all clients were run with three other
-seeds ({test_seeds}), and the test pictures were looked at once, after the last round.
+that of the whole federation (drawn continuously, which is faster), so signal and noise are as strong as in the real
+runs. The search began near settings that earlier trials on held-out pictures had shown to be good; the shapes of the
+dead leaves were designed with them as well. All this looks at training data and is not in the ε, as in the papers. Then
+all clients were run with three other seeds ({test_seeds}) and integer noise, and the test pictures were looked at once,
+after the last round.
 
 ![Accuracy against ε]({folder}/epsilon.png) ![Accuracy against bytes]({folder}/bytes.png)
 """

@@ -17,12 +17,12 @@ import torch
 
 import laconic
 from benchmarks.frontier.features import Features, leaves_of, load_data, write_features
-from benchmarks.frontier.settings import CHOOSING_SEEDS, DELTA, TEST_SEEDS, Setting, World
+from benchmarks.frontier.settings import CHOOSING_SEEDS, DELTA, TEST_SEEDS, Setting, World, noise_of
 from laconic.models.registry import build_model
 from laconic.runtime.datasets import DEAD_LEAVES
 
 CHOSEN = ["epsilon", "seed", *(field.name for field in fields(Setting))]
-MEASURED = ["judged_on", "accuracy", "released_epsilon", "server_epsilon", "sigma", "server_lr"]
+MEASURED = ["judged_on", "noise", "accuracy", "released_epsilon", "server_epsilon", "sigma", "server_lr"]
 MEASURED += ["bytes_up", "bytes_down", "bytes_once", "device", "seconds"]
 Row = dict[str, str]
 Trial = tuple[Setting, float, int]
@@ -53,9 +53,9 @@ def train(job: Job) -> Row:
     """Train one head and judge it after the last round."""
     started, s, testing = time.perf_counter(), job.setting, job.seed in TEST_SEEDS
     features = Features(job.features, s.features, s.ridge)
-    clients = features.clients()
+    clients, scheme = features.clients(), s.build(job.sigma, noise_of(job.seed))
     result = laconic.run(
-        s.build(job.sigma),
+        scheme,
         model=build_model("logistic", input_shape=(s.features,), num_classes=10, seed=0, options={"zero": True}),
         clients=clients,
         test=features.records("judge"),
@@ -73,6 +73,7 @@ def train(job: Job) -> Row:
     ledger, size = result.ledger, clients.num_clients
     measured = {
         "judged_on": "test" if testing else "held-out",
+        "noise": type(scheme.noise).__name__,
         "accuracy": round(result.last["accuracy"], 4),
         "released_epsilon": round(result.last["epsilon"], 4) if testing else "",
         "server_epsilon": round(result.last["participant_epsilon"], 2) if testing else "",
@@ -88,16 +89,16 @@ def train(job: Job) -> Row:
     return chosen | {name: str(value) for name, value in measured.items()}
 
 
-def noise_for(world: World, setting: Setting, epsilon: float) -> float:
+def noise_for(world: World, setting: Setting, epsilon: float, noise: str) -> float:
     """σ of the promise for the whole federation, also where a tenth of the clients is held out."""
-    scheme, size = setting.build(1.0), 10 * (setting.features + 1)
+    scheme, size = setting.build(1.0, noise), 10 * (setting.features + 1)
     return laconic.calibrate_noise(
         epsilon=epsilon,
         delta=DELTA,
         rounds=setting.rounds,
         sampler=laconic.Poisson(sampling_rate=world.rate),
         num_clients=world.clients,
-        noise=lambda sigma: setting.build(sigma).noise,
+        noise=lambda sigma: setting.build(sigma, noise).noise,
         sensitivity=scheme.clip.sensitivity(scheme.codec.code_size(size)),
     )
 
@@ -149,7 +150,12 @@ class Runs:
         self._make_features({(s.public, s.mirror, seed) for s, _, seed in missing})
         jobs = [
             Job(
-                self.world, s, epsilon, seed, self._sigmas[_noise_key(s, epsilon)], self._path(s.public, s.mirror, seed)
+                self.world,
+                s,
+                epsilon,
+                seed,
+                self._sigmas[_noise_key(s, epsilon, seed)],
+                self._path(s.public, s.mirror, seed),
             )
             for s, epsilon, seed in sorted(missing, key=lambda trial: -trial[0].rounds * trial[0].features)
         ]
@@ -172,7 +178,7 @@ class Runs:
         return map(function, jobs) if self._pool is None else self._pool.imap_unordered(function, jobs)
 
     def _find_sigmas(self, trials: list[Trial]) -> None:
-        wanted = {_noise_key(s, epsilon): (self.world, s, epsilon) for s, epsilon, _ in trials}
+        wanted = {_noise_key(s, epsilon, seed): (self.world, s, epsilon, noise_of(seed)) for s, epsilon, seed in trials}
         new = [(key, what) for key, what in wanted.items() if key not in self._sigmas]
         for key, sigma in self._map(_keyed_noise, new):
             self._sigmas[key] = sigma
@@ -230,13 +236,14 @@ def _data_seed(seed: int) -> int:
     return seed if seed in TEST_SEEDS else CHOOSING_SEEDS[0]
 
 
-def _noise_key(setting: Setting, epsilon: float) -> tuple[Any, ...]:
-    """What σ depends on; noise on integers also looks at the size of the code."""
-    whole = (setting.scheme, setting.features) if "sign" in setting.scheme else ()
-    return (epsilon, setting.rounds, *whole)
+def _noise_key(setting: Setting, epsilon: float, seed: int) -> tuple[Any, ...]:
+    """What σ depends on; noise on integers also looks at the code."""
+    s, continuous = setting, noise_of(seed) == "continuous" and "sign" not in setting.scheme
+    code = () if continuous else (s.scheme, s.features, s.clip_norm, s.ratio)
+    return (epsilon, setting.rounds, *code)
 
 
-def _keyed_noise(what: tuple[tuple[Any, ...], tuple[World, Setting, float]]) -> tuple[tuple[Any, ...], float]:
+def _keyed_noise(what: tuple[tuple[Any, ...], tuple[World, Setting, float, str]]) -> tuple[tuple[Any, ...], float]:
     return what[0], noise_for(*what[1])
 
 

@@ -39,4 +39,4 @@ def test_a_plan_says_what_is_not_sent(capsys: pytest.CaptureFixture[str]) -> Non
     assert ended.code == 0
     text = " ".join(ended.out.split())
     assert "front end: 20 of 324 scattering features, a public projection of 27.22 kB that is not sent" in text
-    assert "up: 900 bytes per client and round" in text
+    assert "down: 900 bytes per client and round" in text
