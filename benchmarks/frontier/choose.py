@@ -38,9 +38,14 @@ CHANGES: tuple[dict[str, Any], ...] = (
 BYTES_EPSILON = 1.0
 
 
-def choose(runs: Runs) -> dict[str, Choice]:
-    """The chosen settings by name: one for every ε, and at ε = 1 one for every way to save bytes."""
+def choose(runs: Runs, *, brief: bool = False) -> dict[str, Choice]:
+    """The chosen settings by name: one for every ε, and at ε = 1 one for every way to save bytes.
+
+    `brief` compares features, rounds and steps only, with one seed.
+    """
     search, world = Search(runs), runs.world
+    if brief:
+        return _briefly(search, world)
     print("features and rounds", flush=True)
     best = search.best_of({f"{e:g}": [(s, e) for s in shapes(world, e)] for e in EPSILONS})
     print("one change at a time", flush=True)
@@ -49,6 +54,14 @@ def choose(runs: Runs) -> dict[str, Choice]:
     best = search.best_of({name: scaled(choice, (1.0, 0.8, 1.25)) for name, choice in best.items()}, CHOOSING_SEEDS)
     print("fewer bytes", flush=True)
     return best | search.best_of({name: scaled(c, (1.0, 0.6, 1.6)) for name, c in smaller(best).items()})
+
+
+def _briefly(search: Search, world: World) -> dict[str, Choice]:
+    print("features and rounds", flush=True)
+    best = search.best_of({f"{e:g}": [(s, e) for s in shapes(world, e)[::2]] for e in EPSILONS})
+    print("the step", flush=True)
+    best = search.best_of({name: scaled(choice, (1.0, 0.7, 1.4)) for name, choice in best.items()})
+    return best | smaller(best)
 
 
 def shapes(world: World, epsilon: float) -> list[Setting]:

@@ -35,9 +35,15 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "population": f"{experiment.population.num_clients} clients, {_population_digest(experiment.population)}",
         "public data": _digest(*_tensors(experiment.public)) if experiment.public else "none",
         "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
+        "limits": _limits(experiment),
+        **(_secure_sum(experiment) if experiment.scheme.private else {}),
+    }
+
+
+def _secure_sum(experiment: Experiment) -> dict[str, str]:
+    return {
         "secure sum": f"{experiment.secagg}, {experiment.consistency}",
         "dropouts": f"{experiment.dropout_rate:g} {experiment.dropout_stage}",
-        "limits": _limits(experiment),
     }
 
 
