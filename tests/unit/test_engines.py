@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -286,35 +283,6 @@ def test_optimiser_state_does_not_cross_rounds_and_the_module_is_left_alone() ->
     first, second = (torch.cat([u.values for u in engine.updates(task(model, train))]) for _ in range(2))
     assert torch.equal(first, second)
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_freed_memory_is_kept() -> None:
-    """In a process of its own: the pages of a freed tensor are there for the next one."""
-    code = """
-import resource, sys, threading
-import torch
-from laconic.train.memory import keep_freed_memory
-if "keep" in sys.argv:
-    assert keep_freed_memory()
-def work():
-    several = [torch.empty(4_000_000).fill_(1.0) for _ in range(3)]
-def main():
-    for _ in range(3):
-        work()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    work()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-worker = threading.Thread(target=main)
-worker.start()
-worker.join()
-"""
-    pages = {}
-    for word in ("keep", "give back"):
-        ended = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True)
-        assert ended.returncode == 0, ended.stderr
-        pages[word] = int(ended.stdout)
-    assert pages["keep"] < 1_000 < 10_000 < pages["give back"]  # ten tensors are about 19,500 pages
 
 
 def test_batch_norm_is_refused_with_the_remedy() -> None:

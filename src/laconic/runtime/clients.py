@@ -37,7 +37,6 @@ from laconic.train.engine import Task, Trained, Updates, Work
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 from laconic.train.local import LocalSGD
-from laconic.train.memory import keep_freed_memory
 
 
 @dataclass
@@ -61,8 +60,6 @@ class SimulatedClients:
     def __init__(self, experiment: Experiment) -> None:
         e = self._experiment = experiment
         self.device = choose_device(e.device)
-        if self.device.type == "cpu":
-            keep_freed_memory()
         first = e.population.records(0)
         seen = record_features(first.some(np.arange(min(2, len(first.targets)))), e.front_end, self.device)
         example = (dense(seen.inputs).cpu(), seen.targets.cpu())
