@@ -210,6 +210,7 @@ def test_one_row_in_full() -> None:
             "init_steps": 5,
             "clip_norm": 0.61,
             "noise_multiplier": 1.54,
+            "noise": "continuous",
         },
         "sampler": {"kind": "as-published", "cohort_size": 100},
         "privacy": {"delta": 1e-5, "accountant": "moments"},
