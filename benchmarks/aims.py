@@ -19,7 +19,9 @@ class Checked:
 
 # (suite, our contender, the peers' group, how many times faster)
 _FASTER = (
-    ("w1", "laconic fl-std-dp, auto", "pfl", 1.3),  # with the accountant on, and noise drawn by every client
+    ("w1", "laconic fl-top-dp 0.5 %, auto", "pfl", 1.3),  # with the accountant on, and noise drawn by every client
+    ("w1", "laconic fl-top-dp 0.5 %, auto", "Flower", 4.0),
+    ("w1", "laconic fl-std-dp, auto", "pfl", 1.3),
     ("w1", "laconic fl-std-dp, auto", "Flower", 4.0),
     ("w1", "laconic fl-std, auto", "pfl", 1.3),  # the same work as the peers do
     ("w1", "laconic fl-std, auto", "Flower", 4.0),

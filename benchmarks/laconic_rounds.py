@@ -25,6 +25,7 @@ from laconic.privacy.sampling import AsPublished
 _SCHEME_OPTIONS: dict[str, dict[str, Any]] = {
     # Float noise, as the peers draw it, unless integers are asked for.
     "fl-std-dp": {"clip_norm": w1.CLIP_NORM, "noise_multiplier": w1.NOISE_MULTIPLIER, "noise": "continuous"},
+    "fl-top-dp": {"clip_norm": w1.CLIP_NORM, "noise_multiplier": w1.NOISE_MULTIPLIER},
     "fl-sign-dp": {"noise_multiplier": w1.NOISE_MULTIPLIER, "sign_step": 1e-5},
     "fl-cs": {"max_iterations": 50, "tolerance": 0.0},
 }

@@ -19,10 +19,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from laconic import schemes as schemes
     from laconic.api import run as run
+    from laconic.data.dead_leaves import dead_leaves as dead_leaves
     from laconic.data.population import FunctionPopulation as FunctionPopulation
     from laconic.data.population import Population as Population
     from laconic.data.population import Records as Records
     from laconic.errors import LaconicError as LaconicError
+    from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
+    from laconic.features.front_end import scattering_front_end as scattering_front_end
     from laconic.privacy.accountant import Accountant as Accountant
     from laconic.privacy.budget import Budget as Budget
     from laconic.privacy.calibrate import calibrate_noise as calibrate_noise
@@ -36,10 +39,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "run": "laconic.api",
+    "dead_leaves": "laconic.data.dead_leaves",
     "FunctionPopulation": "laconic.data.population",
     "Population": "laconic.data.population",
     "Records": "laconic.data.population",
     "LaconicError": "laconic.errors",
+    "ScatteringFrontEnd": "laconic.features.front_end",
+    "scattering_front_end": "laconic.features.front_end",
     "Accountant": "laconic.privacy.accountant",
     "Budget": "laconic.privacy.budget",
     "calibrate_noise": "laconic.privacy.calibrate",

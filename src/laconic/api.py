@@ -17,12 +17,14 @@ from laconic.data.population import (
     as_records,
     pooled_records,
 )
-from laconic.errors import ConfigError, RunFolderError
+from laconic.errors import ConfigError, RunFolderError, unknown
+from laconic.features.front_end import ScatteringFrontEnd, describe
 from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import FixedSize, Poisson, Sampler
 from laconic.runtime.config import write_toml
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
+from laconic.runtime.front_end import FRONT_ENDS
 from laconic.runtime.outcome import RunResult
 from laconic.runtime.simulator import Simulation
 from laconic.scheme import Scheme
@@ -36,6 +38,7 @@ def run(
     test: Records | tuple[Any, Any] | None = None,
     holdout: Records | tuple[Any, Any] | None = None,
     public: Records | tuple[Any, Any] | None = None,
+    front_end: nn.Module | str | None = None,
     sampler: Sampler | None = None,
     sampling_rate: float | None = None,
     rounds: int,
@@ -51,10 +54,12 @@ def run(
     """Simulate a federation and return the model with its history, privacy statement and ledger.
 
     `clients` is a `Population`, or a sequence with one (inputs, targets) pair or Dataset per client; `public` records
-    belong to none of them (FL-TOP chooses its weights with them). Give a `sampler` or a `sampling_rate` (Poisson). A
-    private scheme needs `delta`; `epsilon` and `participant_epsilon` are budgets that stop the run before the round
-    that would exceed them. With `out` the run is kept in that folder and can be resumed by the same call with
-    `resume=True`. `options` are the further fields of `Experiment` (seed, device, engine, eval_every, patience, …).
+    belong to none of them (FL-TOP chooses its weights with them). With a `front_end`, a fixed public module or
+    "scattering", `model` is a head that is trained on what it makes of the records, and the result's model is both.
+    Give a `sampler` or a `sampling_rate` (Poisson). A private scheme needs `delta`; `epsilon` and
+    `participant_epsilon` are budgets that stop the run before the round that would exceed them. With `out` the run is
+    kept in that folder and can be resumed by the same call with `resume=True`. `options` are the further fields of
+    `Experiment` (seed, device, engine, eval_every, patience, …).
     """
     population = as_population(clients)
     if scheme.pooled:
@@ -77,6 +82,7 @@ def run(
     experiment = Experiment(
         scheme=scheme,
         model=model,
+        front_end=_front_end(front_end, population),
         population=population,
         sampler=chosen,
         rounds=rounds,
@@ -104,12 +110,22 @@ def run(
         folder.close()
 
 
+def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.Module | None:
+    if not isinstance(front_end, str):
+        return front_end
+    if front_end not in FRONT_ENDS:
+        raise ConfigError(unknown("front end", front_end, FRONT_ENDS))
+    return ScatteringFrontEnd(tuple(population.records(0).inputs.shape[1:]))
+
+
 def _about(experiment: Experiment) -> str:
     """A run from Python has no re-runnable configuration (its objects have no names); this says what it was."""
     scheme = experiment.scheme.to_dict()
     sections = {f"scheme.{k}": v for k, v in scheme.items() if isinstance(v, dict)}
     plain = {"name": experiment.scheme.name, "fingerprint": experiment.scheme.fingerprint}
     run = {"rounds": experiment.rounds, "seed": experiment.seed, "model": type(experiment.model).__name__}
+    if experiment.front_end is not None:
+        run["front_end"] = describe(experiment.front_end)
     kept = {name: {k: v for k, v in values.items() if v is not None} for name, values in sections.items()}
     header = "# Made by the Python API: resume it by the same call with resume=True.\n"
     return header + write_toml({"run": run, "scheme": plain, **kept, "sampler": experiment.sampler.to_dict()})

@@ -11,12 +11,15 @@ from typing import Any
 from laconic import schemes as s
 from laconic.errors import ConfigError, unknown
 from laconic.scheme import Scheme
-from laconic.train.local import LocalSGD
+from laconic.train.local import LocalDPSGD, LocalSGD
 
 
 @dataclass(frozen=True)
 class SchemeEntry:
-    """One row of `laconic schemes`. A private scheme takes the options of its `base` too."""
+    """One row of `laconic schemes`. A private scheme takes the options of its `base` too.
+
+    A record-level one does not: its training is another (`LocalDPSGD`).
+    """
 
     build: Callable[..., Scheme]
     origin: str
@@ -24,10 +27,11 @@ class SchemeEntry:
     down: str
     linear: bool = True
     base: SchemeEntry | None = None
+    record_level: bool = False
 
     @property
     def private(self) -> bool:
-        return self.base is not None
+        return self.base is not None or self.record_level
 
     @property
     def summary(self) -> str:
@@ -43,8 +47,12 @@ class SchemeEntry:
         }
         training = {
             f.name: inspect.Parameter.empty if f.default is dataclasses.MISSING else f.default
-            for f in dataclasses.fields(LocalSGD)
+            for f in dataclasses.fields(LocalDPSGD if self.record_level else LocalSGD)
+            if f.name != "records"
         }
+        if self.record_level and self.build is not s.fl_std_record_dp:
+            own = SCHEMES["fl-std-record-dp"].options | own
+            del own["server_lr"]
         if self.build in (s.sign_sgd, s.sign_sgd_dp):
             training = {k: v for k, v in training.items() if k not in ("local_steps", "epochs")}
         return training | (self.base.options if self.base else {}) | own
@@ -81,6 +89,10 @@ SCHEMES: dict[str, SchemeEntry] = {
     "fl-std-dp": _dp(_STD, s.fl_std_dp, "thesis Alg. 10"),
     "fl-sign": _SIGN,
     "fl-sign-dp": _dp(_SIGN, s.fl_sign_dp, "thesis Alg. 9"),
+    "fl-std-record-dp": SchemeEntry(s.fl_std_record_dp, "CHIL Alg. 5 and 6", _FULL, _FULL, record_level=True),
+    "fl-sign-record-dp": SchemeEntry(
+        s.fl_sign_record_dp, "CHIL Alg. 4 and 6", "n bits", _FULL, linear=False, record_level=True
+    ),
     "sign-sgd": _SGD,
     "sign-sgd-dp": _dp(_SGD, s.sign_sgd_dp, "as thesis Alg. 9"),
     "fl-rnd": _RND,

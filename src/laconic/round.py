@@ -99,7 +99,7 @@ def empty_sum(scheme: Scheme, code_size: int, device: torch.device) -> Tensor:
 
 def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding:
     """How a client's message is packed: floats, signs, or integers of as many bits as the sum needs."""
-    if scheme.private:
+    if scheme.noise.private:
         bits = scheme.noise.code_bits(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)
         return FLOAT32 if bits is None else integers(bits)
     return SIGNS if scheme.codec.code_bits() == 1 else FLOAT32
@@ -136,18 +136,18 @@ def server_step(
     With integer noise `total` is the opened sum: integers of which only the residues mod 2^b count, so a masked sum
     and a plain one give the same weights, bit for bit.
 
-    Under DP the denominator is the public `planned_cohort`, and the server tops up the noise so that what an outsider
-    sees has the same distribution however many clients came: a round in which too few came (`survivors=0`) releases
-    noise alone. Otherwise the size of a cohort would show, and with it a little of who was in it.
+    With noise shares the denominator is the public `planned_cohort`, and the server tops up the noise so that what an
+    outsider sees has the same distribution however many clients came: a round in which too few came (`survivors=0`)
+    releases noise alone. Otherwise the size of a cohort would show, and with it a little of who was in it.
     """
-    if scheme.private:
+    if scheme.noise.private:
         if 0 < survivors < plan.min_survivors or (survivors and not plan.viable):
             raise PrivacyError(
                 f"round {plan.round}: {survivors} messages, but the noise needs {plan.min_survivors}: not opened"
             )
         sensitivity = scheme.clip.sensitivity(len(total))
         total = scheme.noise.released(total, sensitivity=sensitivity, plan=plan, survivors=survivors, rng=stream)
-    denominator = plan.planned_cohort if scheme.private else total_weight
+    denominator = plan.planned_cohort if scheme.noise.private else total_weight
     change, state = scheme.rule.step(total / denominator, state, scheme.codec, len(weights), plan)
     updated = weights + change
     if not bool(torch.isfinite(updated).all()):

@@ -14,7 +14,7 @@ from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.gaussian import Noise, NoNoise
 from laconic.secure_sum import PlainSum, SumProtocol
 from laconic.server.rules import Average, ServerRule
-from laconic.train.local import LocalSGD
+from laconic.train.local import LocalTraining
 
 WEIGHTINGS = ("data-size", "uniform")
 DOWNLINKS = ("weights", "signs")
@@ -30,7 +30,7 @@ class Scheme(Part):
     """
 
     name: str
-    train: LocalSGD
+    train: LocalTraining
     codec: Codec = Identity()
     clip: Clip = NoClip()
     noise: Noise = NoNoise()
@@ -49,6 +49,8 @@ class Scheme(Part):
 
     def _problems(self) -> list[str]:
         """Everything that would make the printed ε untrue, all at once."""
+        if self.record_level:
+            return self._record_problems()
         if not self.noise.private:
             return []
         problems = []
@@ -64,9 +66,26 @@ class Scheme(Part):
             problems.append("the centralised reference has no clients to protect: it takes no noise")
         return problems
 
+    def _record_problems(self) -> list[str]:
+        problems = []
+        if self.noise.private:
+            problems.append("no accountant answers for records and clients at once: drop one of the two noises")
+        if self.weighting != "uniform":
+            problems.append("a weight by data size tells how many records a client has: use weighting='uniform'")
+        if getattr(self.codec, "train_only_kept", False) or hasattr(self.codec, "init_steps"):
+            problems.append("record-level training moves all weights: use a codec that does not choose some of them")
+        if self.pooled:
+            problems.append("the centralised reference adds no noise")
+        return problems
+
     @property
     def private(self) -> bool:
-        return self.noise.private
+        return self.noise.private or self.record_level
+
+    @property
+    def record_level(self) -> bool:
+        """Whether clients protect their single records themselves, in local training."""
+        return self.train.private
 
     @property
     def fingerprint(self) -> str:

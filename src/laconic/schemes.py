@@ -19,13 +19,14 @@ from laconic.parts import one_of
 from laconic.privacy.clip import L2Clip, UnitEntries
 from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.gaussian import Gaussian, Noise
+from laconic.privacy.record_sampling import record_sampler
 from laconic.scheme import Scheme
 from laconic.secure_sum import SecureSum
 from laconic.server.error_feedback import ErrorFeedback
 from laconic.server.rules import Average
 from laconic.server.vote import MajorityVote
 from laconic.solvers.sparse import Fista
-from laconic.train.local import LocalSGD
+from laconic.train.local import LocalDPSGD, LocalSGD
 
 NOISES = ("integer", "continuous")
 
@@ -107,6 +108,46 @@ def fl_sign_dp(*, noise_multiplier: float, sign_step: float = 0.005, bits: int |
         clip=UnitEntries(),
         noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True),
         secure_sum=SecureSum(),
+    )
+
+
+def fl_std_record_dp(
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    record_rate: float,
+    batch_size: int,
+    prevalence: float | None = None,
+    balance: str = "per-class",
+    local_steps: int = 1,
+    server_lr: float = 1.0,
+    momentum: float = 0.0,
+    **train: Any,
+) -> Scheme:
+    """FL-STANDARD-DP at record level: clients train by DP-SGD and send the update itself; all clients count alike.
+
+    Δw_k = DPSGD(D_k, w),   w ← w + 1/|K|·Σ_k Δw_k
+    """
+    records = record_sampler(balance, batch_size=batch_size, record_rate=record_rate, prevalence=prevalence)
+    return Scheme(
+        name="fl-std-record-dp",
+        train=LocalDPSGD(
+            clip_norm=clip_norm, noise_multiplier=noise_multiplier, records=records, local_steps=local_steps, **train
+        ),
+        rule=Average(server_lr=server_lr, momentum=momentum),
+    )
+
+
+def fl_sign_record_dp(*, sign_step: float = 0.005, momentum: float = 0.0, **options: Any) -> Scheme:
+    """FL-SIGN-DP at record level: clients train by DP-SGD and send the signs of the update.
+
+    Δw_k = DPSGD(D_k, w),   w ← w + γ·sign(Σ_k sign(Δw_k))
+    """
+    return replace(
+        fl_std_record_dp(**options),
+        name="fl-sign-record-dp",
+        codec=Sign(),
+        rule=MajorityVote(sign_step=sign_step, momentum=momentum),
     )
 
 

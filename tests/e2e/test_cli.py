@@ -141,6 +141,8 @@ def test_every_scheme_can_be_planned(capsys: Capture, scheme: str) -> None:
     line += ["--ratio", "0.5"] if "ratio" in SCHEMES[scheme].options else []
     line += ["--noise-multiplier", "1"] if SCHEMES[scheme].private else []
     line += ["--sampling-rate", "1"] if scheme.startswith("sign-sgd") else []
+    if SCHEMES[scheme].record_level:
+        line += ["--record-rate", "0.2", "--batch-size", "5", "--clip-norm", "1", "--balance", "none"]
     planned = call(capsys, *line, "--json")
     assert (planned.code, planned.err) == (0, "")
     assert (planned.json["privacy"] is not None) == SCHEMES[scheme].private

@@ -123,6 +123,46 @@ def test_a_row_is_what_laconic_run_runs(reproduce: Any, tmp_path: Path, capsys: 
     assert (tmp_path / "run/config.toml").read_text() == (row / "config.toml").read_text()
 
 
+CLINICAL = ("--quick", "--threads", "1", "--device", "cpu", "--json", "--quiet")
+
+
+def test_tables_of_private_data_run_on_made_admissions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Also where an open data set is asked for whose files are not at hand, as this is the quick version."""
+    arguments = ("chil-table6", "--rows", "1,8", "--seeds", "2", "--set", "rounds=2")
+    ended = call(capsys, "reproduce", *arguments, *CLINICAL, "--out", tmp_path)
+    assert ended.code == 0, ended.err
+    (table,) = ended.json
+    assert "Another data set" in table["notes"][0]
+    private, plain = table["rows"][0], table["rows"][7]
+    assert private["trained_on"] == ["ehr-synthetic"] and private["dataset"] == "premier"
+    assert private["difference"] is None and private["another_data_set"]
+    for row in (private, plain):
+        assert row["accuracy_worst"] < row["accuracy_best"] and 0 < row["auroc"] < 1
+    assert private["epsilon"] < private["epsilon_released"] < private["epsilon_participant"]
+    text = (tmp_path / "chil-table6+ehr-synthetic+quick+run.rounds=2" / "table.md").read_text()
+    assert "0.63 to 0.64" in text and "premier (here: ehr-synthetic)" in text and "Another data set" in text
+    assert "published accuracy, or better" not in text
+
+
+def test_costs_of_all_rounds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    ended = call(capsys, "reproduce", "chil-table7", "--rows", "2,4", *CLINICAL, "--out", tmp_path)
+    assert ended.code == 0, ended.err
+    signs, floats = (row for row in ended.json[0]["rows"] if row["accuracy"] is not None)
+    assert signs["round"] == 4
+    for row in (signs, floats):
+        assert row["up"] == pytest.approx(row["formula_up"], rel=0.01)
+    assert floats["up"] / signs["up"] == pytest.approx(32, rel=0.01)
+
+
+@pytest.mark.parametrize(("table", "rows"), [("uai-table2", "6"), ("thesis-table4.3", "11")])
+def test_rows_of_private_data(table: str, rows: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ("reproduce", table, "--rows", rows, "--on", "eicu-demo", "--set", "rounds=1")
+    ended = call(capsys, *arguments, *CLINICAL, "--out", tmp_path)
+    assert ended.code == 0, ended.err
+    (done,) = (row for row in ended.json[0]["rows"] if row["accuracy"] is not None)
+    assert done["trained_on"] == ["ehr-synthetic"]
+
+
 def test_the_figure_of_kept_weights(reproduce: Any, tmp_path: Path) -> None:
     ended = reproduce("uai-figure1")
     assert ended.code == 0, ended.err
@@ -162,7 +202,8 @@ def test_a_row_that_diverges_does_not_stop_the_others(reproduce: Any, tmp_path: 
         (["uai-table8", "--set", "nonsense=1"], "unknown key 'nonsense'"),
         (["uai-table8", "--set", "rounds"], "write it as key=value"),
         (["uai-table8", "--rows", "1", "--set", "num_chunks=3"], "unknown option of fl-basic 'num_chunks'"),
-        (["uai-table2"], "it needs the Premier Healthcare Database, which is not public"),
+        (["uai-table2", "--on", "diabetes"], "unknown data set for --on 'diabetes': did you mean 'diabetes130'?"),
+        (["uai-table8", "--on", "diabetes130"], "uai-table8 can be run on the paper's own data: leave out --on"),
         (["eurosp-table3", "uai-table8", "--rows", "fl-freq"], "unknown scheme in uai-table8 'fl-freq'"),
     ],
 )
@@ -188,7 +229,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["reproduce"], ["reproduce", "--list"]):
         text = call(capsys, *arguments).out
         assert "uai-table8, thesis-table8.11  72 rows" in text
-        assert "uai-table2  20 rows; cannot be run: it needs the Premier" in text
+        assert "uai-table2  20 rows; needs the Premier Healthcare Database" in text
     tables = call(capsys, "reproduce", "--json").json
     assert {"eurosp-table3", "thesis-table5.1"} <= {table["table"] for table in tables}
     rows = call(capsys, "reproduce", "thesis-table5.5", "--list").out

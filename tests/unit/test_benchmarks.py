@@ -262,3 +262,28 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "w1,w9"])
     assert "--only w9: choose from w1" in capsys.readouterr().err
+
+
+def test_the_page_of_clinical_results_is_made_of_the_figures() -> None:
+    from benchmarks.clinical import EXPERIMENTS, page
+
+    runs = []
+    for experiment in EXPERIMENTS:
+        for seed in range(2):
+            run = {"name": experiment.name, "seed": seed, "command": experiment.command, "auroc": 0.87 + 0.02 * seed}
+            run |= {"balanced_accuracy": 0.8, "bytes_up": 1000.0, "bytes_down": 1000.0, "peak_bytes": 10**9}
+            run |= {"rounds": 10, "minutes": 2.0, "cpu_minutes": 1.0}
+            if "-dp" in experiment.command:
+                run |= {
+                    "unit": "client",
+                    "accountant": "rdp",
+                    "epsilon": 1.0,
+                    "participant_epsilon": 3.0,
+                    "delta": 1e-5,
+                }
+            runs.append(run)
+    text = page({"machine": {}, "runs": runs})
+    assert "| 2 | 0.8800 (0.8700 to 0.8900) |" in text and "1.00 (rdp) / 3.00 per client" in text
+    assert "at least 0.88, mean over splits: **holds** (0.8800)" in text
+    assert "over 100 times fewer bytes up: **does not hold** (1,000, 1,000)" in text
+    assert "reaches 0.88 in 1 of 2 splits (0.8700, 0.8900)" in text

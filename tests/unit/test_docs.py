@@ -38,7 +38,10 @@ def commands(path: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["README.md", "docs/python.md", "docs/architecture.md", "docs/secure-aggregation.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "docs/python.md", "docs/front-end.md", "docs/architecture.md", "docs/secure-aggregation.md"],
+)
 def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = fenced(ROOT / name, "python")
@@ -56,8 +59,9 @@ def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: py
             del Part._kinds[kind]  # other tests do not know the parts that a document defines
 
 
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "examples/own_model.py"), run_name="__main__")
+@pytest.mark.parametrize("name", ["own_model.py", "front_end.py"])
+def test_the_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     assert "-DP per client against an outsider" in capsys.readouterr().out
 
 

@@ -137,6 +137,35 @@ def test_adam_agrees_with_plain_torch() -> None:
     assert torch.allclose(model.initial + update, after, atol=1e-6)
 
 
+@pytest.mark.parametrize("training", TRAININGS)
+@pytest.mark.parametrize("name", ["wide layers", "rows as a sequence", "cnn"])
+def test_a_few_weights_of_a_large_layer(name: str, training: str) -> None:
+    """A layer of which few weights are trained is shared; sets that change, and grow, are followed."""
+    model, train = flat(MODELS[name]()), TRAININGS[training]
+    example = image_population().records(1).inputs
+    engines = [CohortAtOnce(model, CPU, example, chunk=chunk) for chunk in (2, 5)]
+    single = OneByOne(model, CPU)
+    shared = set()
+    for step in (401, 211, 3, 307):
+        trained = torch.arange(5, model.size, step)
+        one = torch.cat([u.values for u in single.updates(task(model, train, trained))])
+        assert float(one.abs().max()) > 1e-3
+        for engine in engines:
+            many = torch.cat([u.values for u in engine.updates(task(model, train, trained))])
+            tolerance = 2e-4 if train.optimizer == "adam" else 2e-6
+            assert float((many - one).abs().max()) <= tolerance
+            counts = torch.arange(1.0, 6.0)
+
+            def summed(done: Trained, counts: Tensor = counts) -> Updates:
+                return Updates(done.clients, done.weighted_sum(counts[done.clients])[None], done.num_records)
+
+            parts = engine.updates(replace(task(model, train, trained), then=summed))
+            total = torch.cat([u.values for u in parts]).sum(0)
+            assert float((total - counts @ one).abs().max()) <= 20 * tolerance
+            shared |= {bool(block._kept) for block in engine._members[0]._blocks.values()}
+    assert shared == {True, False}
+
+
 @pytest.mark.parametrize("engine", [OneByOne, CohortAtOnce])
 def test_only_the_trained_weights_move(engine: type) -> None:
     model = flat(MODELS["cnn"]())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,10 @@ def test_an_ablation_is_a_replacement() -> None:
 def test_the_catalogue_lists_what_can_be_built() -> None:
     for name, entry in SCHEMES.items():
         values = {"clip_norm": 1.0, "noise_multiplier": 1.0, "local_lr": 0.1, "ratio": 0.1}
-        options: dict[str, float] = {key: values[key] for key in entry.required}
+        values |= {"record_rate": 0.1, "batch_size": 10}
+        options: dict[str, Any] = {key: values[key] for key in entry.required}
+        if entry.record_level:
+            options["prevalence"] = 0.1
         if "local_steps" in entry.options:
             options["local_steps"] = 1
         scheme = build_scheme(name, **options)

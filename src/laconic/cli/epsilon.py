@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from laconic.cli.options import NUMBER
+
+if TYPE_CHECKING:
+    from laconic.privacy.accountant import RunAccountant
 
 
 def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,6 +22,12 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--num-clients", type=int, help="Population, for fixed-size sampling."),
             click.option("--as-published", is_flag=True, help="Account a fixed size as Poisson, as the papers do."),
+            click.option(
+                "--record-rate",
+                type=NUMBER,
+                help="Protect single records: the largest probability of a record to be drawn in a client's step.",
+            ),
+            click.option("--local-steps", type=int, default=1, help="With --record-rate: a client's steps.  [1]"),
             click.option("--rounds", type=int, required=True, help="Number of rounds."),
             click.option("--delta", type=NUMBER, default=1e-5, show_default=True, help="δ."),
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
@@ -37,6 +46,8 @@ def epsilon(
     cohort_size: int | None,
     num_clients: int | None,
     as_published: bool,
+    record_rate: float | None,
+    local_steps: int,
     rounds: int,
     delta: float,
     as_json: bool,
@@ -48,42 +59,50 @@ def epsilon(
     Example: laconic epsilon --sampling-rate 1/60 --noise-multiplier 1.54 --rounds 200 --delta 1e-5
     """
     from laconic.parts import positive_int
-    from laconic.privacy.accountant import Accountant
-    from laconic.privacy.gaussian import Gaussian
 
     sampler, population = _sampler(sampling_rate, cohort_size, num_clients, as_published)
-    accountant = Accountant(
-        sampler=sampler, noise=Gaussian(noise_multiplier=noise_multiplier), num_clients=population, delta=delta
-    )
+    accountant = _accountant(sampler, population, delta, record_rate, local_steps)(noise_multiplier)
     positive_int(rounds=rounds)
     for count in participations:
         positive_int(participations=count)
     expected = max(1, round(rounds * sampler.rate_in(population)))
     counts = sorted(set(participations) or {1, expected})
-    released = accountant.released(rounds).to_dict()
+    released, published = accountant.released(rounds).to_dict(), accountant.published(rounds)
+    promise, caveat = accountant.promise, "; ".join(accountant.promise.caveats)
     participant = {count: accountant.participant(count).to_dict() for count in counts}
     if as_json:
         result = {
             "sampler": sampler.to_dict(),
-            "adjacency": sampler.adjacency,
+            "unit": promise.one,
+            "adjacency": promise.relation,
             "noise_multiplier": noise_multiplier,
             "rounds": rounds,
             "delta": delta,
             "released": released,
             "participant": {str(count): figures for count, figures in participant.items()},
-            "caveat": sampler.caveat or None,
+            "published": published,
+            "caveat": caveat or None,
         }
         click.echo(_json(result))
         return
-    click.echo(f"δ = {delta:g}, σ = {noise_multiplier:g}, {rounds} rounds, {_described(sampler)}\n")
-    click.echo("ε against an outsider, who sees all sums and models but not who took part:")
+    head = (
+        f"δ = {delta:g}, σ = {noise_multiplier:g}, {rounds} rounds, {_described(sampler)}, {promise.relation} adjacency"
+    )
+    click.echo(head + "\n")
+    outsider = "sees all sums and models but not who took part"
+    if promise.one == "record":
+        click.echo(f"Protected is {promise.unit}.")
+        outsider = promise.released
+    click.echo(f"ε against an outsider, who {outsider}:")
     click.echo(f"  after {rounds} rounds:  {_figures(released)}")
+    if published is not None:
+        click.echo(f"  as published (CHIL'21, Theorem 3.1; not proven):  moments: {published:.3f}")
     click.echo("ε against the server, which knows who took part:")
     for count, figures in participant.items():
         note = " (the average client)" if count == expected and not participations else ""
         click.echo(f"  after {count} participation{'s' * (count > 1)}{note}:  {_figures(figures)}")
-    if sampler.caveat:
-        click.echo(f"Caveat: {sampler.caveat}.")
+    if caveat:
+        click.echo(f"Caveat: {caveat}.")
 
 
 @click.command()
@@ -94,6 +113,8 @@ def calibrate(
     cohort_size: int | None,
     num_clients: int | None,
     as_published: bool,
+    record_rate: float | None,
+    local_steps: int,
     rounds: int,
     delta: float,
     as_json: bool,
@@ -106,16 +127,16 @@ def calibrate(
     from laconic.errors import PrivacyError
     from laconic.parts import probability
     from laconic.privacy.accountant import METHODS
-    from laconic.privacy.calibrate import calibrate_noise
+    from laconic.privacy.calibrate import smallest_noise
 
     probability(delta=delta)
     sampler, population = _sampler(sampling_rate, cohort_size, num_clients, as_published)
+    accountant = _accountant(sampler, population, delta, record_rate, local_steps)
+    example = accountant(1.0)
     sigmas: dict[str, float | None] = dict.fromkeys(METHODS)
-    for method in sampler.figures:
+    for method in example.figures:
         try:
-            sigmas[method] = calibrate_noise(
-                epsilon=epsilon, delta=delta, rounds=rounds, sampler=sampler, num_clients=population, method=method
-            )
+            sigmas[method] = smallest_noise(accountant, epsilon=epsilon, delta=delta, rounds=rounds, method=method)
         except PrivacyError:
             if method != "moments":  # moments cannot show a small ε at all; the others may
                 raise
@@ -123,11 +144,38 @@ def calibrate(
         result = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "sampler": sampler.to_dict()}
         click.echo(_json(result | {"noise_multiplier": sigmas}))
         return
-    click.echo(f"σ for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {_described(sampler)}:")
+    terms = f"{_described(sampler)}, {example.promise.relation} adjacency"
+    click.echo(f"σ for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {terms}:")
     for method, sigma in sigmas.items():
         click.echo(f"  {method}: {'not available' if sigma is None else f'{sigma:.4f}'}")
-    if sampler.caveat:
-        click.echo(f"Caveat: {sampler.caveat}.")
+    for caveat in example.promise.caveats:
+        click.echo(f"Caveat: {caveat}.")
+
+
+def _accountant(
+    sampler: Any, num_clients: int, delta: float, record_rate: float | None, local_steps: int
+) -> Callable[[float], RunAccountant]:
+    """From σ to the accountant of one client, or of one record if there is a rate for records."""
+    from laconic.privacy.accountant import Accountant
+    from laconic.privacy.gaussian import Gaussian
+    from laconic.privacy.record_accountant import RecordAccountant
+
+    def of_client(noise_multiplier: float) -> RunAccountant:
+        noise = Gaussian(noise_multiplier=noise_multiplier)
+        return Accountant(sampler=sampler, noise=noise, num_clients=num_clients, delta=delta)
+
+    def of_record(noise_multiplier: float) -> RunAccountant:
+        assert record_rate is not None
+        return RecordAccountant(
+            sampler=sampler,
+            record_rate=record_rate,
+            noise_multiplier=noise_multiplier,
+            local_steps=local_steps,
+            num_clients=num_clients,
+            delta=delta,
+        )
+
+    return of_client if record_rate is None else of_record
 
 
 def _sampler(sampling_rate: float | None, cohort_size: int | None, num_clients: int | None, as_published: bool) -> Any:
@@ -159,7 +207,7 @@ def _described(sampler: Any) -> str:
     options = sampler.to_dict()
     kind = options.pop("kind")
     values = ", ".join(f"{key} {value:g}" for key, value in options.items())
-    return f"{kind} sampling ({values}), {sampler.adjacency} adjacency"
+    return f"{kind} sampling ({values})"
 
 
 def _figures(figures: dict[str, float | None]) -> str:

@@ -34,7 +34,16 @@ class NumberOrWord(Number):
         return super().convert(value, param, ctx)
 
 
-NUMBER, NUMBER_OR_WORD = Number(), NumberOrWord()
+class CountOrWord(click.ParamType[Any]):
+    """A whole number, or a word that the command knows."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if str(value).isalpha() else click.INT.convert(value, param, ctx)
+
+
+NUMBER, NUMBER_OR_WORD, COUNT_OR_WORD = Number(), NumberOrWord(), CountOrWord()
 
 # flag → (place in the configuration, type, help)
 RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
@@ -51,6 +60,11 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
         int,
         "Health records: keep codes in so many training records or more.  [by the schema]",
     ),
+    "--min-client-records": (
+        "data.min_client_records",
+        int,
+        "Health records: leave out hospitals with fewer training records.  [by the schema]",
+    ),
     "--data-dir": ("data.data_dir", str, "Where the files of the data set are."),
     "--partition": ("data.partition", str, "iid, dirichlet, labels or column.  [iid]"),
     "--num-clients": ("data.num_clients", int, "How many clients share the data set."),
@@ -58,12 +72,27 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--labels-per-client": ("data.labels_per_client", int, "Labels partition: classes per client.  [2]"),
     "--client-column": ("data.client_column", str, "The column of a table that says whose each record is."),
     "--target": ("data.target", str, "The column of the user's own data that is to be predicted.  [target]"),
-    "--public-dataset": ("data.public_dataset", str, "Public data, for FL-TOP and for --clip-norm public."),
+    "--public-dataset": (
+        "data.public_dataset",
+        str,
+        "Public data, for FL-TOP, --clip-norm public and --front-end-projection public: a named data set, "
+        "dead-leaves (images made from the seed), or an .npz, .csv or .parquet file of your own.",
+    ),
     "--public-records": (
         "data.public_records",
         int,
         "How many public records; without --public-dataset they are set aside from the training records.  [10]",
     ),
+    "--front-end": ("front_end.name", str, "scattering: fixed public features of images, in front of the model."),
+    "--front-end-mirror": ("front_end.mirror", bool, "true: features averaged over mirror images.  [false]"),
+    "--front-end-features": ("front_end.features", int, "How many features the projection keeps."),
+    "--front-end-projection": (
+        "front_end.projection",
+        str,
+        "none (all features), public (principal components of public images) or random.  [none]",
+    ),
+    "--front-end-images": ("front_end.images", int, "How many images of --public-dataset it looks at.  [10000]"),
+    "--front-end-ridge": ("front_end.ridge", NUMBER, "Whitening by eigenvalues + ridge · the largest.  [0.001]"),
     "--model": ("model.name", str, "cnn, mlp, logistic, or your own as package.module:factory.  [by data set]"),
     "--loss": ("model.loss", str, "cross-entropy, binary-cross-entropy, mean-squared-error.  [by data set]"),
     "--rounds": ("run.rounds", int, "Number of rounds.  [50]"),
@@ -84,15 +113,34 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
         "health records]",
     ),
     "--checkpoint-seconds": ("run.checkpoint_seconds", NUMBER, "Seconds between two checkpoints.  [10]"),
-    "--local-steps": ("scheme.local_steps", int, "Local training steps per round, T_gd.  [5]"),
+    "--local-steps": (
+        "scheme.local_steps",
+        int,
+        "Local training steps per round, T_gd.  [5; 1 in record-level schemes]",
+    ),
     "--epochs": ("scheme.epochs", int, "Local epochs per round, instead of --local-steps."),
-    "--batch-size": ("scheme.batch_size", int, "Records per local step.  [10]"),
+    "--batch-size": (
+        "scheme.batch_size",
+        COUNT_OR_WORD,
+        "Records per local step, or 'all' of a client's; in record-level schemes what a step divides by.  [10]",
+    ),
     "--local-lr": ("scheme.local_lr", NUMBER, "Local learning rate.  [0.1]"),
     "--optimizer": ("scheme.optimizer", str, "sgd or adam.  [sgd]"),
     "--balance": (
         "scheme.balance",
         str,
-        "A rare class in local training: none, downsample, oversample or weights.  [none]",
+        "A rare class in local training: none, downsample, oversample or weights; in record-level schemes per-class, "
+        "none or as-published.  [none; per-class]",
+    ),
+    "--record-rate": (
+        "scheme.record_rate",
+        NUMBER,
+        "Record-level schemes: the largest probability of a record to be drawn in a step, such as 300/804.",
+    ),
+    "--prevalence": (
+        "scheme.prevalence",
+        NUMBER,
+        "Record-level schemes: the share of positives as publicly known; negatives are drawn that much less often.",
     ),
     "--server-lr": ("scheme.server_lr", NUMBER, "Server learning rate.  [1]"),
     "--momentum": ("scheme.momentum", NUMBER, "Server momentum.  [0]"),

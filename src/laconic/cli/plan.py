@@ -38,12 +38,19 @@ def _print(result: dict[str, Any]) -> None:
         f"[bold]{result['scheme']}[/bold]: model of {result['size']:,} weights, code of {result['code_size']:,} values,"
         f" {result['num_clients']:,} clients, {result['planned_cohort']:g} a round, {result['rounds']} rounds"
     )
+    front_end = result["front_end"]
+    if front_end:
+        size = human_bytes(front_end["projection_bytes"])
+        projection = f", a public projection of {size} that is not sent" if front_end["projection_bytes"] else ""
+        console.print(
+            f"front end: {front_end['features']:,} of {front_end['available']:,} scattering features{projection}"
+        )
     privacy = result["privacy"]
     if privacy:
         clip = "measured before the first round" if privacy["clip_norm"] is None else f"{privacy['clip_norm']:g}"
         console.print(
             f"noise multiplier σ = {privacy['noise_multiplier']:g}, clip norm S = {clip}, δ = {privacy['delta']:g},"
-            f" {privacy['adjacency']} adjacency"
+            f" {privacy['adjacency']} adjacency{' of one record' if privacy['unit'] == 'record' else ''}"
         )
         for title, key, unit in (
             ("ε against an outsider", "released", "rounds"),
@@ -54,9 +61,11 @@ def _print(result: dict[str, Any]) -> None:
                 cells = ["not available" if v is None else f"{v:.3f}" for v in figures.values()]
                 table.add_row(str(count), *cells)
             console.print(table)
+        if privacy["published"] is not None:
+            console.print(f"as published (CHIL'21, Theorem 3.1; not proven): moments {privacy['published']:.3f}")
         if privacy["grid"]:
             console.print(f"grid: {grid_text(privacy['grid'], '·S' if privacy['clip_norm'] is None else '')}")
-        else:
+        elif privacy["unit"] == "client":
             console.print("continuous noise: float32, for studies; it cannot be masked")
         if privacy["caveat"]:
             console.print(f"Caveat: {privacy['caveat']}.")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", metavar="[TABLE]...", nargs=-1)
 @click.option("--list", "listed", is_flag=True, help="The tables; with TABLE, its rows as published. Nothing is run.")
+@click.option("--on", "others", multiple=True, help="Tables of private data: the data set to run instead (repeatable).")
 @click.option("--rows", multiple=True, help="Numbers (3), ranges (5-8), schemes (fl-cs), headline; with commas.  [all]")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds: 0, 1, …")
 @click.option("--quick", is_flag=True, help="A small version for a laptop; its figures are not comparable.")
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 def reproduce(
     names: tuple[str, ...],
     listed: bool,
+    others: tuple[str, ...],
     rows: tuple[str, ...],
     seeds: int,
     quick: bool,
@@ -51,12 +53,17 @@ def reproduce(
     laconic reproduce eurosp-table3 --rows fl-cs,fl-cs-dp --device cuda
     laconic reproduce uai-table8 --rows headline --seeds 3 --device cuda
     laconic reproduce thesis-table5.2 --quick
+    laconic reproduce uai-table2 --rows headline --on diabetes130 --on ehr-synthetic
+
+    Tables that were measured on private data run on other data: --on ehr-synthetic (made, the default), diabetes130 or
+    eicu-demo. Their files say so.
 
     Finished runs are not repeated and interrupted ones go on, so the same command can be given again. The table is in
     OUT/TABLE as table.md, table.csv and table.png; the runs are in OUT/runs.
     """
     from laconic.cli.reproduce_show import list_rows, list_tables, show
     from laconic.papers.selection import choose_rows
+    from laconic.papers.stand_ins import STAND_INS, on_other_data
     from laconic.papers.tables import all_tables, find_table
 
     tables = [find_table(name) for name in names]
@@ -66,6 +73,13 @@ def reproduce(
     if listed:
         list_rows(tables, as_json)
         return
+    if others and not any(table.needs for table in tables):
+        on_other_data(tables[0], others[0])  # refuses
+    tables = [
+        chosen
+        for table in tables
+        for chosen in ([on_other_data(table, name) for name in others or STAND_INS[:1]] if table.needs else [table])
+    ]
     from laconic.cli.run import stop_like_ctrl_c
     from laconic.data.sources import sources_kept
     from laconic.errors import TrainingError

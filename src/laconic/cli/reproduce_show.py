@@ -35,20 +35,32 @@ def show(reproductions: list[Reproduction], as_json: bool) -> None:
 
 def _side_by_side(table: Table, entries: list[dict[str, Any]]) -> list[list[str]]:
     """Rows that were run, as 'paper / here', under their headings."""
-    from laconic.measure.comparison import accuracy_text, data_text, difference_text, number_text
+    from laconic.measure.comparison import (
+        accuracy_text,
+        auroc_text,
+        data_text,
+        difference_text,
+        number_text,
+        published_text,
+    )
 
     def pair(entry: dict[str, Any], name: str, digits: int) -> str:
         return f"{number_text(entry['published'][name], digits)} / {number_text(entry[name], digits)}"
 
     private = any(row.private for row in table.rows)
-    lines = [["row", "scheme", "data", "accuracy", "difference", "round", f"up, {table.unit}", f"down, {table.unit}"]]
+    auroc = any(row.published.auroc is not None for row in table.rows)
+    lines = [["row", "scheme", "data", table.metric, *(["AUROC"] if auroc else [])]]
+    lines[0] += ["difference"] if not table.stands_in else []
+    lines[0] += ["round", f"up, {table.unit}", f"down, {table.unit}"]
     lines[0] += ["ε", "outsider's ε", "server's ε"] if private else []
     for row, entry in zip(table.rows, entries, strict=True):
         if entry["accuracy"] is None:
             continue
         cells = [str(row.number), row.label, data_text(entry)]
-        cells.append(f"{number_text(row.published.accuracy)} / {accuracy_text(entry)}")
-        cells += [difference_text(entry), pair(entry, "round", 0), pair(entry, "up", 2), pair(entry, "down", 2)]
+        cells.append(f"{published_text(entry)} / {accuracy_text(entry)}")
+        cells += [f"{published_text(entry, 'auroc')} / {auroc_text(entry)}"] if auroc else []
+        cells += [difference_text(entry)] if not table.stands_in else []
+        cells += [pair(entry, "round", 0), pair(entry, "up", 2), pair(entry, "down", 2)]
         if private:
             cells += [pair(entry, "epsilon", 2), number_text(entry["epsilon_released"], 3)]
             cells.append(number_text(entry["epsilon_participant"], 2))
@@ -75,7 +87,9 @@ def list_tables(tables: list[Table], as_json: bool) -> None:
         return
     for table in tables:
         click.secho(", ".join((table.name, *table.also)), bold=True, nl=False)
-        click.echo(f"  {len(table.rows)} rows" + (f"; cannot be run: it needs {table.needs}" if table.needs else ""))
+        click.echo(
+            f"  {len(table.rows)} rows" + (f"; needs {table.needs}: runs on other data (--on)" if table.needs else "")
+        )
         click.echo(f"  {table.title}\n")
 
 

@@ -86,7 +86,7 @@ def _resumable(
     check_folder(folder, resume, what, unfinished)
     if folder.exists:
         config = resumed_config(folder, asked)
-    with simulation_in(folder, settle(config)) as simulation:
+    with simulation_in(folder, settle(config, stored=path)) as simulation:
         return _simulate(simulation, folder, show=show, quiet=quiet)
 
 

@@ -125,6 +125,14 @@ def load_table(path: str | Path, target: str, client_column: str) -> tuple[Recor
     return records, np.asarray(owner.to_numpy())
 
 
+def load_file(path: str | Path, target: str = "target") -> Records:
+    """The records of one file of the kinds that a client's may be."""
+    file = Path(path).expanduser()
+    if _suffix(file) is None:
+        raise DataError(f"{file}: expected a file that ends in {', '.join(SUFFIXES)}")
+    return _read_content(file, target).records
+
+
 def _list_folder(folder: Path) -> tuple[list[Path], Path | None]:
     """The clients' files, sorted by name, and the test file."""
     if not folder.is_dir():

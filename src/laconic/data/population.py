@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -123,6 +124,18 @@ class PooledPopulation:
                 block[row, : len(held)] = held
         records = self._records.some(block)
         return CohortRecords(dense(records.inputs).to(device), records.targets.to(device), sizes)
+
+
+class MappedPool(PooledPopulation):
+    """The same clients with another table, which `make` computes from the old one when it is first needed."""
+
+    def __init__(self, population: PooledPopulation, make: Callable[[Records], Records]) -> None:
+        self._old, self._make = population._records, make
+        self._rows = population._rows
+
+    @functools.cached_property
+    def _records(self) -> Records:  # type: ignore[override]
+        return self._make(self._old)
 
 
 class FunctionPopulation:

@@ -19,9 +19,10 @@ CLOSE = 0.02
 class Measured:
     """One run of one row. "Best" is the round with the best accuracy on the test data, as in the papers.
 
-    Bytes are averages per client up to the best round: counted (`bytes_*`) and by the papers' formula. `bits_*` are
-    those of one message over the number of weights. The ε: the papers' figure (moments) at the best round; and of
-    the whole run the outsider's and the server's (pld, or the tightest that the sampler allows).
+    `accuracy` is the metric by which that round was chosen: accuracy, or balanced accuracy for health records. Bytes
+    are averages per client up to the best round: counted (`bytes_*`) and by the papers' formula. `bits_*` are those of
+    one message over the number of weights. The ε: the papers' figure (moments) at the best round; and of the whole run
+    the outsider's and the server's (pld, or the tightest that the sampler allows).
     """
 
     seed: int
@@ -46,6 +47,11 @@ class Measured:
     epsilon_participant: float | None = None
     seconds: float = 0.0
     environment: str = ""
+    auroc: float | None = None
+    last_auroc: float | None = None
+    total_bytes_up: float | None = None
+    total_bytes_down: float | None = None
+    """Averages per client over all rounds."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,11 +60,14 @@ class Measured:
     def from_dict(cls, data: Mapping[str, Any]) -> Measured:
         return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
 
-    def cost(self, direction: str, unit: str, *, formula: bool = False) -> float:
-        """The cost up or down in the unit of a table."""
-        kind = "bits" if unit == PER_PARAMETER else "bytes"
+    def cost(self, direction: str, table: Table, *, formula: bool = False) -> float:
+        """The cost up or down in the unit of the table, up to the best round or, where the table says so, of all."""
+        kind = "bits" if table.unit == PER_PARAMETER else "bytes"
         value: float = getattr(self, f"{'formula_' if formula else ''}{kind}_{direction}")
-        return value / BYTES.get(unit, 1.0)
+        if table.all_rounds:
+            total: float | None = getattr(self, f"total_bytes_{direction}")
+            value = value * self.rounds / self.round if formula or total is None else total
+        return value / BYTES.get(table.unit, 1.0)
 
 
 Results = Mapping[int, Sequence[Measured]]
@@ -71,23 +80,30 @@ def compared(table: Table, results: Results) -> list[dict[str, Any]]:
 
 
 def _compared_row(table: Table, row: Row, runs: Sequence[Measured]) -> dict[str, Any]:
-    accuracy = _mean(run.accuracy for run in runs)
+    accuracy, aurocs = _mean(run.accuracy for run in runs), [run.auroc for run in runs if run.auroc is not None]
     published = row.published
+    comparable = accuracy is not None and published.accuracy is not None and not row.published_on
     return {
         "row": row.number,
         "scheme": row.scheme,
         "ratio": row.ratio,
-        "dataset": row.dataset,
+        "dataset": row.published_on or row.dataset,
+        "another_data_set": bool(row.published_on),
         "trained_on": sorted({run.trained_on for run in runs}),
         "seeds": [run.seed for run in runs],
         "published": asdict(published),
         "accuracy": accuracy,
         "deviation": statistics.stdev(run.accuracy for run in runs) if len(runs) > 1 else None,
-        "difference": None if accuracy is None or published.accuracy is None else accuracy - published.accuracy,
-        "round": _mean(run.round for run in runs),
+        "accuracy_worst": min((run.accuracy for run in runs), default=None),
+        "accuracy_best": max((run.accuracy for run in runs), default=None),
+        "auroc": _mean(aurocs),
+        "auroc_worst": min(aurocs, default=None),
+        "auroc_best": max(aurocs, default=None),
+        "difference": accuracy - published.accuracy if comparable else None,  # type: ignore[operator]
+        "round": _mean(run.rounds if table.all_rounds else run.round for run in runs),
         "unit": table.unit,
         **{
-            f"{prefix}{direction}": _mean(run.cost(direction, table.unit, formula=bool(prefix)) for run in runs)
+            f"{prefix}{direction}": _mean(run.cost(direction, table, formula=bool(prefix)) for run in runs)
             for direction in ("up", "down")
             for prefix in ("", "formula_")
         },
@@ -109,9 +125,9 @@ def markdown(table: Table, results: Results, notes: Sequence[str] = ()) -> str:
     """The comparison as a document. `notes` say why it is not comparable; then nothing is counted as reproduced."""
     entries = compared(table, results)
     with_epsilon = any(row.private for row in table.rows)
-    columns = _COLUMNS if with_epsilon else [c for c in _COLUMNS if "ε" not in c[0]]
+    columns = _columns(table, with_epsilon)
     lines = [f"# {table.title}", "", *(f"**{note}**\n" for note in notes), f"Source: {table.source}.", ""]
-    lines += ["| " + " | ".join(heading.replace("UNIT", table.unit) for heading, _ in columns) + " |"]
+    lines += ["| " + " | ".join(heading for heading, _ in columns) + " |"]
     lines += ["| " + " | ".join("---" for _ in columns) + " |"]
     for row, entry in zip(table.rows, entries, strict=True):
         lines.append("| " + " | ".join(cell(entry | {"label": row.label}) for _, cell in columns) + " |")
@@ -123,17 +139,19 @@ def markdown(table: Table, results: Results, notes: Sequence[str] = ()) -> str:
 
 def _explained(table: Table, results: Results, with_epsilon: bool) -> list[str]:
     lines = [
-        "Accuracy is that of the best round on the test data, as in the papers. With several seeds there are mean,"
-        " standard deviation and number of seeds; rounds, costs and ε are means, too.",
-        "Costs are averages per client up to the best round"
+        f"{table.metric.capitalize()} is that of the best round on the test data, as in the papers. With several seeds"
+        + (" there are the worst, the best" if worst_and_best(table) else " there are mean, standard deviation")
+        + " and number of seeds; rounds, costs and ε are means"
+        + (". AUROC is that of the same round." if _with_auroc(table) else ", too."),
+        f"Costs are averages per client {'over all rounds' if table.all_rounds else 'up to the best round'}"
         + (", in bits of a message by the number of weights" if table.unit == PER_PARAMETER else "")
-        + ': "here" is counted from the messages, "formula" is the papers\' for the measured round.',
+        + ': "here" is counted from the messages, "formula" is the papers\' for the measured rounds.',
     ]
     if with_epsilon:
         lines.append(
             "\"ε here\" is that of the papers' accountant at the best round, like the published one. The outsider's and"
-            " the server's ε are of the whole run, by the tightest accountant. Cohorts of a fixed size are accounted as"
-            " Poisson samples, as in the papers; no proof covers that."
+            " the server's ε are of the whole run, by the tightest accountant."
+            + ("" if _of_records(table) else _AS_POISSON)
         )
     runs = [run for found in results.values() for run in found]
     once = max((run.bytes_once for run in runs), default=0.0)
@@ -180,18 +198,48 @@ def number_text(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+_AS_POISSON = " Cohorts of a fixed size are accounted as Poisson samples, as in the papers; no proof covers that."
+
+
+def _of_records(table: Table) -> bool:
+    return all("record_rate" in row.settings["scheme"] for row in table.rows if row.private)
+
+
+def worst_and_best(table: Table) -> bool:
+    """Whether the paper gives the worst and the best of several runs."""
+    return any(row.published.accuracy_worst is not None for row in table.rows)
+
+
+def _with_auroc(table: Table) -> bool:
+    return any(row.published.auroc is not None for row in table.rows)
+
+
 def data_text(entry: Entry) -> str:
-    """The paper's data set, and in brackets what a quick version had instead."""
+    """The paper's data set, and in brackets what was taken instead."""
     instead = [name for name in entry["trained_on"] if name != entry["dataset"]]
     return f"{entry['dataset']} (here: {', '.join(instead)})" if instead else str(entry["dataset"])
 
 
+def published_text(entry: Entry, name: str = "accuracy") -> str:
+    """'0.64', or '0.63 to 0.64' where the paper gives the worst and the best."""
+    best, worst = entry["published"][name], entry["published"][f"{name}_worst"]
+    return number_text(best) if worst is None else f"{worst:.2f} to {best:.2f}"
+
+
 def accuracy_text(entry: Entry) -> str:
-    """'0.8123 ± 0.0045 (3)': mean, deviation, number of seeds."""
+    """'0.8123 ± 0.0045 (3)': mean, deviation, number of seeds; or '0.81 to 0.82 (3)' as the paper has it."""
     if entry["accuracy"] is None:
         return "–"
+    if entry["published"]["accuracy_worst"] is not None and len(entry["seeds"]) > 1:
+        return f"{entry['accuracy_worst']:.4f} to {entry['accuracy_best']:.4f} ({len(entry['seeds'])})"
     spread = "" if entry["deviation"] is None else f" ± {entry['deviation']:.4f} ({len(entry['seeds'])})"
     return f"{entry['accuracy']:.4f}{spread}"
+
+
+def auroc_text(entry: Entry) -> str:
+    if entry["published"]["auroc_worst"] is not None and len(entry["seeds"]) > 1 and entry["auroc"] is not None:
+        return f"{entry['auroc_worst']:.4f} to {entry['auroc_best']:.4f}"
+    return number_text(entry["auroc"], 4)
 
 
 def difference_text(entry: Entry) -> str:
@@ -206,23 +254,31 @@ def _measured(name: str, digits: int = 2) -> Callable[[Entry], str]:
     return lambda entry: number_text(entry[name], digits)
 
 
-_COLUMNS: list[tuple[str, Callable[[Entry], str]]] = [
-    ("row", lambda entry: str(entry["row"])),
-    ("scheme", lambda entry: entry["label"]),
-    ("data", lambda entry: data_text(entry)),
-    ("accuracy: paper", _published("accuracy")),
-    ("here", accuracy_text),
-    ("difference", difference_text),
-    ("round: paper", _published("round", 0)),
-    ("here", _measured("round", 0)),
-    ("up, UNIT: paper", _published("up")),
-    ("here", _measured("up")),
-    ("formula", _measured("formula_up")),
-    ("down, UNIT: paper", _published("down")),
-    ("here", _measured("down")),
-    ("formula", _measured("formula_down")),
-    ("ε: paper", _published("epsilon")),
-    ("ε here", _measured("epsilon", 3)),
-    ("outsider's ε", _measured("epsilon_released", 3)),
-    ("server's ε", _measured("epsilon_participant", 2)),
-]
+def _columns(table: Table, with_epsilon: bool) -> list[tuple[str, Callable[[Entry], str]]]:
+    """Headings, and what stands under each."""
+    columns: list[tuple[str, Callable[[Entry], str]]] = [
+        ("row", lambda entry: str(entry["row"])),
+        ("scheme", lambda entry: entry["label"]),
+        ("data", data_text),
+        (f"{table.metric}: paper", published_text),
+        ("here", accuracy_text),
+    ]
+    if _with_auroc(table):
+        columns += [("AUROC: paper", lambda entry: published_text(entry, "auroc")), ("here", auroc_text)]
+    if not table.stands_in:
+        columns.append(("difference", difference_text))
+    columns += [("round: paper", _published("round", 0)), ("here", _measured("round", 0))]
+    for direction in ("up", "down"):
+        columns += [
+            (f"{direction}, {table.unit}: paper", _published(direction)),
+            ("here", _measured(direction)),
+            ("formula", _measured(f"formula_{direction}")),
+        ]
+    if with_epsilon:
+        columns += [
+            ("ε: paper", _published("epsilon")),
+            ("ε here", _measured("epsilon", 3)),
+            ("outsider's ε", _measured("epsilon_released", 3)),
+            ("server's ε", _measured("epsilon_participant", 2)),
+        ]
+    return columns

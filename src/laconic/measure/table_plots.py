@@ -43,8 +43,13 @@ def plot_table(table: Table, results: Results, out: Path, *, quick: bool = False
         )
         panel.grid(alpha=0.3)
         panel.legend(fontsize="x-small")
-    axes[0][0].set_ylabel("best accuracy (filled: here, hollow: paper)")
-    figure.suptitle(table.title + (" (quick version)" if quick else ""), fontsize="medium")
+    axes[0][0].set_ylabel(f"best {table.metric} (filled: here, hollow: paper)")
+    figure.suptitle(
+        table.title
+        + (f" (here: {table.stands_in}, another data set)" if table.stands_in else "")
+        + (" (quick version)" if quick else ""),
+        fontsize="medium",
+    )
     figure.savefig(out, dpi=120)
     plt.close(figure)
 

@@ -57,13 +57,20 @@ def mlp(*, input_shape: Sequence[int], num_classes: int, dropout: float = 0.0, h
     return keras_initialised(model)
 
 
-def logistic(*, input_shape: Sequence[int], num_classes: int) -> nn.Module:
-    """Logistic regression: one linear layer, a single output for two classes."""
+def logistic(*, input_shape: Sequence[int], num_classes: int, zero: bool = False) -> nn.Module:
+    """Logistic regression: one linear layer, a single output for two classes.
+
+    With `zero` all weights start at 0. Training has one optimum from anywhere, and random weights are noise to unlearn.
+    """
     outputs = 1 if num_classes == 2 else num_classes
-    model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), outputs))
+    layer = nn.Linear(math.prod(input_shape), outputs)
+    model = nn.Sequential(nn.Flatten(), layer)
     if outputs == 1:
         model.append(Squeeze())
-    return keras_initialised(model)
+    keras_initialised(model)
+    if zero:
+        nn.init.zeros_(layer.weight)
+    return model
 
 
 class Squeeze(nn.Module):

@@ -24,7 +24,7 @@ BYTES = {"Mbit": 125_000.0, "MB": 1_000_000.0, "kB": 1000.0}
 """How many bytes a unit of cost is."""
 PER_PARAMETER = "bit/parameter"
 """The other unit of cost: the bits of one message over the number of the model's weights."""
-_NOT_GIVEN = ("-", "N/A")
+NOT_GIVEN = ("-", "N/A")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,10 @@ class Row:
     settings: Sections
     published: Published
     remark: str = ""
+    published_on: str = ""
+    """The paper's data set, where the row is run on another one."""
+    own_noise: bool = False
+    """Whether the row has a σ of its own, other than the table's."""
 
     @property
     def private(self) -> bool:
@@ -74,7 +78,9 @@ class Table:
     """A published table.
 
     `headline` are the rows that the paper's abstract or conclusion speaks of. `needs` says which data nobody but the
-    authors has; such a table can be read but not run. `figure` names what is drawn beside the table.
+    authors has; such a table is run on another data set, `stands_in` (see `stand_ins.py`), with the settings for its
+    `paper`. `figure` names what is drawn beside the table. `all_rounds`: costs count all rounds, not those up to the
+    best one.
     """
 
     name: str
@@ -88,6 +94,9 @@ class Table:
     metric: str = "accuracy"
     figure: str = ""
     needs: str = ""
+    paper: str = ""
+    stands_in: str = ""
+    all_rounds: bool = False
 
 
 def table_names() -> list[str]:
@@ -130,6 +139,8 @@ def load_table(name: str) -> Table:
         metric=data.get("metric", "accuracy"),
         figure=data.get("figure", ""),
         needs=data.get("needs", ""),
+        paper=settings["paper"],
+        all_rounds=data.get("all_rounds", False),
     )
 
 
@@ -139,12 +150,15 @@ def _read(name: str) -> dict[str, Any]:
 
 def _with_settings_of(data: dict[str, Any]) -> dict[str, Any]:
     """The table's settings on top of those of the table it names."""
-    own = {key: data.get(key, {}) for key in ("settings", "private", "of", "clip_norm")}
+    own = {key: data.get(key, {}) for key in ("settings", "private", "of", "clip_norm")} | {
+        "paper": data.get("paper", "")
+    }
     if "settings_from" not in data:
         return own
     first = _with_settings_of(_read(data["settings_from"]))
     clip_norm = own["clip_norm"] or first["clip_norm"]
-    return {key: merged(first[key], own[key]) for key in ("settings", "private", "of")} | {"clip_norm": clip_norm}
+    sections = {key: merged(first[key], own[key]) for key in ("settings", "private", "of")}
+    return {**sections, "clip_norm": clip_norm, "paper": own["paper"] or first["paper"]}
 
 
 def _row(number: int, cells: dict[str, Any], settings: dict[str, Any], remark: str) -> Row:
@@ -165,7 +179,7 @@ def _row(number: int, cells: dict[str, Any], settings: dict[str, Any], remark: s
         sections = merged(sections, {"scheme": {"clip_norm": bound}})
     for column, value in cells.items():
         section, dot, key = column.partition(".")
-        if dot and value not in _NOT_GIVEN:
+        if dot and value not in NOT_GIVEN:
             sections = merged(sections, {section: {key: value}})
     figures = {k: _figure(v) for k, v in cells.items() if "." not in k and k not in ("scheme", "ratio")}
     return Row(
@@ -175,11 +189,12 @@ def _row(number: int, cells: dict[str, Any], settings: dict[str, Any], remark: s
         settings=merged(sections, {"scheme": {"name": scheme}}),
         published=Published(**figures),
         remark=remark,
+        own_noise=_figure(cells.get("scheme.noise_multiplier")) is not None,
     )
 
 
 def _figure(value: Any) -> Any:
-    return None if value in _NOT_GIVEN else value
+    return None if value in NOT_GIVEN else value
 
 
 def _clip_norm(scheme: str, ratio: float | None, bounds: dict[str, list[Any]]) -> float | None:

@@ -15,10 +15,12 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from laconic.parts import positive_int, probability
 from laconic.privacy.gaussian import Noise
+from laconic.privacy.promise import Promise, client_promise
+from laconic.privacy.record_events import RecordEvent
 from laconic.privacy.sampling import REPLACE_ONE, Sampler
 from laconic.privacy.tight import tight_epsilon
 
@@ -49,6 +51,40 @@ class Figures:
         return {"moments": self.moments, "rdp": self.rdp, "pld": self.pld}
 
 
+class RunAccountant(Protocol):
+    """What a run asks of its accountant, whichever unit of privacy it answers for."""
+
+    @property
+    def sampler(self) -> Sampler: ...
+
+    @property
+    def num_clients(self) -> int: ...
+
+    @property
+    def method(self) -> str:
+        """The preferred method."""
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The methods that can answer for the released ε."""
+
+    @property
+    def promise(self) -> Promise: ...
+
+    def released(self, rounds: int, most: int | None = None) -> Figures: ...
+
+    def participant(self, participations: int) -> Figures: ...
+
+    def published(self, rounds: int) -> float | None:
+        """The papers' figure (moments), where it is another one than the released."""
+
+    def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float: ...
+
+    def participant_epsilon(self, participations: int, method: str = "pld") -> float: ...
+
+    def amplified(self, rounds: int) -> bool: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Accountant:
     """Answers for one scheme's noise under one sampler. It holds no state: the caller says how many rounds."""
@@ -75,7 +111,18 @@ class Accountant:
     @property
     def method(self) -> str:
         """The preferred method for this sampler: the tightest that can answer."""
-        return self.sampler.figures[-1]
+        return self.figures[-1]
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        return self.sampler.figures
+
+    @property
+    def promise(self) -> Promise:
+        return client_promise(self.sampler.adjacency, self.sampler.caveat)
+
+    def published(self, rounds: int) -> float | None:
+        return None
 
     def released(self, rounds: int, most: int | None = None) -> Figures:
         """ε against someone who sees all sums and models but not the cohorts.
@@ -136,7 +183,7 @@ class Accountant:
         return epsilon(event, count, delta, method, replace_one=self.sampler.adjacency == REPLACE_ONE)
 
 
-def epsilon(event: DpEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
+def epsilon(event: DpEvent | RecordEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
     """ε of `count` independent releases of the event at this δ."""
     if method == "moments":
         divergences = _rdp(event, _PAPER_ORDERS, replace_one)
@@ -189,8 +236,10 @@ def _small_cohorts(sampler: Sampler, num_clients: int, slack: int, cap: int | No
 
 
 @functools.lru_cache(maxsize=256)
-def _rdp(event: DpEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[float, ...]:
+def _rdp(event: DpEvent | RecordEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[float, ...]:
     """The Rényi divergences of one release at the orders."""
+    if isinstance(event, RecordEvent):
+        return tuple(event.divergences(orders, [_rdp(part, orders, replace_one) for part in event.parts]))
     from absl import logging
     from dp_accounting import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant

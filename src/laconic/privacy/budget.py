@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive, positive_int, probability
-from laconic.privacy.accountant import METHODS, Accountant
+from laconic.privacy.accountant import METHODS, RunAccountant
 from laconic.privacy.sampling import Sampler
 
 
@@ -32,8 +32,9 @@ class Budget(Part):
         if self.accountant is not None:
             one_of(METHODS, accountant=self.accountant)
 
-    def check(self, sampler: Sampler) -> None:
-        """Refuse what the sampler cannot be accounted for."""
+    def check(self, sampler: Sampler, figures: tuple[str, ...] | None = None) -> None:
+        """Refuse what the sampler cannot be accounted for. `figures`: the methods there are, if not the sampler's."""
+        available = figures or sampler.figures
         if self.max_participations is not None and not sampler.allows_participation_cap:
             raise ConfigError(
                 f"max_participations cannot be combined with {type(sampler).__name__} sampling: no proof covers the"
@@ -44,17 +45,17 @@ class Budget(Part):
                 "with both --epsilon and --participant-epsilon give --max-participations: a run that stops because of"
                 " who took part tells an outsider about it, so only the cap keeps the outsider's ε amplified"
             )
-        if self.accountant is not None and self.accountant not in sampler.figures:
+        if self.accountant is not None and self.accountant not in available:
             raise ConfigError(
                 f"accountant '{self.accountant}' is not available for {type(sampler).__name__} sampling:"
-                f" use --accountant {sampler.figures[-1]}"
+                f" use --accountant {available[-1]}"
             )
 
-    def released_fits(self, accountant: Accountant, rounds: int, most: int) -> bool:
+    def released_fits(self, accountant: RunAccountant, rounds: int, most: int) -> bool:
         """Whether the released ε after so many charged rounds stays within the budget."""
         return self.epsilon is None or accountant.released_epsilon(rounds, self.accountant, most) <= self.epsilon
 
-    def participant_fits(self, accountant: Accountant, participations: int) -> bool:
+    def participant_fits(self, accountant: RunAccountant, participations: int) -> bool:
         if self.participant_epsilon is None:
             return True
         return accountant.participant_epsilon(participations) <= self.participant_epsilon

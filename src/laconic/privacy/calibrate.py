@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import one_of, positive, positive_int, probability
-from laconic.privacy.accountant import METHODS, Accountant
+from laconic.privacy.accountant import METHODS, Accountant, RunAccountant
 from laconic.privacy.gaussian import Gaussian, Noise
 from laconic.privacy.sampling import Sampler
 
@@ -33,27 +33,10 @@ def calibrate_noise(
     The released ε after `rounds` rounds, or, with `participations`, the participant's after so many. `noise` makes the
     noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code.
     """
-    positive(epsilon=epsilon)
-    positive_int(rounds=rounds)
-    chosen = method or sampler.figures[-1]
-    one_of(METHODS, accountant=chosen)
-    probability(delta=delta)
-    if participations is None and chosen not in sampler.figures:
-        raise ConfigError(
-            f"accountant '{chosen}' is not available for {type(sampler).__name__} sampling:"
-            f" use --accountant {sampler.figures[-1]}"
-        )
-
     make = noise or (lambda sigma: Gaussian(noise_multiplier=sigma))
-    floor = -math.log(delta) / 32
-    if chosen == "moments" and epsilon <= floor:
-        raise PrivacyError(
-            f"the papers' moments accountant (λ up to 32) cannot show an epsilon below {floor:.3f} at delta {delta:g}:"
-            " use --accountant rdp or pld"
-        )
 
-    def excess(noise_multiplier: float, by: str) -> float:
-        accountant = Accountant(
+    def accountant(noise_multiplier: float) -> Accountant:
+        return Accountant(
             sampler=sampler,
             noise=make(noise_multiplier),
             num_clients=num_clients,
@@ -63,9 +46,44 @@ def calibrate_noise(
             max_participations=max_participations,
             horizon=rounds,
         )
+
+    return smallest_noise(
+        accountant, epsilon=epsilon, delta=delta, rounds=rounds, method=method, participations=participations
+    )
+
+
+def smallest_noise(
+    accountant: Callable[[float], RunAccountant],
+    *,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    method: str | None = None,
+    participations: int | None = None,
+) -> float:
+    """The same for any accountant; it is made from σ."""
+    positive(epsilon=epsilon)
+    positive_int(rounds=rounds)
+    probability(delta=delta)
+    example = accountant(1.0)
+    chosen = method or example.method
+    one_of(METHODS, accountant=chosen)
+    if participations is None and chosen not in example.figures:
+        raise ConfigError(
+            f"accountant '{chosen}' is not available for {type(example.sampler).__name__} sampling:"
+            f" use --accountant {example.method}"
+        )
+    floor = -math.log(delta) / 32
+    if chosen == "moments" and epsilon <= floor:
+        raise PrivacyError(
+            f"the papers' moments accountant (λ up to 32) cannot show an epsilon below {floor:.3f} at delta {delta:g}:"
+            " use --accountant rdp or pld"
+        )
+
+    def excess(noise_multiplier: float, by: str) -> float:
         if participations is not None:
-            return accountant.participant_epsilon(participations, by) - epsilon
-        return accountant.released_epsilon(rounds, by) - epsilon
+            return accountant(noise_multiplier).participant_epsilon(participations, by) - epsilon
+        return accountant(noise_multiplier).released_epsilon(rounds, by) - epsilon
 
     # Privacy loss distributions get huge where σ is far too small, so they are asked only near the answer:
     # rdp's σ is an upper bound of theirs.

@@ -11,6 +11,9 @@ from laconic.parts import Part, positive
 if TYPE_CHECKING:
     from torch import Tensor
 
+SAFE = 1.0 - 2.0**-20
+"""Norms are clipped to S times this, so that float32 rounding cannot push one above S."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(Part):
@@ -66,7 +69,7 @@ class L2Clip(Clip):
     def __call__(self, code: Tensor) -> Tensor:
         import torch
 
-        target = self.clip_norm * (1.0 - 2.0**-20)
+        target = self.clip_norm * SAFE
         norm = torch.linalg.vector_norm(code, dim=-1, keepdim=True, dtype=torch.float64)
         # The scale in two factors: one alone could be so small that float32 holds only a few bits of it.
         root = (target / norm.clamp(min=target)).sqrt().to(code.dtype)

@@ -6,25 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from laconic.privacy.accountant import Accountant
+from laconic.privacy.accountant import RunAccountant
 from laconic.privacy.budget import Budget
-from laconic.privacy.sampling import REPLACE_ONE
-
-RELEASED = "sees every released sum and every model, but not who took part in which round, nor how many"
-PARTICIPANT = "also knows who took part in which round, as the server, the clients of a cohort and colluders do"
-_SERVER_DUTIES = (
-    "for the outsider's ε the server keeps cohorts and their sizes to itself (so also the run folder)",
-    "for the outsider's ε the server tops up the noise of every release to the same variance, whoever came",
-)
-_ADJACENCY = {
-    "zero-out": "one client's data contributes nothing (its code is 0); the client stays and adds its noise share",
-    REPLACE_ONE: "one client's data is replaced by any other data; sums differ by at most 2·clip_norm",
-}
 
 
 def privacy_statement(
     *,
-    accountant: Accountant | None,
+    accountant: RunAccountant | None,
     budget: Budget | None,
     rounds_charged: int,
     participations: int,
@@ -41,39 +29,41 @@ def privacy_statement(
             "secure_aggregation": secure_aggregation,
             "not_covered": list(not_covered),
         }
-    sampler = accountant.sampler
+    promise = accountant.promise
     released = accountant.released(rounds_charged, participations)
     participant = accountant.participant(participations)
+    published = accountant.published(rounds_charged)
     method = budget.accountant or accountant.method
     return {
         "private": True,
         "summary": (
-            f"({released.best(method):.3f}, {budget.delta:g})-DP per client against an outsider ({method});"
+            f"({released.best(method):.3f}, {budget.delta:g})-DP per {promise.one} against an outsider ({method});"
             f" ({participant.best('pld'):.3f}, {budget.delta:g})-DP against the server, for the client that took part"
             f" most often ({participations} of {rounds_charged} rounds)"
         ),
-        "unit": "one client with all its records",
-        "adjacency": {"relation": sampler.adjacency, "meaning": _ADJACENCY[sampler.adjacency]},
+        "unit": promise.unit,
+        "adjacency": {"relation": promise.relation, "meaning": promise.meaning},
         "delta": budget.delta,
-        "sampler": {**sampler.to_dict(), "num_clients": accountant.num_clients},
+        "sampler": {**accountant.sampler.to_dict(), "num_clients": accountant.num_clients},
         "mechanism": mechanism,
         "released": {
-            "adversary": RELEASED,
+            "adversary": promise.released,
             "rounds_charged": rounds_charged,
             "epsilon": released.to_dict(),
             "accountant": method,
             "amplified_by_sampling": accountant.amplified(rounds_charged),
+            **({} if published is None else {"published": published}),
         },
         "participant": {
-            "adversary": PARTICIPANT,
+            "adversary": promise.participant,
             "participations": participations,
             "epsilon": participant.to_dict(),
             "accountant": "pld",
         },
         "budget": budget.to_dict(),
         "secure_aggregation": secure_aggregation,
-        "assumptions": [*_SERVER_DUTIES, *assumptions],
-        "not_covered": [*([sampler.caveat] if sampler.caveat else []), *not_covered],
+        "assumptions": [*promise.duties, *assumptions],
+        "not_covered": [*promise.caveats, *not_covered],
     }
 
 
@@ -84,6 +74,7 @@ def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [
         ("Outsider's ε", _figures(statement["released"]["epsilon"])),
         ("  who", statement["released"]["adversary"]),
+        *_published(statement["released"]),
         ("Server's ε", _figures(statement["participant"]["epsilon"])),
         (
             "  who",
@@ -110,6 +101,13 @@ def grid_text(grid: dict[str, Any], unit: str = "") -> str:
         f" {grid['steps_per_share']:.1f} steps; the sum of a round wraps around with probability below"
         f" 2^{math.ceil(grid['log2_wrap_probability'])}"
     )
+
+
+def _published(released: dict[str, Any]) -> list[tuple[str, str]]:
+    if "published" not in released:
+        return []
+    figure = f"moments {released['published']:.3f}"
+    return [("  as published", f"{figure} (CHIL'21, Theorem 3.1; not proven: it lets no model show who took part)")]
 
 
 def _figures(figures: dict[str, float | None]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from laconic.privacy.composed_loss import ComposedLoss, Loss
+from laconic.privacy.record_events import RecordEvent
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @functools.lru_cache(maxsize=4096)
-def tight_epsilon(event: DpEvent, count: int, delta: float) -> float:
-    """ε of `count` independent releases of a Gaussian or Poisson-sampled Gaussian event."""
+def tight_epsilon(event: DpEvent | RecordEvent, count: int, delta: float) -> float:
+    """ε of `count` independent releases of a Gaussian, a Poisson-sampled one, or a round of those."""
     from dp_accounting import GaussianDpEvent
 
     if isinstance(event, GaussianDpEvent):
@@ -62,12 +63,12 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 @functools.lru_cache(maxsize=32)
-def _composed(event: DpEvent, most: int, delta: float) -> tuple[ComposedLoss, ...]:
+def _composed(event: DpEvent | RecordEvent, most: int, delta: float) -> tuple[ComposedLoss, ...]:
     return tuple(ComposedLoss(loss, most, delta) for loss in _losses(event))
 
 
 @functools.lru_cache(maxsize=16)
-def _losses(event: DpEvent) -> tuple[Loss, ...]:
+def _losses(event: DpEvent | RecordEvent) -> tuple[Loss, ...]:
     """The loss in each direction. The one for a code that goes first: it mostly decides."""
     distribution = _distribution(event)
     masses = [m.to_dense_pmf() for m in (distribution._pmf_remove, distribution._pmf_add)]
@@ -82,10 +83,14 @@ def _losses(event: DpEvent) -> tuple[Loss, ...]:
 
 
 @functools.lru_cache(maxsize=16)
-def _distribution(event: DpEvent) -> PrivacyLossDistribution:
+def _distribution(event: DpEvent | RecordEvent) -> PrivacyLossDistribution:
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.pld import privacy_loss_distribution as pld
 
+    if isinstance(event, RecordEvent):
+        return event.distribution([_distribution(part) for part in event.parts])
+    if isinstance(event, GaussianDpEvent):
+        return pld.from_gaussian_mechanism(event.noise_multiplier)
     if isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent):
         return pld.from_gaussian_mechanism(event.event.noise_multiplier, sampling_prob=event.sampling_probability)
     raise ValueError(f"no privacy loss distribution for {event}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from laconic.features.front_end import describe
 from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.runtime.experiment import Experiment
 
@@ -11,7 +12,17 @@ _DEPLOYED = "the ε holds for a deployment in which secure aggregation shows the
 
 
 def about_mechanism(e: Experiment) -> dict[str, Any]:
-    """What bounds and noises a code, as data."""
+    """What bounds and noises a code, or a record's slope, as data."""
+    if e.scheme.record_level:
+        return {
+            "scheme": e.scheme.name,
+            "fingerprint": e.scheme.fingerprint,
+            "train": e.scheme.train.to_dict(),
+            "noise_added_by": "every client, in full, in every local step",
+            "denominator": "of a step a public constant (as published: the batch's size), of a round the clients in it",
+            "weighting": e.scheme.weighting,
+            **_front_end(e),
+        }
     return {
         "scheme": e.scheme.name,
         "fingerprint": e.scheme.fingerprint,
@@ -21,7 +32,12 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
         "denominator": "the planned cohort, a public constant",
         "weighting": e.scheme.weighting,
+        **_front_end(e),
     }
+
+
+def _front_end(e: Experiment) -> dict[str, Any]:
+    return {} if e.front_end is None else {"front_end": describe(e.front_end)}
 
 
 def about_grid(e: Experiment) -> dict[str, Any] | None:
@@ -40,6 +56,8 @@ def about_grid(e: Experiment) -> dict[str, Any] | None:
 
 def about_noise(e: Experiment) -> str:
     """What was drawn, and what that costs."""
+    if e.scheme.record_level:
+        return "the noise is float32, not drawn on integers: its low-order bits are not accounted for"
     noise = e.scheme.noise
     if not isinstance(noise, DiscreteGaussian):
         return (
@@ -73,6 +91,8 @@ def about_sum(e: Experiment) -> str:
 
 def about_dropouts(e: Experiment) -> list[str]:
     """What is assumed of clients that vanish, and what was made to vanish."""
+    if e.scheme.record_level:
+        return ["whoever drops out or colludes: every client adds the whole noise of its records itself"]
     texts = [f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary"]
     if e.dropout_rate:
         texts.append(

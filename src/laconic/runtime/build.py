@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,17 +15,22 @@ from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, DataError, unknown
 from laconic.models.registry import build_model
 from laconic.parts import positive_int
+from laconic.privacy.accountant import METHODS, RunAccountant
 from laconic.privacy.budget import Budget
-from laconic.privacy.calibrate import calibrate_noise
+from laconic.privacy.calibrate import calibrate_noise, smallest_noise
 from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
 from laconic.runtime.clipnorm import clip_norm_from
 from laconic.runtime.config import RunConfig, SamplerSection
 from laconic.runtime.datasets import Federation, load_federation, pooled
 from laconic.runtime.experiment import Experiment
+from laconic.runtime.front_end import settle_front_end, with_front_end_defaults
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
+from laconic.train.local import LocalDPSGD
 
+WHOLE = "all"
+"""The batch size that is a client's whole data set."""
 SAMPLERS = ("poisson", "fixed-size", "as-published")
 _TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
 _CLIP_SOURCES = {
@@ -48,18 +54,26 @@ class Settled:
         return self.federation.preprocessing
 
 
-def settle(config: RunConfig, federation: Federation | None = None) -> Settled:
-    """Load, calibrate, measure and check everything that training needs; the data are loaded unless they are given."""
+def settle(
+    config: RunConfig, federation: Federation | None = None, *, stored: Path | None = None, fit: bool = True
+) -> Settled:
+    """Load, calibrate, measure and check everything that training needs; the data are loaded unless they are given.
+
+    `stored` is the folder of a run that goes on. With `fit=False` no front end is fitted: sizes only, for a plan.
+    """
     if config.run.threads is not None:
         positive_int(threads=config.run.threads)
         torch.set_num_threads(config.run.threads)
     entry = scheme_entry(config.scheme.name)
     _refuse_idle_options(config, entry)
+    config = with_front_end_defaults(config)
     streams = Streams(config.run.seed)
     federation = federation or load_federation(config.data, holdout=config.run.holdout, streams=streams)
     _check_classes(federation)
-    config = _with_model_name(config, federation)
-    model = _model(config, federation, streams)
+    front_end = settle_front_end(config, federation, streams, stored=stored, fit=fit)
+    shape = federation.input_shape if front_end is None else front_end.output_shape
+    config = _with_model_name(config, federation, shape)
+    model = _model(config, shape, federation.num_classes, streams)
     sampler = make_sampler(config.sampler, federation.population.num_clients)
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
@@ -68,8 +82,10 @@ def settle(config: RunConfig, federation: Federation | None = None) -> Settled:
     options = _with_train_defaults(options, entry)
     if entry.private:
         options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
-        if "clip_norm" in entry.options:
-            options["clip_norm"], note = _settle_clip(config, options, model, federation, streams)
+        if entry.record_level:
+            _check_record_clip(config, options)
+        elif "clip_norm" in entry.options:
+            options["clip_norm"], note = _settle_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []
     if federation.preprocessing is not None and entry.private:
         notes += federation.preprocessing.revealed
@@ -85,6 +101,7 @@ def settle(config: RunConfig, federation: Federation | None = None) -> Settled:
     experiment = Experiment(
         scheme=scheme,
         model=model,
+        front_end=front_end,
         population=federation.population,
         sampler=sampler,
         rounds=run.rounds,
@@ -130,9 +147,15 @@ def _check_classes(federation: Federation) -> None:
 
 def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:
     """An option that would do nothing is a misunderstanding, and with privacy a dangerous one."""
+    privacy, sampler = config.privacy, config.sampler
+    if entry.record_level and (sampler.max_dropouts or sampler.max_colluders):
+        raise ConfigError(
+            f"{config.scheme.name}: every client adds the whole noise of its records itself, whoever drops out or"
+            " colludes: leave out --max-dropouts and --max-colluders"
+        )
     if entry.private:
         return
-    privacy, sampler, secagg = config.privacy, config.sampler, config.secagg
+    secagg = config.secagg
     given = {
         "--epsilon": privacy.epsilon,
         "--participant-epsilon": privacy.participant_epsilon,
@@ -176,7 +199,7 @@ def make_budget(config: RunConfig, sampler: Sampler) -> Budget:
         max_participations=config.sampler.max_participations,
         accountant=privacy.accountant,
     )
-    budget.check(sampler)
+    budget.check(sampler, METHODS if scheme_entry(config.scheme.name).record_level else None)
     return budget
 
 
@@ -185,14 +208,27 @@ def settle_noise(
 ) -> float:
     """σ as given, or the smallest that keeps the promised ε over all rounds."""
     given = config.scheme.options.get("noise_multiplier")
+    entry = scheme_entry(config.scheme.name)
     if given is not None:
         return float(given) if isinstance(given, int | float) else given
     privacy = config.privacy
     if privacy.epsilon is None:
         raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
+    delta = 1e-5 if privacy.delta is None else privacy.delta
+    if entry.record_level:
+        budget = Budget(delta=delta, max_participations=config.sampler.max_participations)
+
+        def accountant(sigma: float) -> RunAccountant:
+            train = build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma}).train
+            assert isinstance(train, LocalDPSGD)
+            return train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
+
+        return smallest_noise(
+            accountant, epsilon=privacy.epsilon, delta=delta, rounds=config.run.rounds, method=privacy.accountant
+        )
     # Any bound serves here: only integer noise looks at the sensitivity, and its bound is not an option.
     others = {k: v for k, v in options.items() if k != "clip_norm"}
-    bound = {"clip_norm": 1.0} if "clip_norm" in scheme_entry(config.scheme.name).options else {}
+    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
 
     def scheme(sigma: float) -> Scheme:
         return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
@@ -205,7 +241,7 @@ def settle_noise(
         slack=config.sampler.max_dropouts + config.sampler.max_colluders,
         max_participations=config.sampler.max_participations,
         epsilon=privacy.epsilon,
-        delta=1e-5 if privacy.delta is None else privacy.delta,
+        delta=delta,
         rounds=config.run.rounds,
         sampler=sampler,
         num_clients=num_clients,
@@ -213,8 +249,20 @@ def settle_noise(
     )
 
 
+def _check_record_clip(config: RunConfig, options: dict[str, Any]) -> None:
+    if not isinstance(options.get("clip_norm"), int | float):
+        raise ConfigError(
+            f"{config.scheme.name} needs --clip-norm as a number: the bound S on one record's slope (2 in CHIL'21)"
+        )
+
+
 def _settle_clip(
-    config: RunConfig, options: dict[str, Any], model: nn.Module, federation: Federation, streams: Streams
+    config: RunConfig,
+    options: dict[str, Any],
+    model: nn.Module,
+    federation: Federation,
+    front_end: nn.Module | None,
+    streams: Streams,
 ) -> tuple[float, str | None]:
     """(S, what the statement must say about where it came from)."""
     given = options.get("clip_norm")
@@ -229,32 +277,43 @@ def _settle_clip(
             raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")
         source = given
         plain = {k: v for k, v in options.items() if k != "clip_norm"}
-        given = clip_norm_from(source, config, plain, model, federation, streams)
+        given = clip_norm_from(source, config, plain, model, federation, front_end, streams)
     return given, _CLIP_SOURCES.get(source or "")
 
 
 def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]:
-    defaults = {name: value for name, value in _TRAIN_DEFAULTS.items() if name in entry.options}
+    known = entry.options
+    # Where a scheme has a default of its own, or wants the number from the user, it is not given one here.
+    open_ = [name for name in _TRAIN_DEFAULTS if name in known and (known[name] is None or name == "local_lr")]
+    defaults = {name: _TRAIN_DEFAULTS[name] for name in open_}
+    if options.get("batch_size") == WHOLE and known.get("batch_size", WHOLE) is None:
+        options = options | {"batch_size": None}
     if "epochs" in options:
         defaults.pop("local_steps", None)
     return defaults | options
 
 
-def _with_model_name(config: RunConfig, federation: Federation) -> RunConfig:
-    """'auto' is the papers' CNN for images, their MLP for health records, a logistic regression for everything else."""
+def _with_model_name(config: RunConfig, federation: Federation, input_shape: tuple[int, ...]) -> RunConfig:
+    """'auto' is the papers' CNN for images, their MLP for health records, a logistic regression for everything else.
+
+    Behind a front end it is a logistic regression whose weights start at 0: nothing is left of a random start.
+    """
     if config.model.name != "auto":
         return config
+    if config.front_end.name is not None:
+        zero = config.model.options.get("zero", True)
+        return config.with_values({"model.name": "logistic", "model.zero": zero})
     if federation.preprocessing is not None:
         return config.with_values({"model.name": "mlp"})
-    image = len(federation.input_shape) == 3 and min(federation.input_shape[1:]) >= 16
+    image = len(input_shape) == 3 and min(input_shape[1:]) >= 16
     return config.with_values({"model.name": "cnn" if image else "logistic"})
 
 
-def _model(config: RunConfig, federation: Federation, streams: Streams) -> nn.Module:
+def _model(config: RunConfig, input_shape: tuple[int, ...], num_classes: int, streams: Streams) -> nn.Module:
     return build_model(
         config.model.name,
-        input_shape=federation.input_shape,
-        num_classes=federation.num_classes,
+        input_shape=input_shape,
+        num_classes=num_classes,
         seed=streams.key("model") & (2**63 - 1),
         options=config.model.options,
     )
@@ -270,6 +329,8 @@ def _settled_config(
 ) -> RunConfig:
     """The configuration with the measured and calibrated numbers in it: running it repeats the run."""
     changes: dict[str, Any] = {f"scheme.{key}": value for key, value in options.items() if value is not None}
+    if "batch_size" in options and options["batch_size"] is None:
+        changes["scheme.batch_size"] = WHOLE
     asked = config.scheme.options.get("clip_norm")
     if isinstance(asked, str):
         changes["privacy.clip_norm_from"] = asked

@@ -10,8 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.codecs.subset import Subset
+from laconic.data.population import Records
 from laconic.data.sparse import SparseRows, dense
 from laconic.errors import ConfigError
+from laconic.features.population import as_features, record_features
 from laconic.packing import Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.round import (
@@ -31,9 +34,10 @@ from laconic.runtime.secure import Attempt, SecureSums
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
 from laconic.train.choose import choose_engine
-from laconic.train.engine import Task, Trained, Updates
+from laconic.train.engine import Task, Trained, Updates, Work
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
+from laconic.train.local import LocalSGD
 
 
 @dataclass
@@ -60,7 +64,8 @@ class SimulatedClients:
         e = self._experiment = experiment
         self.device = choose_device(e.device)
         first = e.population.records(0)
-        example = (dense(first.inputs[:2]).cpu(), first.targets[:2].cpu())
+        seen = record_features(first.some(np.arange(min(2, len(first.targets)))), e.front_end, self.device)
+        example = (dense(seen.inputs).cpu(), seen.targets.cpu())
         self.model = FlatModel(e.model, example=example, loss=e.loss).to(self.device)
         for records in (first, e.test, e.holdout, e.public):
             if records is not None:
@@ -73,35 +78,45 @@ class SimulatedClients:
             chunk=e.chunk,
             workers=e.workers,
             precision=e.precision,
-            sparse=isinstance(first.inputs, SparseRows),
-            num_records=self._records_trained_on(len(first.targets)),
+            sparse=isinstance(seen.inputs, SparseRows),
+            work=self._work(len(first.targets)),
+            per_record=e.scheme.record_level,
         )
-        self.population = e.population.to(self.device)
+        self.population = as_features(e.population, e.front_end, self.device)
         self.streams = Streams(e.seed)
         self.code_size = e.scheme.codec.code_size(self.model.size)
         self.down_size = e.scheme.codec.downlink_size(self.model.size)
         way = f"{self.engine.name}, {self.engine.at_once} at once, {e.precision} precision"
         self.environment = environment_of(self.device, way)
         self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
-        self.secure = SecureSums(e, self.streams, self.code_size) if e.scheme.private else None
+        self.secure = SecureSums(e, self.streams, self.code_size) if e.scheme.noise.private else None
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
-    def _records_trained_on(self, held: int) -> int | None:
-        """By a client that holds so many, in all steps of a round; None if factors are of no use.
+    def seen(self, records: Records | None) -> Records | None:
+        """What the model sees of records that belong to no client."""
+        return None if records is None else record_features(records, self._experiment.front_end, self.device)
 
-        They are of none with other optimisers, if only some weights are trained, and if every update is looked at.
+    def _work(self, held: int) -> Work | None:
+        """What a client that holds so many records does in a round; None if it needs a copy of all weights.
+
+        It does if all are trained and either the optimiser is not SGD or its whole update is looked at.
         """
-        train, size = self._experiment.scheme.train, np.array([held])
-        some = getattr(self._experiment.scheme.codec, "train_only_kept", False)
-        useful = train.optimizer == "sgd" and not some and self._sums_only
-        return int((train.steps_of(size) * train.batch_of(size))[0]) if useful else None
+        scheme, size = self._experiment.scheme, np.array([held])
+        if not isinstance(scheme.train, LocalSGD):
+            return None
+        codec = scheme.codec
+        share = codec.ratio if isinstance(codec, Subset) and codec.train_only_kept else 1.0
+        if share == 1 and not (scheme.train.optimizer == "sgd" and self._sums_only):
+            return None
+        steps, batch = int(scheme.train.steps_of(size)[0]), int(scheme.train.batch_of(size)[0])
+        return Work(num_records=steps * batch, batch_size=batch, share=share)
 
     @property
     def _sums_only(self) -> bool:
         """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
         scheme = self._experiment.scheme
-        return scheme.codec.linear and not scheme.clip.bounded and not scheme.private
+        return scheme.codec.linear and not scheme.clip.bounded and not scheme.noise.private
 
     @property
     def about_sum(self) -> str:
@@ -236,12 +251,14 @@ class SimulatedClients:
 
     def _importance(self, steps: int) -> Tensor:
         e = self._experiment
-        if e.public is None:
+        public = self.seen(e.public)
+        if public is None:
             raise ConfigError(
                 f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
                 " or --public-records N to set some training records aside"
             )
-        return accumulated_gradient(self.model, e.scheme.train, e.public, steps)
+        assert isinstance(e.scheme.train, LocalSGD)  # `Scheme` refuses a chosen support with other training
+        return accumulated_gradient(self.model, e.scheme.train, public, steps)
 
 
 def shared_bytes(shared: dict[str, Tensor]) -> int:

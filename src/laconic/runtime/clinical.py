@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -77,15 +77,18 @@ def _loaded(data: DataSection, streams: Streams) -> tuple[Schema, EhrTable]:
         raise ConfigError("--num-records is for --dataset ehr-synthetic, which makes its records")
     if source is None:
         assert data.schema is not None
-        schema = _with_min_count(Schema.from_toml(data.schema), data)
+        schema = _as_asked(Schema.from_toml(data.schema), data)
         return schema, load_table(schema, data.dataset)
     schema = source.schema() if data.schema is None else Schema.from_toml(data.schema)
-    schema = _with_min_count(schema, data)
+    schema = _as_asked(schema, data)
     request = EhrRequest(data_dir=data.data_dir, num_records=data.num_records, seed=streams.seed)
     return schema, source.load(schema, request)
 
 
-def _with_min_count(schema: Schema, data: DataSection) -> Schema:
+def _as_asked(schema: Schema, data: DataSection) -> Schema:
+    """The schema with what the user wants otherwise."""
+    if data.min_client_records is not None:
+        schema = replace(schema, min_client_records=data.min_client_records)
     return schema if data.min_count is None else schema.with_min_count(data.min_count)
 
 

@@ -28,7 +28,13 @@ MOST_CLIENTS = 1000
 
 
 def clip_norm_from(
-    source: str, config: RunConfig, options: dict[str, Any], model: nn.Module, federation: Federation, streams: Streams
+    source: str,
+    config: RunConfig,
+    options: dict[str, Any],
+    model: nn.Module,
+    federation: Federation,
+    front_end: nn.Module | None,
+    streams: Streams,
 ) -> float:
     """S measured on the clients themselves ('median'), or on public records by one client made of them ('public').
 
@@ -43,7 +49,7 @@ def clip_norm_from(
             )
         population = PooledPopulation(federation.public, np.arange(len(federation.public.targets))[None])
         rounds = 100 if scheme.codec.new_each_round else 1
-    return median_norm(scheme, model, population, config, streams, federation.public, rounds)
+    return median_norm(scheme, model, population, config, front_end, federation.public, rounds)
 
 
 def median_norm(
@@ -51,7 +57,7 @@ def median_norm(
     model: nn.Module,
     population: Population,
     config: RunConfig,
-    streams: Streams,
+    front_end: nn.Module | None,
     public: Records | None,
     rounds: int,
 ) -> float:
@@ -59,6 +65,7 @@ def median_norm(
     probe = Experiment(
         scheme=replace(scheme, clip=NoClip(), noise=NoNoise(), secure_sum=PlainSum()),
         model=model,
+        front_end=front_end,
         population=population,
         sampler=FixedSize(cohort_size=min(MOST_CLIENTS, population.num_clients)),
         rounds=rounds,

@@ -43,8 +43,19 @@ class DataSection:
     schema: str | None = None
     num_records: int | None = None
     min_count: int | None = None
+    min_client_records: int | None = None
     public_dataset: str | None = None
     public_records: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontEndSection:
+    name: str | None = None
+    mirror: bool | None = None
+    features: int | None = None
+    projection: str | None = None
+    images: int | None = None
+    ridge: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +114,7 @@ class RunConfig:
 
     run: RunSection = RunSection()
     data: DataSection = DataSection()
+    front_end: FrontEndSection = FrontEndSection()
     model: ModelSection = ModelSection()
     scheme: SchemeSection = SchemeSection()
     sampler: SamplerSection = SamplerSection()
@@ -155,7 +167,8 @@ def write_toml(data: dict[str, dict[str, Any]]) -> str:
     """Sections of scalars and lists as TOML."""
     lines: list[str] = []
     for section, values in data.items():
-        lines += [f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), ""]
+        if values:
+            lines += [f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), ""]
     return "\n".join(lines)
 
 

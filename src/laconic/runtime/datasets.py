@@ -6,12 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from laconic.data.dead_leaves import dead_leaves
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.sources import EHR_SOURCES
+from laconic.data.folder import FolderPopulation, load_file, load_table
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
 from laconic.data.sources import SOURCES, load_source
+from laconic.data.sparse import dense
 from laconic.errors import ConfigError, DataError, unknown
 from laconic.parts import below_one, positive_int
 from laconic.runtime.clinical import is_clinical, load_clinical
@@ -19,6 +24,7 @@ from laconic.runtime.config import DataSection
 from laconic.streams import Streams
 
 PARTITIONS = ("iid", "dirichlet", "labels", "column")
+DEAD_LEAVES = "dead-leaves"
 _DEFAULT_CLIENTS = {"digits": 100, "mnist": 6000, "fashion-mnist": 6000, "synthetic": 1000}
 
 
@@ -45,7 +51,11 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
     below_one(holdout=holdout)
     if is_clinical(data):
         return _clinical(data, holdout, streams)
-    for flag, value in (("--num-records", data.num_records), ("--min-count", data.min_count)):
+    for flag, value in (
+        ("--num-records", data.num_records),
+        ("--min-count", data.min_count),
+        ("--min-client-records", data.min_client_records),
+    ):
         if value is not None:
             raise ConfigError(f"{flag} is for health records; --dataset {data.dataset} takes none")
     if data.dataset in SOURCES:
@@ -97,7 +107,7 @@ def _divided(
     holdout: float,
     streams: Streams,
 ) -> Federation:
-    public = _public(data, tuple(train.inputs.shape[1:]), streams)
+    public = _public(data, tuple(train.inputs.shape[1:]), num_classes, streams)
     kept, held = _split(len(train.targets), holdout, streams)
     held_records = train.some(held) if len(held) else None
     if public is None and data.public_records is not None:
@@ -127,8 +137,6 @@ def partition_of(data: DataSection) -> Partition:
 
 
 def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
-    from laconic.data.folder import load_table
-
     if not data.client_column:
         raise ConfigError(f"--dataset {path}: one table for all clients needs --client-column NAME")
     records, column = load_table(path, data.target, data.client_column)
@@ -139,8 +147,6 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
-    from laconic.data.folder import FolderPopulation
-
     if data.num_clients is not None or data.partition != "iid":
         raise ConfigError(f"--dataset {path} has one file per client: leave out --num-clients and --partition")
     _refuse_set_aside(data)
@@ -150,7 +156,7 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     population, held = _without_holdout(folder, holdout, streams)
     classes = max(_classes(folder.records(c), f"{path}/{name}") for c, name in enumerate(folder.names))
     shape = tuple(first.inputs.shape[1:])
-    return Federation(population, test, held, _public(data, shape, streams), classes, shape)
+    return Federation(population, test, held, _public(data, shape, classes, streams), classes, shape)
 
 
 def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federation:
@@ -162,23 +168,61 @@ def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federatio
     clients = _DEFAULT_CLIENTS["synthetic"] if data.num_clients is None else data.num_clients
     everyone, test = synthetic_population(clients, seed=streams.seed)
     population, held = _without_holdout(everyone, holdout, streams)
-    shape = tuple(test.inputs.shape[1:])
-    return Federation(population, test, held, _public(data, shape, streams), _classes(test), shape)
+    shape, classes = tuple(test.inputs.shape[1:]), _classes(test)
+    return Federation(population, test, held, _public(data, shape, classes, streams), classes, shape)
 
 
-def _public(data: DataSection, shape: tuple[int, ...], streams: Streams) -> Records | None:
+def _public(data: DataSection, shape: tuple[int, ...], num_classes: int, streams: Streams) -> Records | None:
     """`public_records` (10, as in the papers) random records of the public data set, if one is named."""
     if data.public_dataset is None:
         return None
-    source = load_source(data.public_dataset, data.data_dir)
-    if source.input_shape != shape:
-        raise ConfigError(
-            f"--public-dataset {data.public_dataset} has inputs of {source.input_shape}, the clients' are {shape}"
-        )
     count = 10 if data.public_records is None else data.public_records
     positive_int(public_records=count)
-    _, chosen = _set_aside(np.arange(len(source.train.targets)), count, streams)
-    return source.train.some(chosen)
+    if data.public_dataset == DEAD_LEAVES:
+        rng = streams.numpy("public records")
+        images = dead_leaves(count, shape, rng)
+        return Records(images, torch.from_numpy(rng.integers(max(2, num_classes), size=count)))
+    train = _public_source(data, shape)
+    _, chosen = _set_aside(np.arange(len(train.targets)), count, streams)
+    return train.some(chosen)
+
+
+def public_images(data: DataSection, federation: Federation, count: int, streams: Streams) -> tuple[Tensor | None, str]:
+    """(public images to look at, what they are): up to `count` of the public data set, or the records set aside."""
+    if data.public_dataset is None:
+        if federation.public is None:
+            return None, ""
+        images = dense(federation.public.inputs)
+        return images, f"{len(images):,} training records set aside as public"
+    rng = streams.numpy("front end images")
+    if data.public_dataset == DEAD_LEAVES:
+        return dead_leaves(count, federation.input_shape, rng), f"{count:,} images of dead leaves, made from the seed"
+    inputs = _public_source(data, federation.input_shape).inputs
+    chosen = np.sort(rng.permutation(len(inputs))[:count])
+    name = data.public_dataset if data.public_dataset in SOURCES else Path(data.public_dataset).name
+    return dense(inputs[chosen]), f"{len(chosen):,} images of the public data set {name}"
+
+
+def _public_source(data: DataSection, shape: tuple[int, ...]) -> Records:
+    """A named data set's training records, or those of a file of the user's."""
+    name = data.public_dataset
+    assert name is not None
+    if name == data.dataset:
+        raise ConfigError(
+            f"--public-dataset {name} is what the clients hold, so it is not public: name another one, or set some of"
+            " its records aside with --public-records"
+        )
+    if name in SOURCES:
+        records = load_source(name, data.data_dir).train
+    elif Path(name).is_file():
+        records = load_file(name, data.target)
+    else:
+        known = [*SOURCES, DEAD_LEAVES]
+        raise ConfigError(unknown("public data set", name, known) + ", or a file with records")
+    found = tuple(records.inputs.shape[1:])
+    if found != shape:
+        raise ConfigError(f"--public-dataset {name} has inputs of {found}, the clients' are {shape}")
+    return records
 
 
 def _refuse_set_aside(data: DataSection) -> None:

@@ -12,15 +12,17 @@ from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import below_one, non_negative, non_negative_int, one_of, positive_int
 from laconic.plan import RoundPlan
-from laconic.privacy.accountant import Accountant
+from laconic.privacy.accountant import METHODS, Accountant, RunAccountant
 from laconic.privacy.budget import Budget
 from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.grid import Grid
+from laconic.privacy.record_accountant import RecordAccountant
 from laconic.privacy.sampling import Sampler
 from laconic.runtime.dropouts import BEFORE_UPLOAD, STAGES
 from laconic.scheme import Scheme
 from laconic.train.choose import ENGINES
 from laconic.train.flat import trainable_size
+from laconic.train.local import LocalDPSGD
 from laconic.train.losses import Loss
 from laconic.train.precision import PRECISIONS
 
@@ -34,10 +36,11 @@ class Experiment:
     """Everything a simulation needs.
 
     `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
-    `public` records belong to nobody, and some schemes choose with them what to train. `notes` are sentences for the
-    privacy statement: what was chosen on private data without being charged. `best_by` is the metric by which the best
-    round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where there is none.
-    `test_clients` says whose each test record is, for metrics by client (not in a private run).
+    `public` records belong to nobody, and some schemes choose with them what to train. All records are as they came;
+    with a `front_end`, a fixed public module, the `model` is a head that sees only what it makes of them. `notes` are
+    sentences for the privacy statement: what was chosen on private data without being charged. `best_by` is the metric
+    by which the best round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where
+    there is none. `test_clients` says whose each test record is, for metrics by client (not in a private run).
 
     `secagg` says how the sums of a private run come about: 'simulated' adds the clients' integers in the open, 'masked'
     sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
@@ -54,6 +57,7 @@ class Experiment:
     test_clients: np.ndarray | None = None
     holdout: Records | None = None
     public: Records | None = None
+    front_end: nn.Module | None = None
     loss: str | Loss = "auto"
     seed: int = 0
     device: str = "cpu"
@@ -100,14 +104,14 @@ class Experiment:
             )
         if self.secagg == "masked":
             check_maskable(self.scheme)
-        if self.dropout_rate and not self.scheme.private:
+        if self.dropout_rate and not self.scheme.noise.private:
             raise ConfigError(
                 f"{self.scheme.name} has no secure sum to drop out of: use --dropout-rate with -dp schemes"
             )
         if self.scheme.private:
             if self.budget is None:
                 raise ConfigError(f"{self.scheme.name} is private and needs a delta (--delta)")
-            self.budget.check(self.sampler)
+            self.budget.check(self.sampler, METHODS if self.scheme.record_level else None)
             slack = self.max_dropouts + self.max_colluders
             planned = self.sampler.planned_cohort(self.population.num_clients)
             if slack >= planned:
@@ -116,20 +120,26 @@ class Experiment:
                 )
 
     @property
-    def accountant(self) -> Accountant | None:
+    def accountant(self) -> RunAccountant | None:
         """The accountant of the run; None for a scheme that promises nothing."""
         if not self.scheme.private or self.budget is None:
             return None
-        accountant = Accountant(
-            sampler=self.sampler,
-            noise=self.scheme.noise,
-            num_clients=self.population.num_clients,
-            delta=self.budget.delta - self.delta_slack(),
-            sensitivity=self.sensitivity,
-            slack=self.max_dropouts + self.max_colluders,
-            max_participations=self.budget.max_participations,
-            horizon=self.rounds,
-        )
+        accountant: Accountant | RecordAccountant
+        if isinstance(self.scheme.train, LocalDPSGD):
+            accountant = self.scheme.train.accountant(
+                sampler=self.sampler, num_clients=self.population.num_clients, budget=self.budget
+            )
+        else:
+            accountant = Accountant(
+                sampler=self.sampler,
+                noise=self.scheme.noise,
+                num_clients=self.population.num_clients,
+                delta=self.budget.delta - self.delta_slack(),
+                sensitivity=self.sensitivity,
+                slack=self.max_dropouts + self.max_colluders,
+                max_participations=self.budget.max_participations,
+                horizon=self.rounds,
+            )
         cap = self.budget.max_participations
         # The server's budget can end the run, unless the cap keeps every client within it.
         stoppable = self.budget.participant_epsilon is not None and (
@@ -195,7 +205,7 @@ class Experiment:
 
 def check_maskable(scheme: Scheme) -> None:
     """Only integers can be masked."""
-    if not scheme.private:
+    if not scheme.noise.private:
         raise ConfigError(f"{scheme.name} sends plain codes, which are not masked: use a scheme in -dp")
     if not scheme.noise.on_integers:
         raise ConfigError(f"{scheme.name} has continuous noise, which cannot be masked: use --noise integer")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from laconic.catalogue import scheme_entry
 from laconic.data.population import Records
 from laconic.data.sparse import tensors_of
+from laconic.features.front_end import ScatteringFrontEnd, full_shape
 from laconic.measure.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runtime import wire
@@ -16,16 +18,18 @@ from laconic.runtime.config import RunConfig
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.outcome import formula_bits
 from laconic.runtime.simulator import Simulation
+from laconic.train.local import LocalDPSGD
 
 
 def forecast(config: RunConfig) -> dict[str, Any]:
     """The plan as data."""
-    measured = isinstance(config.scheme.options.get("clip_norm"), str)
-    takes_clip = "clip_norm" in scheme_entry(config.scheme.name).options
+    entry = scheme_entry(config.scheme.name)
+    measured = isinstance(config.scheme.options.get("clip_norm"), str) and not entry.record_level
+    takes_clip = "clip_norm" in entry.options and not entry.record_level
     if measured or (takes_clip and "clip_norm" not in config.scheme.options):
         config = config.with_values({"scheme.clip_norm": 1.0})  # bytes and ε do not depend on it
         measured = True
-    experiment = settle(config).experiment
+    experiment = settle(config, fit=False).experiment
     simulation = Simulation(experiment)
     sampler, clients = experiment.sampler, experiment.population.num_clients
     cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
@@ -39,6 +43,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "fingerprint": experiment.scheme.fingerprint,
         "size": simulation.model.size,
         "code_size": simulation.clients.code_size,
+        "front_end": _front_end(config, experiment),
         "num_clients": clients,
         "planned_cohort": cohort,
         "rounds": experiment.rounds,
@@ -56,34 +61,52 @@ def forecast(config: RunConfig) -> dict[str, Any]:
     return result
 
 
+def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:
+    """How many features the model sees, of how many, and how large the public projection is that clients must have."""
+    front_end = experiment.front_end
+    if not isinstance(front_end, ScatteringFrontEnd):
+        return None
+    kept, available = math.prod(front_end.output_shape), math.prod(full_shape(front_end.input_shape))
+    projection = config.front_end.projection or "none"
+    size = 4 * available * (kept + 1) if projection == "public" else 0
+    return {"features": kept, "available": available, "projection": projection, "projection_bytes": size}
+
+
 def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> dict[str, Any] | None:
     accountant, budget = experiment.accountant, experiment.budget
     if accountant is None or budget is None:
         return None
     scheme = experiment.scheme.to_dict()
+    train = experiment.scheme.train
+    sigma = train.noise_multiplier if isinstance(train, LocalDPSGD) else scheme["noise"]["noise_multiplier"]
+    bound = train.clip_norm if isinstance(train, LocalDPSGD) else experiment.sensitivity
     cohort = experiment.sampler.planned_cohort(experiment.population.num_clients)
     decades = [10**k for k in range(9) if 10**k < experiment.rounds] + [experiment.rounds]
     average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
     most = budget.max_participations
     counts = sorted({1, average, *([most] if most else [])})
     return {
-        "noise_multiplier": scheme["noise"]["noise_multiplier"],
-        "clip_norm": None if measured else accountant.sensitivity,
+        "unit": accountant.promise.one,
+        "noise_multiplier": sigma,
+        "clip_norm": None if measured else bound,
         "grid": about_grid(experiment),
         "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0]
         / simulation.clients.code_size,
         "delta": budget.delta,
-        "adjacency": experiment.sampler.adjacency,
+        "adjacency": accountant.promise.relation,
         "released": {str(rounds): accountant.released(rounds).to_dict() for rounds in decades},
         "participant": {str(count): accountant.participant(count).to_dict() for count in counts},
-        "caveat": experiment.sampler.caveat or None,
+        "published": accountant.published(experiment.rounds),
+        "caveat": "; ".join(accountant.promise.caveats) or None,
     }
 
 
 def _memory(experiment: Experiment, simulation: Simulation) -> int:
-    """Pooled records, test records, and about six vectors of n floats per client trained at once."""
+    """Pooled records and their features, test records, and about six vectors of n floats per client trained at once."""
     first = experiment.population.records(0)
     record = _bytes(first) / len(first.targets)
+    if isinstance(experiment.front_end, ScatteringFrontEnd):
+        record += 4 * math.prod(experiment.front_end.output_shape)
     data = record * sum(experiment.population.size(c) for c in range(min(100, experiment.population.num_clients)))
     data = data * max(1, experiment.population.num_clients // 100)
     test = _bytes(experiment.test) if experiment.test else 0

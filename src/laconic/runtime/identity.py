@@ -9,11 +9,12 @@ import hashlib
 import json
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from laconic.data.population import Population, Records
 from laconic.data.sparse import tensors_of
 from laconic.errors import RunFolderError
+from laconic.features.front_end import describe
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
 from laconic.train.flat import FlatModel
@@ -27,6 +28,7 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
     return {
         "scheme": experiment.scheme.fingerprint,
         "model": f"{model.size} weights, {_digest(*experiment.model.state_dict().values())}",
+        "front end": _front_end(experiment.front_end),
         "loss": loss,
         "seed": experiment.seed,
         "sampler": str(experiment.sampler.to_dict()),
@@ -43,6 +45,11 @@ def _secure_sum(experiment: Experiment) -> dict[str, str]:
         "secure sum": f"{experiment.secagg}, {experiment.consistency}",
         "dropouts": f"{experiment.dropout_rate:g} {experiment.dropout_stage}",
     }
+
+
+def _front_end(front_end: nn.Module | None) -> str:
+    """Other features under the same noise would be other data."""
+    return "none" if front_end is None else f"{describe(front_end)}, {_digest(*front_end.state_dict().values())}"
 
 
 def _limits(experiment: Experiment) -> str:

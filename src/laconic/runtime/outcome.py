@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from laconic.features.front_end import describe
 from laconic.measure.report import html_report
 from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement import privacy_statement, statement_lines
@@ -137,6 +138,9 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
         about_noise(e),
         *about_dropouts(e),
     ]
+    if e.front_end is not None:
+        what = describe(e.front_end)
+        assumptions.append(f"the front end is public, fixed and not made from the clients' data: {what}")
     return privacy_statement(
         accountant=simulation.accountant,
         budget=e.budget,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.locate import locate
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
@@ -25,6 +26,7 @@ from laconic.runtime.folder import RunFolder, json_text
 from laconic.runtime.launch import simulation_in
 from laconic.runtime.outcome import RunResult, formula_bits
 from laconic.runtime.simulator import Simulation
+from laconic.train.local import LocalDPSGD
 
 Watch = Callable[[Simulation], AbstractContextManager[Any]]
 """Something that looks on while a simulation runs."""
@@ -38,6 +40,7 @@ _INCIDENTAL = {
 # What the papers do and the defaults do not: part of every private row, so it tells nothing.
 _AS_PUBLISHED = {"noise": "continuous"}
 _QUICK_ROUNDS, _QUICK_CLIENTS, _QUICK_COHORT = 10, 120, 10
+_QUICK_RECORDS, _QUICK_HOSPITALS = 4200, 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +57,14 @@ class Reproduction:
     changes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.table.needs:
-            raise ConfigError(
-                f"{self.table.name} cannot be run: it needs {self.table.needs}; its published figures:"
-                f" laconic reproduce {self.table.name} --list"
-            )
+        if self.table.needs and not self.table.stands_in:
+            raise ConfigError(f"{self.table.name} needs {self.table.needs}: say on what to run it instead (--on)")
 
     @property
     def folder(self) -> Path:
         """Where the table goes: apart from others of the same table that were run with other settings."""
-        parts = [self.table.name, *(["quick"] if self.quick else [])]
+        parts = [self.table.name, *([self.table.stands_in] if self.table.stands_in else [])]
+        parts += ["quick"] if self.quick else []
         parts += [f"{key}={value}".replace("/", "-") for key, value in sorted(self.changes.items())]
         return self.out / "+".join(parts)
 
@@ -71,7 +72,16 @@ class Reproduction:
     def notes(self) -> list[str]:
         """What a reader must know before comparing."""
         notes = []
-        if self.quick:
+        if self.table.stands_in:
+            notes.append(
+                f"Another data set: the paper's figures are of {self.table.needs}; here it is {self.table.stands_in}."
+                " Orderings and costs can be compared, figures cannot."
+            )
+        if self.quick and self.table.stands_in:
+            notes.append(
+                "Quick version: few records, clients and rounds. It shows that everything runs, and nothing else."
+            )
+        elif self.quick:
             notes.append(
                 f"Quick version: {_QUICK_CLIENTS} clients, {_QUICK_COHORT} a round (or all), {_QUICK_ROUNDS} rounds"
                 " and, where the paper's data is not at hand, the embedded digits. It shows that everything runs;"
@@ -132,7 +142,7 @@ class Reproduction:
         path = self.run_folder(row, seed)
         folder = RunFolder(path) if self._with_weights else WeightlessFolder(path)
         config = self.config(row, seed)
-        with simulation_in(folder, settle(config)) as simulation:
+        with simulation_in(folder, settle(config, stored=path)) as simulation:
             with watch(simulation):
                 result = simulation.run()
             measured = measured_in(simulation, result, config.data.dataset)
@@ -162,9 +172,9 @@ def measured_in(simulation: Simulation, result: RunResult, dataset: str) -> Meas
         seed=e.seed,
         trained_on=dataset,
         rounds=result.last["round"],
-        accuracy=best["accuracy"],
+        accuracy=best[result.metric],
         round=best["round"],
-        last_accuracy=result.last["accuracy"],
+        last_accuracy=result.last[result.metric],
         bytes_up=best["bytes_up"] / clients,
         bytes_down=best["bytes_down"] / clients,
         bytes_once=sum(row["bytes_once"] for row in done) / clients,
@@ -176,6 +186,10 @@ def measured_in(simulation: Simulation, result: RunResult, dataset: str) -> Meas
         formula_bits_down=bits_down / size,
         seconds=round(result.seconds, 2),
         environment=simulation.clients.environment,
+        auroc=best.get("auroc"),
+        last_auroc=result.last.get("auroc"),
+        total_bytes_up=result.ledger["bytes_up"] / clients,
+        total_bytes_down=result.ledger["bytes_down"] / clients,
         **_epsilons(simulation, result, best["round"]),
     )
 
@@ -184,11 +198,16 @@ def _epsilons(simulation: Simulation, result: RunResult, best_round: int) -> dic
     e, accountant = simulation.experiment, simulation.accountant
     if accountant is None:
         return {}
+    train = e.scheme.train
+    sigma = train.noise_multiplier if isinstance(train, LocalDPSGD) else e.scheme.noise.to_dict()["noise_multiplier"]
     released, participant = result.statement["released"]["epsilon"], result.statement["participant"]["epsilon"]
     charged = simulation.journal.num_released(best_round)
+    of_paper = accountant.published(charged)
+    if of_paper is None and released["moments"]:
+        of_paper = accountant.released_epsilon(charged, "moments")
     return {
-        "noise_multiplier": e.scheme.noise.to_dict()["noise_multiplier"],
-        "epsilon_best_moments": accountant.released_epsilon(charged, "moments") if released["moments"] else None,
+        "noise_multiplier": sigma,
+        "epsilon_best_moments": of_paper,
         "epsilon_moments": released["moments"],
         "epsilon_released": released[accountant.method],
         "epsilon_participant": participant["pld"],
@@ -197,6 +216,8 @@ def _epsilons(simulation: Simulation, result: RunResult, best_round: int) -> dic
 
 def quick_version(config: RunConfig, data_dir: str | None) -> RunConfig:
     """The same row for a laptop: fewer clients and rounds, and the embedded digits if the data is not at hand."""
+    if config.data.dataset in EHR_SOURCES:
+        return _quick_clinical(config, data_dir)
     everyone = config.sampler.cohort_size == config.data.num_clients
     changes: dict[str, Any] = {
         "run.rounds": min(config.run.rounds, _QUICK_ROUNDS),
@@ -210,6 +231,31 @@ def quick_version(config: RunConfig, data_dir: str | None) -> RunConfig:
         return config.with_values(changes | {"run.eval_every": 5})
     sections = config.with_values(changes | {"data.dataset": "digits"}).to_dict()
     sections["data"].pop("public_dataset", None)  # the public records are then set aside from the digits
+    return RunConfig.from_dict(sections)
+
+
+def _quick_clinical(config: RunConfig, data_dir: str | None) -> RunConfig:
+    """The same for health records: few of them, made ones if the data is not at hand."""
+    sections = config.to_dict()
+    data, scheme, sampler = sections["data"], sections["scheme"], sections["sampler"]
+    everyone = sampler.get("cohort_size") == data.get("num_clients") or sampler.get("sampling_rate") == 1.0
+    here = any(locate(data["dataset"], files, data_dir) for files in EHR_SOURCES[data["dataset"]].files)
+    data |= {"min_count": 30, "num_clients": _QUICK_HOSPITALS}
+    if not here or data["dataset"] == "ehr-synthetic":
+        data |= {"dataset": "ehr-synthetic", "num_records": _QUICK_RECORDS}
+    data.pop("min_client_records", None)
+    if "public_records" in data:
+        data["public_records"] = min(data["public_records"], 200)
+    sampler["cohort_size"] = _QUICK_HOSPITALS if everyone else min(sampler.get("cohort_size", 8), 8)
+    sampler |= {"kind": sampler["kind"] if sampler["kind"] != "poisson" else "fixed-size"}
+    sampler.pop("sampling_rate", None)
+    sections["run"] |= {"rounds": min(config.run.rounds, 4), "eval_every": 2}
+    scheme |= {"local_steps": min(scheme["local_steps"], 3)} if "local_steps" in scheme else {}
+    scheme |= {"epochs": 1} if "epochs" in scheme else {}
+    if "record_rate" in scheme:
+        scheme |= {"batch_size": 30, "record_rate": 0.5}
+    if config.scheme.name.startswith("fl-cs"):
+        scheme["max_iterations"] = 30
     return RunConfig.from_dict(sections)
 
 

@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laconic.data.population import Records
 from laconic.errors import ConfigError, PrivacyError
+from laconic.features.front_end import with_head
 from laconic.measure.ledger import Ledger
 from laconic.plan import RoundPlan
 from laconic.privacy.accountant import largest
@@ -22,6 +24,7 @@ from laconic.runtime.checkpoint import save_state, save_weights
 from laconic.runtime.clients import Collected, SimulatedClients, shared_bytes
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
+from laconic.runtime.front_end import keep_front_end
 from laconic.runtime.identity import check_identity, identity_of
 from laconic.runtime.journal import Journal
 from laconic.runtime.outcome import RunResult, outcome_of, write_statement
@@ -49,14 +52,20 @@ class Simulation:
         self.clients = someone or SimulatedClients(e)
         self.model, self.device = self.clients.model, self.clients.device
         self.accountant = e.accountant
-        self.test = e.test and e.test.to(self.device)
-        self.holdout = e.holdout and e.holdout.to(self.device)
         self._check_metric()
         self.ledger = Ledger()
         self.history: list[dict[str, Any]] = []
         self.stop_reason = "rounds"
         self._committing = False
         self._begun = False
+
+    @functools.cached_property
+    def test(self) -> Records | None:
+        return self.clients.seen(self.experiment.test)
+
+    @functools.cached_property
+    def holdout(self) -> Records | None:
+        return self.clients.seen(self.experiment.holdout)
 
     def run(self, one_round: Callable[[int], bool] | None = None) -> RunResult:
         """Train until the rounds, the budget or the patience is used up."""
@@ -81,6 +90,7 @@ class Simulation:
     def begin(self) -> None:
         """Read the journal and the checkpoint, or start anew; refuse a folder that cannot be gone on with."""
         if self.folder:
+            keep_front_end(self.folder, self.experiment.front_end)
             check_identity(self.folder, identity_of(self.experiment, self.model))
         self.journal = Journal(self.folder, self.clients.environment)
         self.state, rows = first_state(self.experiment, self.clients, self.folder, self.journal)
@@ -168,7 +178,7 @@ class Simulation:
     def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor]]:
         """(new weights, new rule state). Without privacy, a round in which nobody came changes nothing."""
         e, state = self.experiment, self.state
-        if not e.scheme.private and not sent.messages:
+        if not e.scheme.noise.private and not sent.messages:
             return state.weights, state.rule
         with self.clients.clock("decode"):
             return server_step(
@@ -274,7 +284,7 @@ class Simulation:
 
     def _check_metric(self) -> None:
         """Refuse a metric that the records cannot have, before anything is charged."""
-        for what, records in (("test", self.test), ("held-out", self.holdout)):
+        for what, records in (("test", self.experiment.test), ("held-out", self.experiment.holdout)):
             if records is None or self.metric == "loss":
                 continue
             classes = 0 if records.targets.is_floating_point() else len(torch.unique(records.targets))
@@ -310,7 +320,10 @@ class Simulation:
         return outcome_of(self, seconds)
 
     def exported(self) -> nn.Module:
-        return self.model.export(self.experiment.model, self.state.weights)
+        """The trained module, from raw records to outputs."""
+        head = self.model.export(self.experiment.model, self.state.weights)
+        front_end = self.experiment.front_end
+        return head if front_end is None else with_head(front_end, head)
 
     @property
     def path(self) -> Path | None:

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from laconic.errors import ConfigError
 from laconic.train.cohort import CohortAtOnce
-from laconic.train.engine import Engine
+from laconic.train.engine import Engine, Work
 from laconic.train.flat import FlatModel
 from laconic.train.one_by_one import OneByOne
+from laconic.train.per_record import PerRecord
 from laconic.train.sparse_first import SparseFirst
 
-ENGINES = ("auto", "one-by-one", "cohort", "sparse-first")
+ENGINES = ("auto", "one-by-one", "cohort", "sparse-first", "per-record")
 _SMALL = 50_000  # below this many weights per client, Python costs a CPU more than arithmetic does
 _OWN = 200_000
 """Up to so many weights of its own, a client is better trained together with others, also on a CPU."""
@@ -31,15 +32,22 @@ def choose_engine(
     workers: int | None = None,
     precision: str = "auto",
     sparse: bool = False,
-    num_records: int | None = None,
+    work: Work | None = None,
+    per_record: bool = False,
 ) -> Engine:
     """The named engine, or the one that should be fastest ('auto').
 
-    For sparse records that is the one that reads them as they are, if the model allows that. On a GPU it is the cohort
-    at once, if the model can be vectorised. On a CPU it is the cohort, a few clients for every core, if each client has
-    few weights of its own: those that are no factors when it trains on `num_records` in all its steps (None: all are
-    its own). Otherwise it is one by one.
+    Record-level privacy (`per_record`) has an engine of its own. For sparse records it is the one that reads them as
+    they are, if the model allows that. On a GPU it is the cohort at once, if the model can be vectorised. On a CPU it
+    is the cohort, a few clients for every core, if each client has few weights of its own, given its `work` in a
+    round (None: all are its own). Otherwise it is one by one.
     """
+    if not per_record and name == "per-record":
+        raise ConfigError("--engine per-record is for schemes that protect single records: use --engine auto")
+    if per_record:
+        if name not in ("auto", "per-record"):
+            raise ConfigError(f"--engine {name} cannot protect single records: use --engine per-record or auto")
+        return PerRecord(model, device)
     if name == "sparse-first" or (name == "auto" and sparse):
         sparse_engine = _sparse_engine(model, device, chunk, sparse)
         if not isinstance(sparse_engine, str):
@@ -54,7 +62,7 @@ def choose_engine(
         workers=_workers(workers, model, device),
         precision=precision,
     )
-    large = device.type == "cpu" and engine.own_weights(num_records) > (_OWN if num_records else _SMALL)
+    large = device.type == "cpu" and engine.own_weights(work) > (_OWN if work else _SMALL)
     if name == "one-by-one" or (name == "auto" and large):
         return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
     try:

@@ -15,9 +15,10 @@ from laconic.data.population import CohortRecords
 from laconic.graphs import Replayed
 from laconic.train.client_conv import use_client_convolutions
 from laconic.train.crew import Crew
-from laconic.train.engine import Task
+from laconic.train.engine import Task, Work
 from laconic.train.factored import FactoredLinear, factor_large_layers, worth_factoring
 from laconic.train.flat import FlatModel
+from laconic.train.kept import KeptWeights
 from laconic.train.optimizers import make_optimizer
 from laconic.train.precision import products_in
 from laconic.train.schedule import Schedule
@@ -65,9 +66,9 @@ class CohortAtOnce(Crew[_Job]):
         """Vectorise one step over two copies of the first record; raises what the model raises."""
         self._members[0].try_gradient(inputs, targets)
 
-    def own_weights(self, num_records: int | None) -> int:
-        """How many weights each client has a copy of, if it trains on so many records in all its steps."""
-        return self._members[0].own_weights(num_records)
+    def own_weights(self, work: Work | None) -> int:
+        """How many weights each client has a copy of when it does this work; None: of all."""
+        return self._members[0].own_weights(work)
 
 
 class _Worker:
@@ -105,8 +106,8 @@ class _Worker:
         self._blocks.move_to_end(key)
         return block
 
-    def own_weights(self, num_records: int | None) -> int:
-        shared = [] if num_records is None else [x for x in self._factored.values() if x.pays(num_records)]
+    def own_weights(self, work: Work | None) -> int:
+        shared = [] if work is None else [x for x in self._factored.values() if x.shared_in(work)]
         return self._model.size - sum(layer.weight.numel() for layer in shared)
 
     def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
@@ -142,6 +143,7 @@ class _Block:
         self._shares = None if schedule.shares is None else torch.zeros(count, steps, batch, device=device)
         self._keys = torch.zeros(count, steps, dtype=torch.int64, device=device)
         self._start = torch.empty_like(task.weights)
+        self._dense, self._batch = layers, batch
         self._layers = worth_factoring(layers, task.train, task.trained, steps * batch)
         self._factors = {name: layer.factors(count, steps * batch) for name, layer in self._layers.items()}
         self._params = {
@@ -175,15 +177,25 @@ class _Block:
         """From now on only these weights move: their numbers within each parameter that has any."""
         self._trained = trained
         self._moving: dict[str, _Chosen | None] = {}
+        self._kept: dict[str, KeptWeights] = {}
         if trained is None:
             self._moving = dict.fromkeys(self._params)
         else:
-            borders = torch.tensor([self._model.places[name].stop for name in self._params], device=trained.device)
+            model, device = self._model, trained.device
+            borders = torch.tensor([model.places[name].stop for name in model.names], device=device)
             parts = torch.tensor_split(trained, torch.searchsorted(trained, borders).cpu())
-            for name, part in zip(self._params, parts[:-1], strict=True):
+            start = model.split(self._start)
+            for name, shape, part, shared in zip(model.names, model.shapes, parts[:-1], start, strict=True):
+                inside, layer = part - model.places[name].start, self._dense.get(name)
+                if layer is not None and layer.keeps_few(len(part), self._batch):
+                    self._kept[name] = KeptWeights(shared, inside)
+                    self._params[name] = torch.zeros(len(self._inputs), len(part), device=device)
+                    self._moving[name] = None
+                    continue
+                if self._params[name].ndim != len(shape) + 1:  # so far it was kept
+                    self._params[name] = torch.zeros(len(self._inputs), *shape, device=device)
                 if len(part):
-                    inside = part - self._model.places[name].start
-                    self._moving[name] = (slice(None), *torch.unravel_index(inside, self._params[name].shape[1:]))
+                    self._moving[name] = (slice(None), *torch.unravel_index(inside, shape))
         self.train = Replayed(self._train, self._start.device, "local training")
 
     def _train(self) -> None:
@@ -193,8 +205,10 @@ class _Block:
         start = dict(zip(model.names, model.split(self._start), strict=True))
         for name, layer in self._layers.items():
             layer.begin(start[name], lr, self._factors[name])
+        for name, kept in self._kept.items():
+            self._dense[name].begin_kept(kept)
         for name, value in self._params.items():
-            value.copy_(start[name].expand_as(value))
+            value.zero_() if name in self._kept else value.copy_(start[name].expand_as(value))
         moving = [_some(self._params[name], chosen) for name, chosen in self._moving.items()]
         optimizer = make_optimizer(self._settings.optimizer, moving, lr)
         clients, steps, batch = self._indices.shape
@@ -215,15 +229,19 @@ class _Block:
             for (name, chosen), values in zip(self._moving.items(), moving, strict=True):
                 if chosen is not None:
                     self._params[name][chosen] = values
-        for layer in self._layers.values():
-            layer.end()
+        for name in (*self._layers, *self._kept):
+            self._dense[name].end()
 
     def updates(self, count: int) -> Tensor:
         """Δw of the first clients, (count, n)."""
         update = self._start.new_empty(count, self._model.size)
         for name, value in self._params.items():
-            place = self._model.places[name]
-            torch.sub(value[:count].flatten(1), self._start[place], out=update[:, place])
+            part = update[:, self._model.places[name]]
+            if name in self._kept:
+                part.zero_()
+                part[:, self._kept[name].numbers] = value[:count]
+            else:
+                torch.sub(value[:count].flatten(1), self._start[self._model.places[name]], out=part)
         for name, factors in self._factors.items():
             factors.write_change(update[:, self._model.places[name]], self._settings.local_lr)
         return update
@@ -232,8 +250,12 @@ class _Block:
         """Σ_k counts_k·Δw_k of the first clients, without their updates."""
         total, some = torch.empty_like(self._start), len(counts)
         for name, value in self._params.items():
-            place = self._model.places[name]
-            torch.sub(counts @ value[:some].flatten(1), counts.sum() * self._start[place], out=total[place])
+            place, summed = self._model.places[name], counts @ value[:some].flatten(1)
+            if name in self._kept:
+                total[place] = 0
+                total[place][self._kept[name].numbers] = summed
+            else:
+                torch.sub(summed, counts.sum() * self._start[place], out=total[place])
         for name, factors in self._factors.items():
             factors.write_sum(total[self._model.places[name]], counts, self._settings.local_lr)
         return total

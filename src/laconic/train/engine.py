@@ -14,7 +14,7 @@ from laconic.data.population import CohortRecords, Population, Records, gather, 
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
 from laconic.train.balance import balanced
-from laconic.train.local import LocalSGD
+from laconic.train.local import LocalSGD, LocalTraining
 from laconic.train.schedule import Schedule, batch_schedule
 
 
@@ -26,7 +26,7 @@ class Task:
     trained it, so that it is done in parallel where training is.
     """
 
-    train: LocalSGD
+    train: LocalTraining
     weights: Tensor
     population: Population
     clients: np.ndarray
@@ -35,6 +35,11 @@ class Task:
     trained: Tensor | None = None
     then: Callable[[Trained], Updates] = lambda trained: Updates(trained.clients, trained.values, trained.num_records)
     clock: Stopwatch = field(default_factory=Stopwatch)
+
+    @property
+    def _plain(self) -> LocalSGD:
+        assert isinstance(self.train, LocalSGD), "private steps draw their records themselves"
+        return self.train
 
     def records_and_batches(self, clients: np.ndarray, device: torch.device) -> tuple[CohortRecords, Schedule, Tensor]:
         """The clients' records, their batches, and a dropout key per client and step."""
@@ -48,7 +53,7 @@ class Task:
         """The clients' records one after another, how many each has, their batches, and dropout keys."""
         with self.clock("data"):
             records, sizes = gather_rows(self.population, clients.tolist(), device)
-            targets = records.targets if self.train.balance == "none" else padded(records.targets, sizes)
+            targets = records.targets if self._plain.balance == "none" else padded(records.targets, sizes)
             return records, sizes, *self.batches(clients, sizes, targets)
 
     def batches(self, clients: np.ndarray, sizes: np.ndarray, targets: Tensor) -> tuple[Schedule, Tensor]:
@@ -57,9 +62,10 @@ class Task:
         `targets` (clients, most, ...) are looked at only where classes are balanced.
         """
         keys = np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
-        schedule = batch_schedule(self.train, sizes, keys)
-        if self.train.balance != "none":
-            schedule = balanced(schedule, self.train.balance, targets.cpu().numpy(), sizes, keys)
+        train = self._plain
+        schedule = batch_schedule(train, sizes, keys)
+        if train.balance != "none":
+            schedule = balanced(schedule, train.balance, targets.cpu().numpy(), sizes, keys)
         dropout = torch.from_numpy(keys.view(np.int64))[:, None] + torch.arange(schedule.indices.shape[1])
         return schedule, dropout
 
@@ -88,6 +94,15 @@ class Client:
     batches: list[Tensor]
     dropout: Tensor
     shares: list[Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client does in a round: the records of all its steps and of one, and the share of weights it trains."""
+
+    num_records: int
+    batch_size: int
+    share: float
 
 
 class Trained(Protocol):

@@ -7,6 +7,7 @@ size is written, and all clients share one product with it. The update is put to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
@@ -15,11 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from laconic.train.local import LocalSGD
+from laconic.train.engine import Work
+from laconic.train.kept import KeptWeights, clients_first
+from laconic.train.local import LocalTraining
 
 
 class FactoredLinear(nn.Linear):
     """In place of a `nn.Linear`. Until `begin` it is that layer; from then on until `end`, the factored one.
+
+    Where few of its weights are trained, `begin_kept` makes it the shared weights plus those few (`kept.py`).
 
     `rows_per_record` says how often one record passes through it (a sequence passes once per position).
     """
@@ -31,12 +36,24 @@ class FactoredLinear(nn.Linear):
         self.rows_per_record = 0
         self.probing = self.vmapped = False
         self._shared: Tensor | None = None
+        self._kept: KeptWeights | None = None
 
     def pays(self, num_records: int) -> bool:
         """Whether the factors of so many records, all steps together, are at most half as large as the weights."""
         outputs, inputs = self.weight.shape
         rows = num_records * self.rows_per_record
         return 0 < 2 * rows * (inputs + outputs) <= inputs * outputs
+
+    def shared_in(self, work: Work) -> bool:
+        """Whether clients that do this work need no copy of the weights."""
+        if work.share < 1:
+            return self.keeps_few(math.ceil(work.share * self.weight.numel()), work.batch_size)
+        return self.pays(work.num_records)
+
+    def keeps_few(self, count: int, num_records: int) -> bool:
+        """Whether training only so many of the weights, with so many records a step, is less work than with all."""
+        rows = num_records * self.rows_per_record
+        return 0 < 2 * rows * count <= self.weight.numel()
 
     def factors(self, num_clients: int, num_records: int) -> Factors:
         """Room for the factors of so many records per client, all steps together."""
@@ -51,13 +68,19 @@ class FactoredLinear(nn.Linear):
         self._shared, self._lr, self._past = shared, lr, factors
         factors.rows = 0
 
+    def begin_kept(self, kept: KeptWeights) -> None:
+        """Be W₀ plus a few changes from now on, which take the place of the weight inside `vmap`."""
+        self._kept = kept
+
     def end(self) -> None:
-        self._shared = None
+        self._shared = self._kept = None
 
     def forward(self, x: Tensor) -> Tensor:
         if self.probing:
             self.rows_per_record += x.numel() // x.shape[-1]
             return functional.linear(x, self.weight.detach(), self.bias)
+        if self._kept is not None:
+            return self._kept.linear(x, self.weight, self.bias)
         if self._shared is None:
             return functional.linear(x, self.weight, self.bias)
         if self.vmapped:
@@ -145,12 +168,8 @@ class _InVmap(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, bias: Tensor, layer: FactoredLinear) -> tuple[Tensor, int]:
-        batched = [_clients_first(t, dim, info.batch_size) for t, dim in ((x, in_dims[0]), (bias, in_dims[1]))]
+        batched = [clients_first(t, dim, info.batch_size) for t, dim in ((x, in_dims[0]), (bias, in_dims[1]))]
         return cast(Tensor, _Factored.apply(*batched, layer)), 0  # type: ignore[no-untyped-call]
-
-
-def _clients_first(tensor: Tensor, dim: int | None, count: int) -> Tensor:
-    return tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 def factor_large_layers(module: nn.Module, inputs: Tensor) -> dict[str, FactoredLinear]:
@@ -176,7 +195,7 @@ def factor_large_layers(module: nn.Module, inputs: Tensor) -> dict[str, Factored
 
 
 def worth_factoring(
-    layers: dict[str, FactoredLinear], train: LocalSGD, trained: Tensor | None, num_records: int
+    layers: dict[str, FactoredLinear], train: LocalTraining, trained: Tensor | None, num_records: int
 ) -> dict[str, FactoredLinear]:
     """The layers to keep as factors: under SGD, if all weights move, where that is cheaper."""
     if train.optimizer != "sgd" or trained is not None:

@@ -82,10 +82,10 @@ def _taken_apart(model: FlatModel, name: str, layer: nn.Linear, position: int, t
     hidden = torch.zeros(len(targets), layer.out_features, device=model.initial.device)
     flat = type(model)(rest, example=(hidden, targets), loss=model.loss)
     # randomness="error": a draw inside the model would differ between engines, so it is refused.
-    return FirstLinear(position, flat, vmap(grad(_loss_of(flat), argnums=(0, 1)), randomness="error"))
+    return FirstLinear(position, flat, vmap(grad(loss_of(flat), argnums=(0, 1)), randomness="error"))
 
 
-def _loss_of(model: FlatModel) -> Callable[..., Tensor]:
+def loss_of(model: FlatModel) -> Callable[..., Tensor]:
     """`mean_loss` of the parameters in their order."""
     return lambda params, *others: model.mean_loss(dict(zip(model.names, params, strict=True)), *others)
 
@@ -101,7 +101,7 @@ def _same_gradient(model: FlatModel, first: FirstLinear, inputs: Tensor, targets
         params = model.split(model.initial + 0.05 * noise)
         share = torch.full((len(targets),), 1 / len(targets), device=device)
         key = torch.tensor(1, device=device)
-        whole = grad(_loss_of(model))(params, x, targets, share, key)
+        whole = grad(loss_of(model))(params, x, targets, share, key)
         weight, others = first.apart(params)
         # Two clients, so that the whole way through vmap is tried.
         stacked = [p[None].repeat(2, *[1] * p.ndim) for p in (*others, x @ weight.t(), targets, share, key)]

@@ -41,7 +41,7 @@ class FlatModel:
         self.places = {n: slice(end - size, end) for n, end, size in zip(self.names, ends, self.lengths, strict=True)}
         self.initial = torch.cat([p.detach().reshape(-1) for _, p in trained]).to(torch.float32)
         self._remember_constants()
-        self._example = example
+        self.example = example
         outputs = self._tried(example[0])
         self.loss = choose_loss(loss, outputs, example[1])
         self._try_loss(outputs, example[1])
@@ -88,7 +88,7 @@ class FlatModel:
 
     def to(self, device: torch.device) -> FlatModel:
         self.module.to(device)
-        self._example = (self._example[0].to(device), self._example[1].to(device))
+        self.example = (self.example[0].to(device), self.example[1].to(device))
         self.__dict__.pop("first_linear", None)
         self._remember_constants()
         self.initial = self.initial.to(device)
@@ -103,7 +103,7 @@ class FlatModel:
     @functools.cached_property
     def first_linear(self) -> FirstLinear | str:
         """The dense layer that takes the inputs, apart from the rest; or why there is none. For sparse inputs."""
-        return find_first_linear(self, self._example)
+        return find_first_linear(self, self.example)
 
     def split(self, flat: Tensor) -> list[Tensor]:
         """Views of (..., n) as the parameters (..., *shape), in order."""

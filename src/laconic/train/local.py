@@ -9,30 +9,48 @@ import numpy as np
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive, positive_int
+from laconic.privacy.budget import Budget
+from laconic.privacy.record_accountant import RecordAccountant
+from laconic.privacy.record_sampling import RecordSampler
+from laconic.privacy.sampling import Sampler
 
 OPTIMIZERS = ("sgd", "adam")
 BALANCES = ("none", "downsample", "oversample", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSGD(Part):
-    """T_gd steps on batches of |B| records (thesis Alg. 2), from fresh optimiser state in every round.
+class LocalTraining(Part):
+    """Base: an optimiser, from fresh state in every round, and its step size."""
+
+    local_lr: float
+    optimizer: str = "sgd"
+
+    def __post_init__(self) -> None:
+        positive(local_lr=self.local_lr)
+        one_of(OPTIMIZERS, optimizer=self.optimizer)
+
+    @property
+    def private(self) -> bool:
+        """Whether what comes out protects every record of the client."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSGD(LocalTraining):
+    """T_gd steps on batches of |B| records (thesis Alg. 2).
 
     Give `local_steps`, or `epochs` for T_gd = epochs · ⌈|D_k| / |B|⌉ per client. Without `batch_size` a batch is
     the client's whole data set. `balance` says what is done about a rare class (see `train/balance.py`): 'none',
     'downsample', 'oversample' or 'weights'.
     """
 
-    local_lr: float
     local_steps: int | None = None
     epochs: int | None = None
     batch_size: int | None = None
-    optimizer: str = "sgd"
     balance: str = "none"
 
     def __post_init__(self) -> None:
-        positive(local_lr=self.local_lr)
-        one_of(OPTIMIZERS, optimizer=self.optimizer)
+        super().__post_init__()
         one_of(BALANCES, balance=self.balance)
         if (self.local_steps is None) == (self.epochs is None):
             raise ConfigError("give either local_steps or epochs (--local-steps or --epochs), not both and not neither")
@@ -58,3 +76,39 @@ class LocalSGD(Part):
         assert self.epochs is not None
         steps: np.ndarray = self.epochs * -(-sizes // self.batch_of(sizes))
         return steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalDPSGD(LocalTraining):
+    """T_gd private steps (CHIL'21 Alg. 6): every record's slope is clipped, and their sum noised.
+
+    w ← w − η/d · (Σ_r ∇f(r; w) / max(1, ‖∇f(r; w)‖₂/S) + G(0, (σ·S)²·I)) over the records r that `records` draws; the
+    divisor d is theirs, too. With another optimiser the same noisy slope goes into that.
+    """
+
+    local_steps: int = 1
+    clip_norm: float
+    noise_multiplier: float
+    records: RecordSampler
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_int(local_steps=self.local_steps)
+        positive(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier)
+
+    @property
+    def private(self) -> bool:
+        return True
+
+    def accountant(self, *, sampler: Sampler, num_clients: int, budget: Budget) -> RecordAccountant:
+        """Answers for a record of a client that trains so."""
+        return RecordAccountant(
+            sampler=sampler,
+            record_rate=self.records.record_rate,
+            noise_multiplier=self.noise_multiplier,
+            local_steps=self.local_steps,
+            num_clients=num_clients,
+            delta=budget.delta,
+            max_participations=budget.max_participations,
+            caveat=self.records.caveat,
+        )

@@ -1,0 +1,1 @@
+"""Fixed public feature maps in front of a trained head."""

@@ -1,0 +1,59 @@
+"""What an ε is about, in words: whose data it protects, from whom, and what has to be done for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The words of a statement. `one` is the unit in one word; the others are whole sentences or parts of them."""
+
+    one: str
+    unit: str
+    relation: str
+    meaning: str
+    released: str
+    participant: str
+    duties: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+
+
+_ADJACENCY = {
+    "zero-out": "one client's data contributes nothing (its code is 0); the client stays and adds its noise share",
+    "replace-one": "one client's data is replaced by any other data; sums differ by at most 2·clip_norm",
+}
+
+
+def client_promise(adjacency: str, caveat: str) -> Promise:
+    """Client level: all records of one client together."""
+    return Promise(
+        one="client",
+        unit="one client with all its records",
+        relation=adjacency,
+        meaning=_ADJACENCY[adjacency],
+        released="sees every released sum and every model, but not who took part in which round, nor how many",
+        participant="also knows who took part in which round, as the server, the clients of a cohort and colluders do",
+        duties=(
+            "for the outsider's ε the server keeps cohorts and their sizes to itself (so also the run folder)",
+            "for the outsider's ε the server tops up the noise of every release to the same variance, whoever came",
+        ),
+        caveats=(caveat,) if caveat else (),
+    )
+
+
+def record_promise(*, as_published: bool, caveats: tuple[str, ...]) -> Promise:
+    """Record level: single records of any client, which clients protect themselves."""
+    released = "sees every model, and may see in them who took part; asked before the cohorts are drawn"
+    if as_published:
+        released = "sees every model, but cannot tell from them who took part (CHIL'21, Theorem 3.1)"
+    return Promise(
+        one="record",
+        unit="one record of one client, not a client and not a person: whoever has k records is protected k times less",
+        relation="add-or-remove",
+        meaning="one client has one record more or less; everything else stays",
+        released=released,
+        participant="sees every client's message in the clear, as the server does, and knows who took part when",
+        duties=("which of its records a client drew in a step stays with the client",),
+        caveats=caveats,
+    )
