@@ -59,6 +59,8 @@ class Offer:
     def __post_init__(self) -> None:
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
+        if self.scheme.record_level:
+            raise ConfigError(f"{self.scheme.name}: single records are protected in simulations only so far")
         positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size)
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
         one_of(("plain", "signed"), consistency=self.consistency)

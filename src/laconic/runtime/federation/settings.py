@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from laconic.catalogue import scheme_entry
 from laconic.errors import ConfigError
 from laconic.parts import positive, positive_int
 from laconic.runtime.build import Settled, settle
@@ -51,6 +52,10 @@ def settle_federated(config: RunConfig, federation: Federation | None = None) ->
         raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
+    if scheme_entry(config.scheme.name).record_level:
+        raise ConfigError(f"{config.scheme.name} runs in simulations only so far: use a scheme in -dp, or laconic run")
+    if config.front_end.name is not None:
+        raise ConfigError("a front end runs in simulations only so far: leave out --front-end, or use laconic run")
     settled = settle(config, federation)
     if settled.experiment.scheme.private:
         check_maskable(settled.experiment.scheme)
