@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from laconic.catalogue import scheme_entry
 from laconic.errors import ConfigError
 from laconic.parts import positive, positive_int
 from laconic.runtime.build import Settled, settle
@@ -51,7 +52,11 @@ def settle_federated(config: RunConfig, federation: Federation | None = None) ->
         raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
+    if scheme_entry(config.scheme.name).record_level:
+        raise ConfigError(f"{config.scheme.name} draws float noise from a seed: it is for simulations, use laconic run")
     settled = settle(config, federation)
+    if settled.experiment.front_end is not None:
+        raise ConfigError("a front end is for simulations so far: leave it out, or use laconic run")
     if settled.experiment.scheme.private:
         check_maskable(settled.experiment.scheme)
     return settled
