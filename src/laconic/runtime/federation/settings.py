@@ -53,10 +53,10 @@ def settle_federated(config: RunConfig, federation: Federation | None = None) ->
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
     if scheme_entry(config.scheme.name).record_level:
-        raise ConfigError(f"{config.scheme.name} runs in simulations only so far: use a scheme in -dp, or laconic run")
-    if config.front_end.name is not None:
-        raise ConfigError("a front end runs in simulations only so far: leave out --front-end, or use laconic run")
+        raise ConfigError(f"{config.scheme.name} draws float noise from a seed: it is for simulations, use laconic run")
     settled = settle(config, federation)
+    if settled.experiment.front_end is not None:
+        raise ConfigError("a front end is for simulations so far: leave it out, or use laconic run")
     if settled.experiment.scheme.private:
         check_maskable(settled.experiment.scheme)
     return settled
