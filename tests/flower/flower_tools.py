@@ -62,6 +62,7 @@ class LocalGrid(Grid):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self._apps = apps
         self._replies: dict[str, Message] = {}
+        self.offline: set[int] = set()
         self.sent: list[tuple[int, Message]] = []
         self.received: list[tuple[int, Message]] = []
         self.loses: Callable[[int, Message, str], bool] = lambda client, message, when: False
@@ -77,7 +78,7 @@ class LocalGrid(Grid):
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        return [FIRST_NODE + number for number in range(len(self._apps))]
+        return [FIRST_NODE + number for number in range(len(self._apps)) if number not in self.offline]
 
     def get_nodes(self) -> Iterable[Any]:
         return [SimpleNamespace(node_id=node, registered_at="") for node in self.get_node_ids()]

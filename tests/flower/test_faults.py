@@ -15,7 +15,7 @@ from flower_tools import FIRST_NODE, PRIVATE, LocalFederation, config_for
 from flwr.app import Error, Message
 
 from laconic.data.population import Records
-from laconic.errors import PrivacyError, RunFolderError
+from laconic.errors import PrivacyError, RunFolderError, TrainingError
 from laconic.runtime.federation.entropy import TEST_SEED
 from laconic.runtime.federation.node_log import REFUSED, REVEALED, UPLOADED
 from laconic.runtime.flower.courier import FlowerCourier
@@ -125,6 +125,24 @@ def test_a_killed_server_goes_on_with_a_new_attempt(kind: str, tmp_path: Path) -
     revealed = [(row["round"], row["attempt"]) for row in some.node(2).log.rows() if row["what"] == REVEALED]
     assert revealed == [c for c in charged if kind == "unmask" or c != (2, 0)]
     assert log[-2]["participant_epsilon"] == pytest.approx(result.statement["participant"]["epsilon"]["pld"])
+
+
+def test_no_round_is_wasted_while_too_many_nodes_are_gone(tmp_path: Path) -> None:
+    """An outage must not burn the budget: rounds are charged when enough nodes are there, and not before."""
+    some = federation(tmp_path, sampler__max_dropouts=1)
+
+    def outage(client: int, message: Message, when: str) -> bool:
+        some.grid.offline = {0, 3} if message.metadata.group_id == "2" else some.grid.offline
+        return False
+
+    some.grid.loses = outage
+    with pytest.raises(TrainingError, match="3 of 5 nodes are there, but a round needs 4: nothing was charged"):
+        some.run()
+    assert [row["round"] for row in rows(tmp_path / "run/charges.jsonl")] == [1, 2]
+    some.grid.offline, some.grid.loses = {3}, loser((3,), "upload", "request", round=3)
+    result = some.run(resume=True)
+    assert [(row["round"], row["attempt"]) for row in rows(tmp_path / "run/charges.jsonl")] == [(1, 0), (2, 0), (3, 0)]
+    assert not any("discarded" in row for row in result.history)
 
 
 def test_the_budget_stops_the_run_before_it_is_exceeded(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping
 
@@ -83,6 +84,14 @@ class FederatedClients(SimulatedClients):
             "whether a node vanishes does not depend on its data, and whether a round is lost after the uploads does"
             " not depend on who is in it",
         ]
+
+    @property
+    def needed(self) -> int:
+        """How many nodes must be there for a round to make sense: no larger share is missing than may drop out."""
+        clients, offer = self._offer.num_clients, self._offer
+        if not offer.masked:
+            return 1
+        return math.ceil(clients * (1 - offer.max_dropouts / offer.sampler.planned_cohort(clients)))
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         requests = self.requests(plan, weights)

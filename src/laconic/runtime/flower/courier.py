@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from laconic.errors import TrainingError
 from laconic.runtime.federation.courier import Answers
 from laconic.runtime.federation.requests import REFUSED, Fields
 from laconic.runtime.flower.messages import fields_of, overhead, to_message
@@ -25,6 +26,17 @@ class FlowerCourier:
     def ask(self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None) -> Answers:
         messages = self.messages(kind, requests, timeout=timeout)
         return self.answers(messages, self.deliver(messages, timeout=timeout, enough=enough), timeout=timeout)
+
+    def wait_for(self, needed: int, *, timeout: float) -> None:
+        """Return when so many of the nodes are there; an error after so many seconds."""
+        end = time.monotonic() + timeout
+        while (there := len(set(self.nodes) & set(self._grid.get_node_ids()))) < needed:
+            if time.monotonic() > end:
+                raise TrainingError(
+                    f"{there} of {len(self.nodes)} nodes are there, but a round needs {needed}: nothing was charged;"
+                    " resume the run when they are back"
+                )
+            time.sleep(_POLL)
 
     def messages(self, kind: str, requests: Mapping[int, Fields], *, timeout: float) -> list[Message]:
         """The requests as messages, which are void after the timeout."""

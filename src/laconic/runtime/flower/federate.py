@@ -71,7 +71,7 @@ def run_federation(
         )
         simulation.check_budget()
         prepare(simulation, folder, settled)
-        strategy = SchemeStrategy(simulation, clients, courier)
+        strategy = SchemeStrategy(simulation, clients, courier, patience=settings.join_timeout)
         simulation.observer = _show
         strategy.start(grid)
         assert strategy.result is not None

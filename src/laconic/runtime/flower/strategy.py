@@ -24,11 +24,13 @@ class SchemeStrategy(Strategy):
     """Any scheme, secure sums, both ε and the ledger, on Flower's grid.
 
     `simulation` is the run on the server's side: it plans, charges, steps, evaluates and checkpoints. Its clients are
-    `clients`, which `courier` reaches.
+    `clients`, which `courier` reaches. Before a round is charged, it waits `patience` seconds for nodes that are gone.
     """
 
-    def __init__(self, simulation: Simulation, clients: FederatedClients, courier: FlowerCourier) -> None:
-        self._simulation, self._clients, self._courier = simulation, clients, courier
+    def __init__(
+        self, simulation: Simulation, clients: FederatedClients, courier: FlowerCourier, *, patience: float = 120.0
+    ) -> None:
+        self._simulation, self._clients, self._courier, self._patience = simulation, clients, courier, patience
         self._requests: dict[int, Fields] = {}
         self._messages: list[Message] = []
         self._plan: RoundPlan | None = None
@@ -92,6 +94,7 @@ class SchemeStrategy(Strategy):
         result = Result()
 
         def one_round(number: int) -> bool:
+            self._courier.wait_for(self._clients.needed, timeout=self._patience)
             messages = self.configure_train(number, result.arrays, train_config or ConfigRecord(), grid)
             if self._plan is None:
                 return False
