@@ -1,6 +1,6 @@
 """Mortality on open data and on made admissions: what must be true, run and written down.
 
-    python -m benchmarks.clinical [--out clinical] [--seeds 5] [--only NAME,NAME]     runs what is not finished yet
+    python -m benchmarks.clinical [--out clinical] [--seeds 5] [--only NAME;NAME]     runs what is not finished yet
     python -m benchmarks.clinical --write                                             and writes the page
 
 Every experiment is a `laconic run`, in a process of its own whose time and largest memory are kept. The figures go to
@@ -117,13 +117,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("clinical"), help="folder of the runs  [clinical]")
     parser.add_argument("--seeds", type=int, default=5, help="at most so many  [5]")
-    parser.add_argument("--only", help="some experiments, separated by commas")
+    parser.add_argument("--only", help="some experiments, separated by semicolons")
     parser.add_argument("--write", action="store_true", help="run nothing, write the page")
     options = parser.parse_args(arguments)
     if options.write:
         PAGE.write_text(page(json.loads(RESULTS.read_text(encoding="utf-8"))), encoding="utf-8")
         return
-    chosen = options.only.split(",") if options.only else [e.name for e in EXPERIMENTS]
+    chosen = options.only.split(";") if options.only else [e.name for e in EXPERIMENTS]
     for name in set(chosen) - {e.name for e in EXPERIMENTS}:
         parser.error(f"--only {name}: choose from {', '.join(e.name for e in EXPERIMENTS)}")
     for seed in range(options.seeds):
