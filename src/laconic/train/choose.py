@@ -17,7 +17,7 @@ ENGINES = ("auto", "one-by-one", "cohort", "sparse-first", "per-record")
 _SMALL = 50_000  # below this many weights per client, Python costs a CPU more than arithmetic does
 _OWN = 200_000
 """Up to so many weights of its own, a client is better trained together with others, also on a CPU."""
-_FEW = 8
+_FEW = 13
 """Clients that one core trains at once: enough to share Python's cost and the common weights, few for its cache."""
 _WORKERS_MEMORY = 1 << 30
 

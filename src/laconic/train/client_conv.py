@@ -7,18 +7,24 @@ slopes of the inputs are the same kernel with the weights turned round, those of
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+_Pool = tuple[Any, ...]
+"""Kernel, stride, padding, dilation and ceil_mode of a `nn.MaxPool2d`."""
+
 
 def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
     """Let the module's plain 2-D convolutions run client by client inside `vmap`, in place.
 
-    On a GPU that is one kernel, if Triton is there; on a CPU a loop over fast convolutions.
+    On a GPU that is one kernel, if Triton is there; on a CPU a loop over fast convolutions, each with the pooling
+    behind it while its output is in the cache.
     """
+    pool_before_relu(module)
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return
     # Normalisation over groups of channels wants its inputs in the usual order; pooling is faster in the other.
@@ -29,15 +35,53 @@ def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is nn.Conv2d and _plain(child):
                 setattr(parent, name, ClientConv2d(child, channels_last=not normalised))
+    if device.type == "cpu":
+        _pool_in_convolutions(module)
+
+
+def pool_before_relu(module: nn.Module) -> None:
+    """max and relu commute, and so do their slopes; behind the pooling there is less to do. Changes the module."""
+    for chain in _chains(module):
+        for i in range(len(chain) - 1):
+            if type(chain[i]) is nn.ReLU and _pools(chain[i + 1]) and not _watched(chain[i]):
+                chain[i], chain[i + 1] = chain[i + 1], chain[i]
+
+
+def _pool_in_convolutions(module: nn.Module) -> None:
+    for chain in _chains(module):
+        for i in range(len(chain) - 1):
+            conv, pool = chain[i], chain[i + 1]
+            if isinstance(conv, ClientConv2d) and isinstance(pool, nn.MaxPool2d) and _pools(pool):
+                conv.pool = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
+                chain[i + 1] = nn.Identity()
+
+
+def _chains(module: nn.Module) -> Iterator[nn.Sequential]:
+    """Layers that run one after the other for certain: nobody's own `forward` can take them apart."""
+    if type(module) is nn.Sequential and not _watched(module):
+        yield module
+        for child in module:
+            yield from _chains(child)
+
+
+def _pools(layer: nn.Module) -> bool:
+    return type(layer) is nn.MaxPool2d and not layer.return_indices and not _watched(layer)
+
+
+def _watched(layer: nn.Module) -> bool:
+    """Somebody looks at what goes into the layer or comes out of it."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def _plain(conv: nn.Conv2d) -> bool:
     simple = conv.stride == (1, 1) and conv.dilation == (1, 1) and conv.groups == 1 and conv.padding_mode == "zeros"
-    return simple and not isinstance(conv.padding, str) and not conv._forward_hooks and not conv._forward_pre_hooks
+    return simple and not isinstance(conv.padding, str) and not _watched(conv)
 
 
 class ClientConv2d(nn.Conv2d):
-    """In place of a `nn.Conv2d` with stride 1, for use inside `vmap` only."""
+    """In place of a `nn.Conv2d` with stride 1, for use inside `vmap` only. With a pool, its output is pooled."""
+
+    pool: _Pool | None = None
 
     def __init__(self, conv: nn.Conv2d, *, channels_last: bool) -> None:
         nn.Module.__init__(self)
@@ -45,7 +89,7 @@ class ClientConv2d(nn.Conv2d):
         self._channels_last = channels_last
 
     def forward(self, x: Tensor) -> Tensor:
-        y = cast(Tensor, _InVmap.apply(x, self.weight, self.bias, self.padding))  # type: ignore[no-untyped-call]
+        y = cast(Tensor, _InVmap.apply(x, self.weight, self.bias, self.padding, self.pool))  # type: ignore[no-untyped-call]
         return y if self._channels_last else y.contiguous()
 
 
@@ -53,8 +97,9 @@ class _InVmap(torch.autograd.Function):
     """The way from one client's view inside `vmap` to `_ClientConv`, which sees all clients."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]) -> Tensor:
-        return functional.conv2d(x, weight, bias, padding=padding)
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int], pool: _Pool | None) -> Tensor:
+        y = functional.conv2d(x, weight, bias, padding=padding)
+        return y if pool is None else functional.max_pool2d(y, *pool)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -62,7 +107,13 @@ class _InVmap(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]
+        info: Any,
+        in_dims: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        padding: tuple[int, int],
+        pool: _Pool | None,
     ) -> tuple[Tensor, int]:
         x, weight = (
             t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
@@ -72,38 +123,61 @@ class _InVmap(torch.autograd.Function):
             bias = weight.new_zeros(weight.shape[:2])
         elif in_dims[2] is None:
             bias = bias.expand(info.batch_size, *bias.shape)
-        convolve = _OneKernel if x.is_cuda else _OneByOne
-        return cast(Tensor, convolve.apply(x, weight, bias, padding)), 0  # type: ignore[no-untyped-call]
+        if x.is_cuda:
+            return cast(Tensor, _OneKernel.apply(x, weight, bias, padding)), 0  # type: ignore[no-untyped-call]
+        return cast(Tensor, _OneByOne.apply(x, weight, bias, padding, pool)), 0  # type: ignore[no-untyped-call]
 
 
 class _OneByOne(torch.autograd.Function):
-    """The same as `_OneKernel`, client by client."""
+    """The same as `_OneKernel`, client by client; each client's output is pooled at once, if there is a pool."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: tuple[int, int]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: tuple[int, int], pool: _Pool | None
+    ) -> Tensor:
         last = [one.to(memory_format=torch.channels_last) for one in x]
-        ctx.save_for_backward(weight, *last)
-        ctx.padding = padding
-        outputs = [
-            functional.conv2d(*one, padding=padding).permute(0, 2, 3, 1) for one in zip(last, weight, bias, strict=True)
-        ]
+        outputs, places = [], []
+        for one in zip(last, weight, bias, strict=True):
+            y = functional.conv2d(*one, padding=padding)
+            ctx.shape = y.shape
+            if pool is not None:
+                y, place = torch.ops.aten.max_pool2d_with_indices(y, *map(_pair, pool[:4]), pool[4])
+                places.append(place)
+            outputs.append(y.permute(0, 2, 3, 1))
+        ctx.save_for_backward(weight, *last, *places)
+        ctx.padding, ctx.pool = padding, pool
         return torch.stack(outputs).permute(0, 1, 4, 2, 3)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        weight, *last = ctx.saved_tensors
-        wanted = [ctx.needs_input_grad[0], True, True]
-        back, by_weight, by_bias = zip(
-            *(
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+        weight, *saved = ctx.saved_tensors
+        clients, wanted = len(weight), [ctx.needs_input_grad[0], True, True]
+        last, places = saved[:clients], saved[clients:]
+        found: list[list[Tensor]] = []
+        for k, (g, x, w) in enumerate(zip(slopes[0], last, weight, strict=True)):
+            if ctx.pool is not None:
+                g = _unpooled(g, ctx.shape, ctx.pool, places[k])
+            found.append(
                 torch.ops.aten.convolution_backward(
                     g, x, w, [len(w)], [1, 1], ctx.padding, [1, 1], False, [0, 0], 1, wanted
                 )
-                for g, x, w in zip(slopes[0], last, weight, strict=True)
-            ),
-            strict=True,
-        )
+            )
+        back, by_weight, by_bias = zip(*found, strict=True)
         through = torch.stack([b.permute(0, 2, 3, 1) for b in back]).permute(0, 1, 4, 2, 3) if wanted[0] else None
-        return through, torch.stack(by_weight), torch.stack(by_bias), None
+        return through, torch.stack(by_weight), torch.stack(by_bias), None, None
+
+
+def _unpooled(slopes: Tensor, shape: torch.Size, pool: _Pool, places: Tensor) -> Tensor:
+    """Each slope at the place of its maximum. Of the pooling's input only shape and order are looked at."""
+    order = torch.channels_last
+    like = torch.empty(shape, dtype=slopes.dtype, device=slopes.device, memory_format=order)
+    slopes = slopes.contiguous(memory_format=order)
+    back = torch.ops.aten.max_pool2d_with_indices_backward(slopes, like, *map(_pair, pool[:4]), pool[4], places)
+    return cast(Tensor, back)
+
+
+def _pair(size: int | tuple[int, int]) -> list[int]:
+    return [size, size] if isinstance(size, int) else list(size)
 
 
 class _OneKernel(torch.autograd.Function):

@@ -1,0 +1,99 @@
+"""Convolutions client by client, with the pooling behind them, are what the module itself computes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+
+from laconic.train.client_conv import ClientConv2d, pool_before_relu, use_client_convolutions
+
+_CPU = torch.device("cpu")
+_POOLS = {
+    "plain": nn.MaxPool2d(2),
+    "overlapping": nn.MaxPool2d(3, stride=2, padding=1),
+    "oblong": nn.MaxPool2d((2, 3), stride=(1, 2)),
+    "dilated": nn.MaxPool2d(2, dilation=2),
+    "ceiling": nn.MaxPool2d(2, ceil_mode=True),
+}
+
+
+def _module(pool: nn.Module, bias: bool = True) -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, bias=bias), nn.ReLU(), pool),
+        nn.Conv2d(4, 3, 3),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
+
+
+def _clients(module: nn.Module, clients: int = 3) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    inputs = torch.randn(clients, 4, 2, 13, 13)
+    module(inputs[0])  # the lazy layer learns its size
+    return {n: torch.randn(clients, *p.shape) / 3 for n, p in module.named_parameters()}, inputs
+
+
+def _slopes(module: nn.Module, weights: dict[str, torch.Tensor], inputs: torch.Tensor) -> list[torch.Tensor]:
+    leaves = {n: w.clone().requires_grad_() for n, w in weights.items()}
+    outputs = vmap(lambda w, x: functional_call(module, w, (x,)))(leaves, inputs)
+    return [outputs, *torch.autograd.grad(outputs.square().sum(), list(leaves.values()))]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("pool", _POOLS)
+def test_convolution_and_pooling_in_one_are_the_same(pool: str, bias: bool) -> None:
+    module = _module(_POOLS[pool], bias)
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    use_client_convolutions(changed, _CPU)
+    assert [layer.pool is not None for layer in changed.modules() if isinstance(layer, ClientConv2d)] == [True, True]
+    for mine, theirs in zip(_slopes(changed, weights, inputs), _slopes(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_pooling_before_relu_changes_no_bit_even_where_values_tie() -> None:
+    module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+    swapped = copy.deepcopy(module)
+    pool_before_relu(swapped)
+    assert [type(layer) for layer in swapped] == [nn.MaxPool2d, nn.ReLU]
+    values = torch.randint(-2, 3, (50, 3, 8, 8), generator=torch.Generator().manual_seed(0)).float()
+    found = []
+    for layers in (module, swapped):
+        x = values.clone().requires_grad_()
+        y = layers(x)
+        found.append((y, *torch.autograd.grad((y * torch.arange(y.numel()).view_as(y)).sum(), x)))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_a_module_that_takes_its_layers_apart_keeps_their_order() -> None:
+    class Skips(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            middle = self.body[:2](x)
+            return self.body[2](middle).flatten(1).sum(1) + middle.flatten(1).sum(1)
+
+    module = Skips()
+    use_client_convolutions(module, _CPU)
+    assert [type(layer) for layer in module.body] == [ClientConv2d, nn.ReLU, nn.MaxPool2d]
+
+
+@pytest.mark.parametrize("watched", [1, 2])
+def test_a_layer_that_somebody_watches_stays_where_it_is(watched: int) -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2))
+    module[watched].register_forward_hook(lambda layer, inputs, output: None)
+    use_client_convolutions(module, _CPU)
+    assert [type(layer) for layer in module] == [ClientConv2d, nn.ReLU, nn.MaxPool2d]
+
+
+def test_indices_of_a_pooling_are_still_returned() -> None:
+    module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2, return_indices=True))
+    pool_before_relu(module)
+    assert type(module[0]) is nn.ReLU
