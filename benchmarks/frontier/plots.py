@@ -32,7 +32,7 @@ def draw_epsilon(results: list[Result], path: Path) -> None:
 
 def draw_bytes(results: list[Result], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(5.6, 4))
-    at_one = [r for r in results if r.epsilon == BYTES_EPSILON]
+    at_one = [r for r in results if r.epsilon == BYTES_EPSILON and r.setting.downlink == "half"]
     for scheme in dict.fromkeys(r.setting.scheme for r in at_one):
         some = sorted((r for r in at_one if r.setting.scheme == scheme), key=lambda r: r.most("bytes_up"))
         sent = [r.most("bytes_up") / 1000 for r in some]

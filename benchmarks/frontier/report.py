@@ -40,10 +40,15 @@ that of the whole federation (drawn continuously, which is faster), so signal an
 runs. The search began near settings that earlier trials on held-out pictures had shown to be good; the shapes of the
 dead leaves were designed with them as well. All this looks at training data and is not in the ε, as in the papers. Then
 all clients were run with three other seeds ({test_seeds}) and integer noise, and the test pictures were looked at once,
-after the last round.
+after the last round.{earlier}
 
 ![Accuracy against ε]({folder}/epsilon.png) ![Accuracy against bytes]({folder}/bytes.png)
 """
+
+
+_EARLIER = """ It was not the first sweep: one with 32 bits a weight on the way down was tested on the same pictures
+before ([its results]({folder}/first-sweep.csv)). It showed that bytes, not noise, held accuracy back at ε ≥ 1, and so
+weights of 16 bits (`--downlink half`) were built; its runs chose nothing here."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def results_in(folder: Path) -> tuple[World, list[Result]]:
     return world, [result for result in every if result.tested]
 
 
-def page(results: list[Result], rows: list[Row], folder: str, world: World) -> str:
+def page(results: list[Result], rows: list[Row], folder: str, world: World, *, earlier: bool = False) -> str:
     by_epsilon = [r for r in results if r.name in {f"{e:g}" for e in EPSILONS}]
     small = [r for r in results if r not in by_epsilon]
     choosing = sum(row["judged_on"] == "held-out" for row in rows)
@@ -109,6 +114,7 @@ def page(results: list[Result], rows: list[Row], folder: str, world: World) -> s
         choosing=choosing,
         choosing_seeds=", ".join(map(str, CHOOSING_SEEDS)),
         test_seeds=", ".join(map(str, TEST_SEEDS)),
+        earlier=_EARLIER.format(folder=folder) if earlier else "",
     )
     full = [r for r in by_epsilon if r.epsilon == BYTES_EPSILON]
     tables = [
@@ -204,7 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             shutil.copyfile(asked.folder / name, beside / name)
     write_summary(results, beside / "summary.csv")
     rows = read_rows(asked.folder / "runs.csv")
-    asked.out.write_text(page(results, rows, beside.name, world), encoding="utf-8")
+    earlier = (beside / "first-sweep.csv").exists()
+    asked.out.write_text(page(results, rows, beside.name, world, earlier=earlier), encoding="utf-8")
     from benchmarks.frontier.plots import draw_bytes, draw_epsilon
 
     draw_epsilon(results, beside / "epsilon.png")

@@ -34,7 +34,7 @@ class World:
     images: int = 10_000
     most_features: int = 820
     budget: int = BUDGET
-    rounds: tuple[int, ...] = (200, 300, 400, 600)
+    rounds: tuple[int, ...] = (400, 600, 800)
 
     @property
     def rate(self) -> float:
@@ -43,12 +43,13 @@ class World:
     def features_for(self, rounds: int) -> int:
         """The most features of a head for ten classes within the byte budget, as the ledger counts it.
 
-        A message down is 60 bytes and 4 for each of the 10·(K + 1) weights; one up is no longer. How often clients take
-        part is random, so three standard deviations of its mean are left free.
+        A message down is 60 bytes and 2 for each of the 10·(K + 1) weights (`--downlink half`); one up is no longer, as
+        integers of 16 bits or fewer do. How often clients take part is random, so three standard deviations of its mean
+        are left free.
         """
         expected = rounds * self.rate
         most = expected * (1 + 3 * math.sqrt((1 - self.rate) / (expected * self.clients)))
-        return min(self.most_features, int((self.budget / most - 60) / 40 - 1))
+        return min(self.most_features, int((self.budget / most - 60) / 20 - 1))
 
 
 QUICK = World(dataset="digits", clients=140, cohort=20, images=120, most_features=60, budget=2000, rounds=(4, 6))
@@ -76,6 +77,7 @@ class Setting:
     momentum: float = 0.9
     ratio: float | None = None
     sign_step: float | None = None
+    downlink: str = "half"
 
     @property
     def server_lr(self) -> float:
@@ -104,6 +106,6 @@ class Setting:
         flags |= {"front-end-ridge": f"{self.ridge:g}", "front-end-mirror": str(self.mirror).lower()}
         flags |= {"front-end-images": world.images, "epsilon": f"{epsilon:g}", "rounds": self.rounds}
         chosen = {k: v for k, v in self.options(0.0, "integer").items() if k not in ("noise", "noise_multiplier")}
-        flags |= {key.replace("_", "-"): f"{value:.6g}" for key, value in chosen.items()}
+        flags |= {k.replace("_", "-"): v if isinstance(v, str) else f"{v:.6g}" for k, v in chosen.items()}
         flags |= {"eval-every": self.rounds, "seed": seed}
         return f"laconic run {self.scheme} " + " ".join(f"--{flag} {value}" for flag, value in flags.items())

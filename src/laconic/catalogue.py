@@ -10,6 +10,7 @@ from typing import Any
 
 from laconic import schemes as s
 from laconic.errors import ConfigError, unknown
+from laconic.parts import one_of
 from laconic.scheme import Scheme
 from laconic.train.local import LocalDPSGD, LocalSGD
 
@@ -55,7 +56,8 @@ class SchemeEntry:
             del own["server_lr"]
         if self.build in (s.sign_sgd, s.sign_sgd_dp):
             training = {k: v for k, v in training.items() if k not in ("local_steps", "epochs")}
-        return training | (self.base.options if self.base else {}) | own
+        way_down = {} if self.build in (s.sign_sgd, s.sign_sgd_dp, s.centralized) else {"downlink": "weights"}
+        return training | (self.base.options if self.base else {}) | own | way_down
 
     @property
     def required(self) -> list[str]:
@@ -117,6 +119,9 @@ SCHEMES: dict[str, SchemeEntry] = {
 }
 
 
+_DOWNLINKS = ("weights", "half")
+
+
 def scheme_entry(name: str) -> SchemeEntry:
     if name.lower() not in SCHEMES:
         raise ConfigError(unknown("scheme", name, SCHEMES))
@@ -133,4 +138,9 @@ def build_scheme(name: str, **options: Any) -> Scheme:
     if missing:
         flags = ", ".join("--" + key.replace("_", "-") for key in missing)
         raise ConfigError(f"{name} needs {flags}")
-    return entry.build(**options)
+    downlink = options.pop("downlink", None)
+    scheme = entry.build(**options)
+    if downlink is None:
+        return scheme
+    one_of(_DOWNLINKS, downlink=downlink)
+    return dataclasses.replace(scheme, downlink=downlink)

@@ -10,13 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the values of a message are packed: floats of 32 bits, signs of one, or integers of some bits."""
+    """How the values of a message are packed: floats of 32 or 16 bits, signs of one, or integers of some bits."""
 
     kind: str
     bits: int
 
 
-FLOAT32, SIGNS = Encoding("float32", 32), Encoding("sign", 1)
+FLOAT32, FLOAT16, SIGNS = Encoding("float32", 32), Encoding("float16", 16), Encoding("sign", 1)
 
 
 def integers(bits: int) -> Encoding:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from laconic.errors import PrivacyError, TrainingError
-from laconic.packing import FLOAT32, SIGNS, Encoding, integers
+from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.privacy.sampling import Sampler
 from laconic.scheme import Scheme
@@ -107,7 +107,25 @@ def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding
 
 def downlink_encoding(scheme: Scheme) -> Encoding:
     """How the way down is packed: the weights that a client lacks, or only the signs of the last change."""
-    return SIGNS if scheme.downlink == "signs" else FLOAT32
+    return {"weights": FLOAT32, "half": FLOAT16, "signs": SIGNS}[scheme.downlink]
+
+
+def received(scheme: Scheme, plan: RoundPlan, weights: Tensor) -> Tensor:
+    """The weights from which clients train: those that travel are rounded as `downlink_encoding` packs them."""
+    if scheme.downlink != "half":
+        return weights
+    changing = scheme.codec.changing(len(weights), plan)
+    if changing is None:
+        return in_half(weights)
+    changing, start = changing.to(weights.device), weights.clone()
+    start[changing] = in_half(weights[changing])
+    return start
+
+
+def in_half(values: Tensor) -> Tensor:
+    """Rounded to floats of 16 bits; what is too large for them becomes the largest, ±65,504."""
+    most = torch.finfo(torch.float16).max
+    return values.clamp(-most, most).to(torch.float16).to(torch.float32)
 
 
 def client_weight(scheme: Scheme, num_records: int) -> float:

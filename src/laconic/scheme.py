@@ -17,15 +17,16 @@ from laconic.server.rules import Average, ServerRule
 from laconic.train.local import LocalTraining
 
 WEIGHTINGS = ("data-size", "uniform")
-DOWNLINKS = ("weights", "signs")
+DOWNLINKS = ("weights", "half", "signs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme(Part):
     """One declaration of all the parts. Absent parts are identity objects, so an ablation is `replace(scheme, ...)`.
 
-    `weighting` says whether a client counts by its number of records or as one. `downlink="signs"` sends the signs of
-    the last change instead of weights, which works only if every client takes part in every round. `pooled` is the
+    `weighting` says whether a client counts by its number of records or as one. `downlink="half"` sends the weights as
+    floats of 16 bits, and clients train from those; the server keeps all 32. `downlink="signs"` sends the signs of the
+    last change instead of weights, which works only if every client takes part in every round. `pooled` is the
     centralised reference: all records in one place, nothing sent.
     """
 

@@ -22,6 +22,8 @@ CASES = [
     ("fl-top-dp", PRIVATE | {"scheme.ratio": 0.5}),
     ("fl-sign-dp", {"scheme.noise_multiplier": 1.0, "secagg.consistency": "signed"}),
     ("sign-sgd", {}),
+    ("fl-std-half", {"scheme.name": "fl-std", "scheme.downlink": "half"}),
+    ("fl-top-dp-half", PRIVATE | {"scheme.name": "fl-top-dp", "scheme.ratio": 0.5, "scheme.downlink": "half"}),
 ]
 
 

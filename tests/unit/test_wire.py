@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laconic.errors import WireError
+from laconic.packing import FLOAT16
+from laconic.round import in_half
 from laconic.runtime.wire import Message, decode, encode, message_size
 
 PRINT = "0123456789abcdef0123456789abcdef"
@@ -26,6 +28,20 @@ def test_the_counted_size_is_the_serialised_one(count: int) -> None:
     message = Message("weights", 1, 0, 0, 0.0, PRINT, torch.zeros(count))
     assert len(encode(message)) == message_size(count)
     assert message_size(count) <= 4 * count + 256
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), max_size=60))
+def test_floats_of_16_bits_take_two_bytes_and_are_rounded_as_clients_round_them(values: list[float]) -> None:
+    sent = torch.tensor(values, dtype=torch.float32)
+    data = encode(Message("weights", 7, 1, 0, 0.0, PRINT, sent), FLOAT16)
+    assert len(data) == message_size(len(values), FLOAT16) == 60 + 2 * len(values)
+    back = decode(data, **(EXPECTED | {"size": len(values)}), encoding=FLOAT16).values  # type: ignore[arg-type]
+    assert back.dtype == torch.float32
+    assert torch.equal(back, in_half(sent))
+    near = sent.clamp(-65504, 65504)
+    assert bool(((back - near).abs() <= near.abs() / 2048 + 2**-25).all())
+    with pytest.raises(WireError, match="16 bits, expected float32"):
+        decode(data, **(EXPECTED | {"size": len(values)}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

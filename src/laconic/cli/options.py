@@ -144,6 +144,11 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     ),
     "--server-lr": ("scheme.server_lr", NUMBER, "Server learning rate.  [1]"),
     "--momentum": ("scheme.momentum", NUMBER, "Server momentum.  [0]"),
+    "--downlink": (
+        "scheme.downlink",
+        str,
+        "How weights are sent to clients: weights (floats of 32 bits) or half (16 bits: half the bytes).  [weights]",
+    ),
     "--clip-norm": (
         "scheme.clip_norm",
         NUMBER_OR_WORD,

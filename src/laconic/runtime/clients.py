@@ -24,6 +24,7 @@ from laconic.round import (
     empty_sum,
     noise_stream,
     noisy_codes,
+    received,
     uplink_encoding,
 )
 from laconic.runtime import wire
@@ -152,7 +153,7 @@ class SimulatedClients:
         """What `then` makes of the trained clients, chunk by chunk."""
         task = Task(
             train=self._experiment.scheme.train,
-            weights=weights,
+            weights=received(self._experiment.scheme, plan, weights),
             population=self.population,
             clients=clients,
             streams=self.streams,

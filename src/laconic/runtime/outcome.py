@@ -12,6 +12,7 @@ from laconic.features.front_end import describe
 from laconic.measure.report import html_report
 from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement import privacy_statement, statement_lines
+from laconic.round import downlink_encoding
 from laconic.runtime.about import about_dropouts, about_mechanism, about_noise
 from laconic.runtime.folder import json_text
 from laconic.scheme import Scheme
@@ -106,7 +107,8 @@ def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
 
 
 def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
-    """Bits per message, up and down, as the papers count them: 32 per value, 1 per sign, log₂ m under FL-SIGN-DP."""
+    """Bits per message, up and down, as the papers count them: 32 per value (or what --downlink says), 1 per sign,
+    log₂ m under FL-SIGN-DP."""
     if scheme.pooled:
         return 0, 0
     code_size = scheme.codec.code_size(size)
@@ -114,8 +116,7 @@ def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
     if isinstance(scheme.noise, DiscreteGaussian) and scheme.noise.signs:
         whole = max(1, round(cohort))
         bits = papers_bits(code_size=code_size, cohort=whole, noise_multiplier=scheme.noise.noise_multiplier)
-    down = size if scheme.downlink == "signs" else 32 * scheme.codec.downlink_size(size)
-    return code_size * bits, down
+    return code_size * bits, downlink_encoding(scheme).bits * scheme.codec.downlink_size(size)
 
 
 def write_statement(simulation: Simulation) -> None:

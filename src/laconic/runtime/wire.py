@@ -16,11 +16,12 @@ from torch import Tensor
 
 from laconic.errors import WireError
 from laconic.packing import FLOAT32, Encoding, centred, pack, packed_size, unpack
+from laconic.round import in_half
 
 _HEADER = struct.Struct("<4sBBBBIIQQd16sI")
 _MAGIC, _VERSION = b"LACN", 1
 _KINDS = ("weights", "code", "shared")
-_ENCODINGS = ("float32", "sign", "integer")
+_ENCODINGS = ("float32", "sign", "integer", "float16")
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,16 @@ def decode(
 def _packed(values: Tensor, encoding: Encoding) -> bytes:
     if encoding.kind == "float32":
         return values.to(torch.float32).contiguous().numpy().astype("<f4", copy=False).tobytes()
+    if encoding.kind == "float16":
+        return in_half(values).to(torch.float16).contiguous().numpy().astype("<f2", copy=False).tobytes()
     return pack((values > 0).numpy() if encoding.kind == "sign" else values.numpy(), encoding.bits)
 
 
 def _read(payload: bytes, count: int, encoding: Encoding) -> Tensor:
     if encoding.kind == "float32":
         return torch.from_numpy(np.frombuffer(payload, dtype="<f4").astype(np.float32))
+    if encoding.kind == "float16":
+        return torch.from_numpy(np.frombuffer(payload, dtype="<f2").astype(np.float32))
     residues = unpack(payload, count, encoding.bits)
     if encoding.kind == "sign":
         return torch.from_numpy(residues.astype(np.float32) * 2 - 1)

@@ -126,7 +126,8 @@ class FederatedClients(SimulatedClients):
         changing = self._offer.scheme.codec.changing(len(weights), plan)
         values = weights if changing is None else weights[changing.to(weights.device)]
         message = wire.Message("weights", plan.round, plan.attempt, 0, 0.0, plan.fingerprint, values)
-        return wire.encode(message, FLOAT32)
+        encoding = downlink_encoding(self._offer.scheme)
+        return wire.encode(message, FLOAT32 if encoding == SIGNS else encoding)
 
     def _signs_message(self, plan: RoundPlan, weights: Tensor) -> bytes | None:
         """The signs of the last change, for nodes that have the weights before it; None if signs do not tell it."""

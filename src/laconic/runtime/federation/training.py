@@ -71,7 +71,8 @@ class LocalTraining:
     def weights(self, message: bytes, plan: RoundPlan, before: Callable[[], Tensor]) -> Tensor:
         """All weights, from those that were told. `before` are the weights of the last round, if only signs were."""
         scheme, changing = self.offer.scheme, self.offer.scheme.codec.changing(self.size, plan)
-        signs = downlink_encoding(scheme) == SIGNS and len(message) == wire.message_size(self.size, SIGNS)
+        encoding = downlink_encoding(scheme)
+        signs = encoding == SIGNS and len(message) == wire.message_size(self.size, SIGNS)
         count = self.size if changing is None else len(changing)
         values = wire.decode(
             message,
@@ -79,7 +80,7 @@ class LocalTraining:
             round=plan.round,
             attempt=plan.attempt,
             size=count,
-            encoding=SIGNS if signs else FLOAT32,
+            encoding=FLOAT32 if encoding == SIGNS and not signs else encoding,
         ).values
         if signs:
             assert isinstance(scheme.rule, MajorityVote)
