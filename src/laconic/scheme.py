@@ -45,6 +45,8 @@ class Scheme(Part):
         one_of(WEIGHTINGS, weighting=self.weighting)
         one_of(DOWNLINKS, downlink=self.downlink)
         problems = list(self._problems())
+        if self.pooled and self.downlink != "weights":
+            problems.append("the centralised reference sends nothing down: leave downlink='weights'")
         if problems:
             raise ConfigError(f"{self.name}: " + "; ".join(problems))
 

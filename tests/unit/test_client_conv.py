@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -83,6 +84,55 @@ def test_a_module_that_takes_its_layers_apart_keeps_their_order() -> None:
     module = Skips()
     use_client_convolutions(module, _CPU)
     assert [type(layer) for layer in module.body] == [ClientConv2d, nn.ReLU, nn.MaxPool2d]
+
+
+@pytest.mark.parametrize("pool_first", [False, True])
+def test_relu_in_place_is_trained_for_many_clients_at_once(pool_first: bool) -> None:
+    middle: list[nn.Module] = [nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Conv2d(2, 3, 3), *(middle[::-1] if pool_first else middle), nn.Flatten(), nn.LazyLinear(2)
+    )
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    use_client_convolutions(changed, _CPU)
+    for layer in module:
+        if isinstance(layer, nn.ReLU):
+            layer.inplace = False  # torch's own vmap does not take it either
+    for mine, theirs in zip(_slopes(changed, weights, inputs), _slopes(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_a_pool_whose_size_is_a_numpy_number() -> None:
+    module = _module(nn.MaxPool2d(np.int64(2)))  # type: ignore[arg-type]
+    weights, inputs = _clients(module)
+    use_client_convolutions(module, _CPU)
+    assert _slopes(module, weights, inputs)[0].shape == (3, 4, 5)
+
+
+def test_layers_that_are_used_elsewhere_too_stay_as_they_are() -> None:
+    class First(nn.Module):
+        def __init__(self, block: nn.Sequential) -> None:
+            super().__init__()
+            self.block = block
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.block[0](x)
+
+    block = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2))
+    use_client_convolutions(nn.Sequential(block, First(block)), _CPU)
+    assert [type(layer) for layer in block] == [ClientConv2d, nn.ReLU, nn.MaxPool2d]
+    assert block[0].pool is None and block[1].inplace
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_layer_with_another_forward_is_left_alone(place: int) -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2))
+    module[place].forward = lambda x: x.abs()  # type: ignore[method-assign]
+    use_client_convolutions(module, _CPU)
+    assert type(module[place]) in (nn.Conv2d, nn.ReLU)
+    if place == 1:
+        assert [type(layer) for layer in module] == [ClientConv2d, nn.ReLU, nn.MaxPool2d]
 
 
 @pytest.mark.parametrize("watched", [1, 2])

@@ -120,6 +120,11 @@ def test_schemes_that_send_no_weights_take_no_such_option(name: str) -> None:
         build_scheme(name, downlink="half")
 
 
+def test_the_centralised_reference_sends_nothing_down() -> None:
+    with pytest.raises(ConfigError, match="sends nothing down"):
+        replace(build_scheme("centralized", local_lr=0.1, local_steps=1), downlink="half")
+
+
 @pytest.mark.parametrize("word", ["signs", "16"])
 def test_a_wrong_word_is_named(word: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown downlink '{word}'"):

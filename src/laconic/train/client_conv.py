@@ -7,7 +7,8 @@ slopes of the inputs are the same kernel with the weights turned round, those of
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -41,27 +42,43 @@ def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
 
 def pool_before_relu(module: nn.Module) -> None:
     """max and relu commute, and so do their slopes; behind the pooling there is less to do. Changes the module."""
-    for chain in _chains(module):
-        for i in range(len(chain) - 1):
-            if type(chain[i]) is nn.ReLU and _pools(chain[i + 1]) and not _watched(chain[i]):
-                chain[i], chain[i + 1] = chain[i + 1], chain[i]
+    for chain, single in _chains(module):
+        for i in range(1, len(chain)):
+            before, layer = chain[i - 1], chain[i]
+            if type(layer) is nn.ReLU and single(layer):
+                layer.inplace = False  # what it reads may be a view of all clients' values, and nobody else reads it
+            if type(before) is nn.ReLU and single(before) and _pools(layer) and single(layer):
+                before.inplace = False
+                chain[i - 1], chain[i] = layer, before
 
 
 def _pool_in_convolutions(module: nn.Module) -> None:
-    for chain in _chains(module):
+    for chain, single in _chains(module):
         for i in range(len(chain) - 1):
             conv, pool = chain[i], chain[i + 1]
-            if isinstance(conv, ClientConv2d) and isinstance(pool, nn.MaxPool2d) and _pools(pool):
+            if isinstance(conv, ClientConv2d) and single(conv) and isinstance(pool, nn.MaxPool2d) and _pools(pool):
                 conv.pool = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
                 chain[i + 1] = nn.Identity()
 
 
-def _chains(module: nn.Module) -> Iterator[nn.Sequential]:
-    """Layers that run one after the other for certain: nobody's own `forward` can take them apart."""
-    if type(module) is nn.Sequential and not _watched(module):
-        yield module
-        for child in module:
-            yield from _chains(child)
+def _chains(module: nn.Module) -> Iterator[tuple[nn.Sequential, Callable[[nn.Module], bool]]]:
+    """Layers that run one after the other for certain, and whether one is used nowhere else and watched by nobody.
+
+    They are those of the module itself and of what is nested in it, if these are plain `nn.Sequential`s: nobody's own
+    `forward` can take them apart.
+    """
+    uses = Counter(child for parent in module.modules() for child in parent._modules.values())
+
+    def single(layer: nn.Module) -> bool:
+        return uses[layer] <= 1 and not _watched(layer)
+
+    def inside(layer: nn.Module) -> Iterator[nn.Sequential]:
+        if type(layer) is nn.Sequential and single(layer):
+            yield layer
+            for child in layer:
+                yield from inside(child)
+
+    return ((chain, single) for chain in inside(module))
 
 
 def _pools(layer: nn.Module) -> bool:
@@ -69,8 +86,9 @@ def _pools(layer: nn.Module) -> bool:
 
 
 def _watched(layer: nn.Module) -> bool:
-    """Somebody looks at what goes into the layer or comes out of it."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+    """Somebody looks at what goes into the layer or comes out of it, or has put another `forward` in its place."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or "forward" in layer.__dict__
 
 
 def _plain(conv: nn.Conv2d) -> bool:
@@ -176,8 +194,8 @@ def _unpooled(slopes: Tensor, shape: torch.Size, pool: _Pool, places: Tensor) ->
     return cast(Tensor, back)
 
 
-def _pair(size: int | tuple[int, int]) -> list[int]:
-    return [size, size] if isinstance(size, int) else list(size)
+def _pair(size: Any) -> list[int]:
+    return [int(n) for n in size] if isinstance(size, tuple | list) else [int(size)] * 2
 
 
 class _OneKernel(torch.autograd.Function):

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laconic.train.client_conv import pool_before_relu
 from laconic.train.crew import Crew
 from laconic.train.engine import Client, Task, Updates
 from laconic.train.factored import Factors, factor_large_layers, worth_factoring
@@ -32,6 +33,7 @@ class _Worker:
     def __init__(self, model: FlatModel, device: torch.device, example: Tensor | None) -> None:
         self._model, self._device = model.copy(), device
         module = self._model.module
+        pool_before_relu(module)
         inputs = None if example is None else example.to(device)
         self._factored = {} if inputs is None else factor_large_layers(module, inputs)
         self._images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
