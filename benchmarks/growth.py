@@ -15,6 +15,7 @@ from benchmarks.contest import Process, Unavailable, module, note
 from benchmarks.settings import Settings
 
 _SMALL = {"weights": 10_000, "lazy": True}
+_SECONDS = 3  # of rounds at least: one of a few milliseconds says little
 _CODES = 100_000  # the longest code of the curve over model sizes
 
 CURVES: list[dict[str, Any]] = [
@@ -70,7 +71,7 @@ def _on_cpu(options: dict[str, Any], repeats: int) -> dict[str, float]:
     process.start()
     try:
         answers = [process.measure(1)]
-        while len(answers) < repeats and sum(a["seconds"] for a in answers) < 10:
+        while (spent := sum(a["seconds"] for a in answers)) < 10 and (len(answers) < repeats or spent < _SECONDS):
             answers.append(process.measure(1))
     finally:
         process.stop()

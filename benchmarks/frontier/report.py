@@ -50,8 +50,8 @@ _EARLIER = """
 
 **A second look.** A first sweep had 32 bits a weight on the way down, half the features or rounds for the same bytes.
 Its results on the same test pictures and with the same test seeds are in [first-sweep.csv]({folder}/first-sweep.csv)
-([runs]({folder}/first-sweep-runs.csv)): it missed 0.88 at ε = 1 by a little. Weights of 16 bits (`--downlink half`) were
-built after that, and held-out results of the first sweep narrowed the search of this one (no other public images,
+([runs]({folder}/first-sweep-runs.csv)): it missed 0.88 at ε = 1 by a little. Weights of 16 bits (`--downlink half`)
+were built after that, and held-out results of the first sweep narrowed the search of this one (no other public images,
 local steps or momenta, more rounds). So an aim that is met here was met in a second attempt."""
 
 
@@ -145,8 +145,8 @@ def page(results: list[Result], rows: list[Row], folder: str, world: World, *, e
         ),
         f"\n## Against bytes, at ε = {BYTES_EPSILON:g}\n",
         "Fewer features, and codecs on top of the same head; each with its own step. FL-TOP's set of weights is told\n"
-        "once to each client, which is in no other column. All keep to the limit but the row with 32 bits a weight down,\n"
-        "which shows what 16 bits cost.\n",
+        "once to each client, which is in no other column. All keep to the limit but the row with 32 bits a weight\n"
+        "down, which shows what 16 bits cost.\n",
         _table(
             ["what is sent", "test accuracy", "by seed", "held-out", "kB up", "kB down", "kB once"],
             [_bytes_row(r) for r in [*full, *small]],
