@@ -215,6 +215,8 @@ def page(results: dict[str, Any]) -> str:
         "",
         *_claims(runs),
         "",
+        "The papers' own tables, run on the same data: [tables](clinical/tables/README.md).",
+        "",
         "## Commands",
         "",
         "```",
