@@ -256,7 +256,7 @@ def _claims(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
         ("centralised AUROC at least 0.88, mean over splits", [centralised], lambda a: a >= 0.88),
         (
             "FL-STD within 0.02 of centralised",
-            [mean("centralised, logistic"), mean("FL-STD, logistic")],
+            _of_the_same_splits(runs, "centralised, logistic", "FL-STD, logistic"),
             lambda a, b: a - b <= 0.02,
         ),
         ("FL-TOP-DP at 0.5 % no worse than FL-STD-DP at ε = 1", [private, top], lambda a, b: b >= a),
@@ -293,6 +293,13 @@ def _by_seed(runs: dict[str, list[dict[str, Any]]]) -> list[list[dict[str, Any]]
         for run in runs.get(name, []):
             pairs.setdefault(run["seed"], []).append(run)
     return list(pairs.values())
+
+
+def _of_the_same_splits(runs: dict[str, list[dict[str, Any]]], *names: str) -> list[float | None]:
+    """Mean AUROCs over the splits that all of them were run on."""
+    seeds = set.intersection(*({r["seed"] for r in runs.get(name, [])} for name in names))
+    chosen = [[r for r in runs.get(name, []) if r["seed"] in seeds] for name in names]
+    return [_mean(some, "auroc") if some else None for some in chosen]
 
 
 def _mean(runs: list[dict[str, Any]], key: str) -> float:

@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--stage", choices=["choose", "final"])
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes; 0: none but this one  [cores]")
     parser.add_argument("--gpu-workers", type=int, default=3, help="how many of them use --device cuda  [3]")
-    parser.add_argument("--brief", action="store_true", help="compare features, rounds and steps only: a tenth as long")
+    parser.add_argument(
+        "--brief", action="store_true", help="compare features, rounds and steps only: a seventh of the comparisons"
+    )
     parser.add_argument("--quick", action="store_true")
     asked = parser.parse_args(arguments)
     started, file = time.perf_counter(), asked.out / "chosen.json"

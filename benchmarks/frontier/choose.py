@@ -66,7 +66,7 @@ def shapes(world: World, epsilon: float) -> list[Setting]:
 
 
 def smaller(best: dict[str, Choice]) -> dict[str, Choice]:
-    """Ways to save bytes, starting from the best setting at ε = 1."""
+    """Ways to save bytes, starting from the best setting at ε = 1; and what 16 bits a weight down cost."""
     base, epsilon = best[f"{BYTES_EPSILON:g}"]
     found = {f"1/{n} of the features": replace(base, features=max(4, base.features // n)) for n in (2, 4, 8, 16, 32)}
     found |= {f"{s} 50%": replace(base, scheme=s, ratio=0.5) for s in ("fl-top-dp", "fl-freq-dp", "fl-cs-dp")}

@@ -107,12 +107,17 @@ def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding
 
 def downlink_encoding(scheme: Scheme) -> Encoding:
     """How the way down is packed: the weights that a client lacks, or only the signs of the last change."""
-    return {"weights": FLOAT32, "half": FLOAT16, "signs": SIGNS}[scheme.downlink]
+    return SIGNS if scheme.downlink == "signs" else weights_encoding(scheme)
+
+
+def weights_encoding(scheme: Scheme) -> Encoding:
+    """How weights themselves are packed: also those that a client needs before signs are enough for it."""
+    return FLOAT16 if scheme.downlink == "half" else FLOAT32
 
 
 def received(scheme: Scheme, plan: RoundPlan, weights: Tensor) -> Tensor:
-    """The weights from which clients train: those that travel are rounded as `downlink_encoding` packs them."""
-    if scheme.downlink != "half":
+    """The weights from which clients train: those that travel are rounded as `weights_encoding` packs them."""
+    if weights_encoding(scheme) != FLOAT16:
         return weights
     changing = scheme.codec.changing(len(weights), plan)
     if changing is None:

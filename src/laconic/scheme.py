@@ -14,6 +14,7 @@ from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.gaussian import Noise, NoNoise
 from laconic.secure_sum import PlainSum, SumProtocol
 from laconic.server.rules import Average, ServerRule
+from laconic.server.vote import MajorityVote
 from laconic.train.local import LocalTraining
 
 WEIGHTINGS = ("data-size", "uniform")
@@ -47,6 +48,8 @@ class Scheme(Part):
         problems = list(self._problems())
         if self.pooled and self.downlink != "weights":
             problems.append("the centralised reference sends nothing down: leave downlink='weights'")
+        if self.downlink == "signs" and not isinstance(self.rule, MajorityVote):
+            problems.append("signs tell a change only if all weights move by the same step: use MajorityVote")
         if problems:
             raise ConfigError(f"{self.name}: " + "; ".join(problems))
 

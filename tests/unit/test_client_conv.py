@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
-from laconic.train.client_conv import ClientConv2d, pool_before_relu, use_client_convolutions
+from laconic.train.chains import pool_before_relu
+from laconic.train.client_conv import ClientConv2d, use_client_convolutions
 
 _CPU = torch.device("cpu")
 _POOLS = {

@@ -125,6 +125,12 @@ def test_the_centralised_reference_sends_nothing_down() -> None:
         replace(build_scheme("centralized", local_lr=0.1, local_steps=1), downlink="half")
 
 
+def test_signs_alone_do_not_tell_an_average() -> None:
+    """Otherwise one bit a weight would be counted for a message that cannot be sent."""
+    with pytest.raises(ConfigError, match="use MajorityVote"):
+        replace(scheme("fl-std"), downlink="signs")
+
+
 @pytest.mark.parametrize("word", ["signs", "16"])
 def test_a_wrong_word_is_named(word: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown downlink '{word}'"):

@@ -7,16 +7,16 @@ slopes of the inputs are the same kernel with the weights turned round, those of
 from __future__ import annotations
 
 import importlib.util
-from collections import Counter
-from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from laconic.train.chains import chains, pool_before_relu, pools, watched
+
 _Pool = tuple[Any, ...]
-"""Kernel, stride, padding, dilation and ceil_mode of a `nn.MaxPool2d`."""
+"""Kernel, stride, padding, dilation (each for both axes) and ceil_mode of a `nn.MaxPool2d`."""
 
 
 def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
@@ -40,60 +40,19 @@ def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
         _pool_in_convolutions(module)
 
 
-def pool_before_relu(module: nn.Module) -> None:
-    """max and relu commute, and so do their slopes; behind the pooling there is less to do. Changes the module."""
-    for chain, single in _chains(module):
-        for i in range(1, len(chain)):
-            before, layer = chain[i - 1], chain[i]
-            if type(layer) is nn.ReLU and single(layer):
-                layer.inplace = False  # what it reads may be a view of all clients' values, and nobody else reads it
-            if type(before) is nn.ReLU and single(before) and _pools(layer) and single(layer):
-                before.inplace = False
-                chain[i - 1], chain[i] = layer, before
-
-
 def _pool_in_convolutions(module: nn.Module) -> None:
-    for chain, single in _chains(module):
+    for chain, single in chains(module):
         for i in range(len(chain) - 1):
             conv, pool = chain[i], chain[i + 1]
-            if isinstance(conv, ClientConv2d) and single(conv) and isinstance(pool, nn.MaxPool2d) and _pools(pool):
-                conv.pool = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
+            if isinstance(conv, ClientConv2d) and single(conv) and isinstance(pool, nn.MaxPool2d) and pools(pool):
+                sizes = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
+                conv.pool = (*map(_pair, sizes), pool.ceil_mode)
                 chain[i + 1] = nn.Identity()
-
-
-def _chains(module: nn.Module) -> Iterator[tuple[nn.Sequential, Callable[[nn.Module], bool]]]:
-    """Layers that run one after the other for certain, and whether one is used nowhere else and watched by nobody.
-
-    They are those of the module itself and of what is nested in it, if these are plain `nn.Sequential`s: nobody's own
-    `forward` can take them apart.
-    """
-    uses = Counter(child for parent in module.modules() for child in parent._modules.values())
-
-    def single(layer: nn.Module) -> bool:
-        return uses[layer] <= 1 and not _watched(layer)
-
-    def inside(layer: nn.Module) -> Iterator[nn.Sequential]:
-        if type(layer) is nn.Sequential and single(layer):
-            yield layer
-            for child in layer:
-                yield from inside(child)
-
-    return ((chain, single) for chain in inside(module))
-
-
-def _pools(layer: nn.Module) -> bool:
-    return type(layer) is nn.MaxPool2d and not layer.return_indices and not _watched(layer)
-
-
-def _watched(layer: nn.Module) -> bool:
-    """Somebody looks at what goes into the layer or comes out of it, or has put another `forward` in its place."""
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return any(hooks) or "forward" in layer.__dict__
 
 
 def _plain(conv: nn.Conv2d) -> bool:
     simple = conv.stride == (1, 1) and conv.dilation == (1, 1) and conv.groups == 1 and conv.padding_mode == "zeros"
-    return simple and not isinstance(conv.padding, str) and not _watched(conv)
+    return simple and not isinstance(conv.padding, str) and not watched(conv)
 
 
 class ClientConv2d(nn.Conv2d):
@@ -159,7 +118,7 @@ class _OneByOne(torch.autograd.Function):
             y = functional.conv2d(*one, padding=padding)
             ctx.shape = y.shape
             if pool is not None:
-                y, place = torch.ops.aten.max_pool2d_with_indices(y, *map(_pair, pool[:4]), pool[4])
+                y, place = torch.ops.aten.max_pool2d_with_indices(y, *pool)
                 places.append(place)
             outputs.append(y.permute(0, 2, 3, 1))
         ctx.save_for_backward(weight, *last, *places)
@@ -190,7 +149,7 @@ def _unpooled(slopes: Tensor, shape: torch.Size, pool: _Pool, places: Tensor) ->
     order = torch.channels_last
     like = torch.empty(shape, dtype=slopes.dtype, device=slopes.device, memory_format=order)
     slopes = slopes.contiguous(memory_format=order)
-    back = torch.ops.aten.max_pool2d_with_indices_backward(slopes, like, *map(_pair, pool[:4]), pool[4], places)
+    back = torch.ops.aten.max_pool2d_with_indices_backward(slopes, like, *pool, places)
     return cast(Tensor, back)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laconic.train.client_conv import pool_before_relu
+from laconic.train.chains import pool_before_relu
 from laconic.train.crew import Crew
 from laconic.train.engine import Client, Task, Updates
 from laconic.train.factored import Factors, factor_large_layers, worth_factoring

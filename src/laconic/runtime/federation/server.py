@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from laconic.errors import LaconicError, WireError
-from laconic.packing import FLOAT32, SIGNS
+from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
-from laconic.round import downlink_encoding, empty_sum, uplink_encoding
+from laconic.round import downlink_encoding, empty_sum, uplink_encoding, weights_encoding
 from laconic.runtime import wire
 from laconic.runtime.clients import Collected, SimulatedClients
 from laconic.runtime.experiment import Experiment
@@ -126,8 +126,7 @@ class FederatedClients(SimulatedClients):
         changing = self._offer.scheme.codec.changing(len(weights), plan)
         values = weights if changing is None else weights[changing.to(weights.device)]
         message = wire.Message("weights", plan.round, plan.attempt, 0, 0.0, plan.fingerprint, values)
-        encoding = downlink_encoding(self._offer.scheme)
-        return wire.encode(message, FLOAT32 if encoding == SIGNS else encoding)
+        return wire.encode(message, weights_encoding(self._offer.scheme))
 
     def _signs_message(self, plan: RoundPlan, weights: Tensor) -> bytes | None:
         """The signs of the last change, for nodes that have the weights before it; None if signs do not tell it."""

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from laconic.data.population import Records
 from laconic.errors import WireError
-from laconic.packing import FLOAT32, SIGNS, integers
+from laconic.packing import SIGNS, integers
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, uplink_encoding
+from laconic.round import client_weight, downlink_encoding, uplink_encoding, weights_encoding
 from laconic.runtime import wire
 from laconic.runtime.clients import SimulatedClients
 from laconic.runtime.federation.entropy import federation_streams
@@ -71,8 +71,7 @@ class LocalTraining:
     def weights(self, message: bytes, plan: RoundPlan, before: Callable[[], Tensor]) -> Tensor:
         """All weights, from those that were told. `before` are the weights of the last round, if only signs were."""
         scheme, changing = self.offer.scheme, self.offer.scheme.codec.changing(self.size, plan)
-        encoding = downlink_encoding(scheme)
-        signs = encoding == SIGNS and len(message) == wire.message_size(self.size, SIGNS)
+        signs = downlink_encoding(scheme) == SIGNS and len(message) == wire.message_size(self.size, SIGNS)
         count = self.size if changing is None else len(changing)
         values = wire.decode(
             message,
@@ -80,7 +79,7 @@ class LocalTraining:
             round=plan.round,
             attempt=plan.attempt,
             size=count,
-            encoding=FLOAT32 if encoding == SIGNS and not signs else encoding,
+            encoding=SIGNS if signs else weights_encoding(scheme),
         ).values
         if signs:
             assert isinstance(scheme.rule, MajorityVote)
