@@ -1,4 +1,4 @@
-"""From a configuration to an experiment: data, model, noise and clipping threshold are settled here."""
+"""From a configuration to an experiment: data, sampler and model are settled here."""
 
 from __future__ import annotations
 
@@ -15,29 +15,20 @@ from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, DataError, unknown
 from laconic.models.registry import build_model
 from laconic.parts import positive_int
-from laconic.privacy.accountant import METHODS, RunAccountant
 from laconic.privacy.budget import Budget
-from laconic.privacy.calibrate import calibrate_noise, smallest_noise
 from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
-from laconic.runtime.clipnorm import clip_norm_from
 from laconic.runtime.config import RunConfig, SamplerSection
 from laconic.runtime.datasets import Federation, load_federation, pooled
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.front_end import settle_front_end, with_front_end_defaults
+from laconic.runtime.settle_privacy import check_record_clip, make_budget, settle_clip, settle_noise
 from laconic.scheme import Scheme
 from laconic.streams import Streams
-from laconic.train.flat import trainable_size
-from laconic.train.local import LocalDPSGD
 
 WHOLE = "all"
 """The batch size that is a client's whole data set."""
 SAMPLERS = ("poisson", "fixed-size", "as-published")
 _TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
-_CLIP_SOURCES = {
-    "median": "the clipping threshold is the median update norm of an initialisation round on the clients' own data,"
-    " as in the papers: that round is not private and not in the ε",
-    "public": None,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +74,9 @@ def settle(
     if entry.private:
         options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
         if entry.record_level:
-            _check_record_clip(config, options)
+            check_record_clip(config, options)
         elif "clip_norm" in entry.options:
-            options["clip_norm"], note = _settle_clip(config, options, model, federation, front_end, streams)
+            options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []
     if federation.preprocessing is not None and entry.private:
         notes += federation.preprocessing.revealed
@@ -188,97 +179,6 @@ def make_sampler(section: SamplerSection, num_clients: int) -> Sampler:
         sampler = (FixedSize if section.kind == "fixed-size" else AsPublished)(cohort_size=size)
     sampler.check(num_clients)
     return sampler
-
-
-def make_budget(config: RunConfig, sampler: Sampler) -> Budget:
-    privacy = config.privacy
-    budget = Budget(
-        delta=1e-5 if privacy.delta is None else privacy.delta,
-        epsilon=privacy.epsilon,
-        participant_epsilon=privacy.participant_epsilon,
-        max_participations=config.sampler.max_participations,
-        accountant=privacy.accountant,
-    )
-    budget.check(sampler, METHODS if scheme_entry(config.scheme.name).record_level else None)
-    return budget
-
-
-def settle_noise(
-    config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
-) -> float:
-    """σ as given, or the smallest that keeps the promised ε over all rounds."""
-    given = config.scheme.options.get("noise_multiplier")
-    entry = scheme_entry(config.scheme.name)
-    if given is not None:
-        return float(given) if isinstance(given, int | float) else given
-    privacy = config.privacy
-    if privacy.epsilon is None:
-        raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
-    delta = 1e-5 if privacy.delta is None else privacy.delta
-    if entry.record_level:
-        budget = Budget(delta=delta, max_participations=config.sampler.max_participations)
-
-        def accountant(sigma: float) -> RunAccountant:
-            train = build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma}).train
-            assert isinstance(train, LocalDPSGD)
-            return train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
-
-        return smallest_noise(
-            accountant, epsilon=privacy.epsilon, delta=delta, rounds=config.run.rounds, method=privacy.accountant
-        )
-    # Any bound serves here: only integer noise looks at the sensitivity, and its bound is not an option.
-    others = {k: v for k, v in options.items() if k != "clip_norm"}
-    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
-
-    def scheme(sigma: float) -> Scheme:
-        return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
-
-    example = scheme(1.0)
-    size = trainable_size(model)
-    return calibrate_noise(
-        noise=lambda sigma: scheme(sigma).noise,
-        sensitivity=example.clip.sensitivity(example.codec.code_size(size)),
-        slack=config.sampler.max_dropouts + config.sampler.max_colluders,
-        max_participations=config.sampler.max_participations,
-        epsilon=privacy.epsilon,
-        delta=delta,
-        rounds=config.run.rounds,
-        sampler=sampler,
-        num_clients=num_clients,
-        method=privacy.accountant,
-    )
-
-
-def _check_record_clip(config: RunConfig, options: dict[str, Any]) -> None:
-    if not isinstance(options.get("clip_norm"), int | float):
-        raise ConfigError(
-            f"{config.scheme.name} needs --clip-norm as a number: the bound S on one record's slope (2 in CHIL'21)"
-        )
-
-
-def _settle_clip(
-    config: RunConfig,
-    options: dict[str, Any],
-    model: nn.Module,
-    federation: Federation,
-    front_end: nn.Module | None,
-    streams: Streams,
-) -> tuple[float, str | None]:
-    """(S, what the statement must say about where it came from)."""
-    given = options.get("clip_norm")
-    source = config.privacy.clip_norm_from
-    if given is None:
-        raise ConfigError(
-            f"{config.scheme.name} needs --clip-norm: a number, 'public' (measured on --public-dataset) or 'median'"
-            " (as in the papers, not private)"
-        )
-    if isinstance(given, str):
-        if given not in _CLIP_SOURCES:
-            raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")
-        source = given
-        plain = {k: v for k, v in options.items() if k != "clip_norm"}
-        given = clip_norm_from(source, config, plain, model, federation, front_end, streams)
-    return given, _CLIP_SOURCES.get(source or "")
 
 
 def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]:
