@@ -23,8 +23,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from benchmarks.contest import note
 from benchmarks.settings import Settings
 from laconic.secagg import SecAggClient, SecAggServer, ServerRound, SumPlan, Terms, messages
-from laconic.secagg.keys import ENTRY_BYTES, _are_signed, pair_seed
+from laconic.secagg.keys import ENTRY_BYTES, _are_signed
 from laconic.secagg.masks import add_masks
+from laconic.secagg.plan import NO_OFFER
 from laconic.secagg.shares import deal
 
 BITS = {8_317: 13, 83_169: 13, 1_663_370: 32}
@@ -89,7 +90,7 @@ def masking(client: SecAggClient, plan: SumPlan, vector: np.ndarray) -> float:
 
     def work() -> bytes:
         words = plan.ring.words(vector)
-        seeds = [pair_seed(client._pairs[other], plan.hash) for other in plan.neighbours(client.client)]
+        seeds = [client._pair_seed(plan, other) for other in plan.neighbours(client.client)]
         add_masks(words, plus=[os.urandom(32), *seeds])
         return plan.ring.pack(words)
 
@@ -147,6 +148,7 @@ def attempt(
 def measure(cohort: int, size: int, *, complete: bool, budget: float) -> Row:
     terms = Terms(
         run=os.urandom(16),
+        offer=NO_OFFER,
         fingerprint="00" * 16,
         beacon=os.urandom(32),
         max_dropouts=int(max(RATES) * cohort),

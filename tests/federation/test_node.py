@@ -35,6 +35,8 @@ from laconic.runtime.federation.requests import REFUSED, Fields, UploadRequest
 from laconic.runtime.federation.roster import read_roster
 from laconic.runtime.federation.server import FederatedClients
 from laconic.runtime.federation.training import initial_weights, weights_digest
+from laconic.secagg.keys import PublicKeys
+from laconic.secagg.run_key import RunKey
 from laconic.streams import Streams
 
 SERVER = Ed25519PrivateKey.generate()
@@ -200,9 +202,11 @@ def test_the_roster_is_fixed_and_holds_the_nodes_own_key(tmp_path: Path) -> None
     bad = b"".join(entry.entry() for entry in (swapped, *entries[1:]))
     assert "own key is not in the roster" in str(small.node(0).answer("upload", request | {"roster": bad})[REFUSED])
     assert "upload" in small.node(0).answer("upload", request)
-    fewer = b"".join(entry.entry() for entry in entries[:2])
+    identity = NodeFolder(tmp_path / "node-1").identity()
+    other = PublicKeys.signed(small.offer.context, 1, RunKey.generate(), identity)
+    another = b"".join(entry.entry() for entry in (entries[0], other, entries[2]))
     later = clients.requests(small.plan(clients, round=2), clients.model.initial)[0]
-    assert "another roster before" in str(small.node(0).answer("upload", later | {"roster": fewer})[REFUSED])
+    assert "another roster before" in str(small.node(0).answer("upload", later | {"roster": another})[REFUSED])
 
 
 def test_strangers_in_the_roster_are_refused(tmp_path: Path) -> None:
@@ -222,7 +226,7 @@ def test_a_small_sum_is_refused_by_the_node_itself(tmp_path: Path) -> None:
     plan = replace(small.plan(clients), cohort=np.array([0, 1]))
     request = clients.requests(plan, clients.model.initial)[0]
     small.policy = Policy(min_cohort=2)
-    assert "a sum of 1 nodes, fewer than min_cohort 2" in str(small.node(0).answer("upload", request)[REFUSED])
+    assert "a sum of 1 honest nodes, fewer than min_cohort 2" in str(small.node(0).answer("upload", request)[REFUSED])
     small.policy = Policy(min_cohort=1)
     assert "upload" in small.node(0).answer("upload", request)
 
@@ -277,12 +281,14 @@ def test_an_offer_is_what_it_was_when_it_was_signed() -> None:
     with pytest.raises(WireError, match="not signed"):
         read_offer(data.replace(b'"rounds":5', b'"rounds":6'))
     with pytest.raises(WireError, match="not signed"):
-        read_offer((2).to_bytes(4, "little") + data[4:])
-    with pytest.raises(WireError, match="install the same"):
-        read_offer(data.replace(b'"laconic":"', b'"laconic":"9.'))
+        read_offer(data[:5] + (2).to_bytes(4, "little") + data[9:])
+    with pytest.raises(WireError, match="protocol version 1, but this is version 2: install the same"):
+        read_offer(data[:4] + b"\x01" + data[5:])
+    with pytest.raises(WireError, match="install the same on all machines"):
+        read_offer((1).to_bytes(4, "little") + data[41:])  # as it was before protocols had numbers
     with pytest.raises(WireError, match="to client 3 of 3"):
         read_offer(sign_offer(offer, 3, SERVER))
-    for damaged in (data[:10], data[:-5], data[:68]):
+    for damaged in (data[:4], data[:10], data[:-5], data[:105]):
         with pytest.raises(WireError):
             read_offer(damaged)
 

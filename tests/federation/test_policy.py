@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import nn
 
-from conftest import make_population
 from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import Poisson
-from laconic.runtime.experiment import Experiment
+from laconic.runtime.federation import refusals as node_refusals
 from laconic.runtime.federation.offer import Offer
-from laconic.runtime.federation.policy import Policy, planned_epsilons, read_policy
+from laconic.runtime.federation.policy import Policy, read_policy
+from laconic.runtime.federation.refusals import planned_epsilons
 
 TRAIN = {"local_lr": 0.1, "local_steps": 1}
 SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=4.0, **TRAIN)
@@ -38,16 +37,16 @@ OFFER = Offer(
 )
 
 
-def experiment(offer: Offer = OFFER) -> Experiment:
-    return offer.experiment(nn.Linear(6, 3), make_population([3] * 5))
-
-
 def refusals(offer: Offer = OFFER, **limits: Any) -> str:
-    return "; ".join(Policy(**limits).against(offer, experiment(offer)))
+    if any("epsilon" in name for name in limits):
+        limits = {"max_delta": 1e-5} | limits
+    policy = Policy(**limits)
+    checks = (node_refusals.against_server(policy, offer.server), node_refusals.against_sizes(policy, offer))
+    return "; ".join([*checks[0], *checks[1], *node_refusals.against_offer(policy, offer)])
 
 
 def test_what_keeps_within_the_limits_is_allowed() -> None:
-    released, participant = planned_epsilons(experiment())
+    released, participant = planned_epsilons(OFFER.mechanism)
     assert released == participant  # everyone takes part in every round
     limits = {"max_epsilon": released, "max_participant_epsilon": participant, "max_delta": 1e-5}
     allowed = {"fingerprints": (SCHEME.fingerprint,), "servers": (OFFER.server.hex(),)}
@@ -62,10 +61,14 @@ def test_what_keeps_within_the_limits_is_allowed() -> None:
         ({"max_participant_epsilon": 0.5}, "against the server 1.997 is above max_participant_epsilon 0.5"),
         ({"max_delta": 1e-6}, "δ 1e-05 is above max_delta 1e-06"),
         ({"max_participations": 3}, "up to 4 participations, above max_participations 3"),
-        ({"min_cohort": 6}, "sums of 5 nodes may be opened, fewer than min_cohort 6"),
+        ({"min_cohort": 6}, "sums of 5 honest nodes may be opened, fewer than min_cohort 6"),
         ({"fingerprints": ("ab",)}, "fl-std-dp .* is not among the fingerprints"),
         ({"servers": ("ab",)}, "server 0001.* is not among the servers"),
-        ({"secure_aggregation": "signed"}, "not signed"),
+        ({"secure_aggregation": "signed", "identities": ("ab",)}, "not signed"),
+        ({"min_colluders": 1}, "max_colluders 0 is below min_colluders 1"),
+        ({"max_rounds": 3}, "4 rounds, more than max_rounds 3"),
+        ({"max_nodes": 4}, "5 nodes, more than max_nodes 4"),
+        ({"max_model_size": 20}, "21 weights, more than max_model_size 20"),
     ],
 )
 def test_every_limit_refuses(limits: dict[str, Any], reason: str) -> None:
@@ -93,15 +96,15 @@ def test_a_scheme_without_noise_or_masks() -> None:
 
 def against_round(policy: Policy, offer: Offer = OFFER, **now: int) -> str:
     values = {"round": 1, "attempt": 0, "cohort": 5, "participations": 1} | now
-    return "; ".join(policy.against_round(offer, experiment(offer), **values))
+    return "; ".join(node_refusals.against_round(policy, offer, **values))
 
 
 def test_rounds_are_checked_one_by_one() -> None:
     assert against_round(Policy()) == ""
     assert "round 5 of a run that was offered with 4" in against_round(Policy(), round=5)
-    assert "a sum of 1 nodes, fewer than min_cohort 2" in against_round(Policy(), cohort=1)
+    assert "a sum of 1 honest nodes, fewer than min_cohort 2" in against_round(Policy(), cohort=1)
     slack = replace(OFFER, max_dropouts=2)
-    assert "a sum of 3 nodes, fewer than min_cohort 4" in against_round(Policy(min_cohort=4), slack)
+    assert "a sum of 3 honest nodes, fewer than min_cohort 4" in against_round(Policy(min_cohort=4), slack)
     assert "participation 3, above max_participations 2" in against_round(
         Policy(max_participations=2), participations=3
     )
@@ -109,9 +112,9 @@ def test_rounds_are_checked_one_by_one() -> None:
 
 def test_the_nodes_own_count_limits_what_it_gives() -> None:
     """Whatever the server says: a node that was asked too often stops."""
-    accountant = experiment().accountant
+    accountant = OFFER.mechanism.accountant
     assert accountant is not None
-    policy = Policy(max_participant_epsilon=accountant.participant_epsilon(2))
+    policy = Policy(max_delta=1e-5, max_participant_epsilon=accountant.participant_epsilon(2))
     assert against_round(policy, participations=2) == ""
     assert "against the server would be" in against_round(policy, participations=3)
     capped = replace(OFFER, budget=Budget(delta=1e-5, max_participations=1))
@@ -119,17 +122,17 @@ def test_the_nodes_own_count_limits_what_it_gives() -> None:
 
 
 def test_repeated_attempts_count_against_the_outsider() -> None:
-    accountant = experiment().accountant
+    accountant = OFFER.mechanism.accountant
     assert accountant is not None
-    policy = Policy(max_epsilon=accountant.released_epsilon(2))
+    policy = Policy(max_delta=1e-5, max_epsilon=accountant.released_epsilon(2))
     assert against_round(policy, round=2, participations=2) == ""
     assert "ε would be" in against_round(policy, round=2, attempt=3, participations=5)
 
 
 def test_a_policy_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
-    path.write_text('max_epsilon = 1\nfingerprints = ["AB"]\nsecure_aggregation = "signed"\n')
-    assert read_policy(path) == Policy(max_epsilon=1, fingerprints=("ab",), secure_aggregation="signed")
+    path.write_text('max_epsilon = 1\nmax_delta = 1e-5\nidentities = ["AB"]\nsecure_aggregation = "signed"\n')
+    assert read_policy(path) == Policy(max_epsilon=1, max_delta=1e-5, identities=("ab",), secure_aggregation="signed")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +144,12 @@ def test_a_policy_from_a_file(tmp_path: Path) -> None:
         ('secure_aggregation = "yes"\n', "unknown secure_aggregation 'yes'"),
         ('servers = "ab"\n', "servers must be a list of texts"),
         ("allow_test_seed = 1\n", "true or false"),
+        ("max_epsilon = 1\n", "max_epsilon needs max_delta"),
+        ("lifetime_epsilon = 1\n", "lifetime_epsilon needs max_delta"),
+        ('secure_aggregation = "signed"\n', "needs identities"),
+        ('identities = ["AB", "ab"]\n', "names a node twice"),
+        ("max_rounds = 0\n", "max_rounds must be a whole number that is 1 or more"),
+        ("min_colluders = -1\n", "min_colluders must be a whole number that is 0 or more"),
         ("max_epsilon =\n", "not valid TOML"),
     ],
 )

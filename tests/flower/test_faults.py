@@ -17,6 +17,7 @@ from flwr.app import Error, Message
 from laconic.data.population import Records
 from laconic.errors import PrivacyError, RunFolderError, TrainingError
 from laconic.runtime.federation.entropy import TEST_SEED
+from laconic.runtime.federation.node import WITHHELD
 from laconic.runtime.federation.node_log import REFUSED, REVEALED, UPLOADED
 from laconic.runtime.flower.courier import FlowerCourier
 from laconic.runtime.flower.messages import to_reply
@@ -178,7 +179,12 @@ def test_cohorts_are_drawn_from_the_registered_nodes(
 
 
 def test_a_node_refuses_what_its_policy_forbids_and_the_server_says_why(tmp_path: Path) -> None:
-    some = federation(tmp_path, policies={2: "max_epsilon = 0.5\n"}, privacy__epsilon=1.0, scheme__noise_multiplier=6.0)
+    some = federation(
+        tmp_path,
+        policies={2: "max_epsilon = 0.5\nmax_delta = 1e-5\n"},
+        privacy__epsilon=1.0,
+        scheme__noise_multiplier=6.0,
+    )
     with pytest.raises(PrivacyError, match=r"node 2 \(1002\) refuses: planned ε 1\.000 is above max_epsilon 0\.5"):
         some.run()
     assert [row["client"] for row in rows(tmp_path / "run/notices.jsonl")] == [2]
@@ -218,16 +224,17 @@ def test_a_plain_scheme_does_without_those_who_are_missing(tmp_path: Path) -> No
 
 
 def test_what_goes_wrong_at_a_node_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unexpected error may quote records: the server learns its kind, and nothing of its text."""
+    """An unexpected error may quote records: the server learns nothing of it, and the owner all."""
     some = federation(tmp_path, federation__min_nodes=5)
 
     def quoting(client: int) -> Records:
         raise ValueError("could not convert 'Jane Doe, born 1950'")
 
     monkeypatch.setattr(some.population, "records", quoting)
-    with pytest.raises(PrivacyError, match="node 0 .* refuses: ValueError; the node's own log has the rest") as failure:
+    with pytest.raises(PrivacyError, match=f"node 0 .* refuses: {WITHHELD}") as failure:
         some.run()
     assert "Jane" not in str(failure.value)
+    assert "Jane" in some.node(0).log.rows()[0]["detail"]
 
 
 def test_an_answer_from_elsewhere_does_not_count(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of
 
 from laconic.runtime import simulator
 from laconic.runtime.federation.entropy import TEST_SEED
+from laconic.secagg.keys import ENTRY_BYTES
 
 CASES = [
     ("fl-std", {}),
@@ -76,6 +77,8 @@ def test_payload_is_counted_as_in_the_simulator(tmp_path: Path) -> None:
     far, near = federation.run().history[0], federation.simulated().history[0]
     same = ("bytes_up", "bytes_down", "secagg_keys_up", "secagg_plan_down", "secagg_shares_up", "secagg_unmask_up")
     assert {name: far[name] for name in same} == {name: near[name] for name in same}
-    assert far["secagg_keys_down"] == near["secagg_keys_down"] + 5 * 132  # a roster has the node's own entry, too
+    assert (
+        far["secagg_keys_down"] == near["secagg_keys_down"] + 5 * ENTRY_BYTES
+    )  # a roster has the node's own entry, too
     exchanges = ("keys", "upload", "unmask")
     assert all(far[f"transport_{kind}_{way}"] > 0 for kind in exchanges for way in ("up", "down"))

@@ -20,7 +20,7 @@ FINGERPRINT = "5a" * 16
 
 
 def make_terms(**options: Any) -> Terms:
-    return Terms(**{"run": b"r" * 16, "fingerprint": FINGERPRINT, "beacon": b"b" * 32, **options})
+    return Terms(**{"run": b"r" * 16, "offer": b"o" * 32, "fingerprint": FINGERPRINT, "beacon": b"b" * 32, **options})
 
 
 def make_plan(terms: Terms, cohort: Iterable[int] = range(5), **options: Any) -> SumPlan:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from secagg_tools import identity_of, make_plan, make_terms
@@ -16,6 +15,7 @@ from secagg_tools import identity_of, make_plan, make_terms
 from laconic.errors import PrivacyError, RunFolderError
 from laconic.secagg import AttemptsInMemory, AttemptsOnDisk, SecAggClient, SecAggServer
 from laconic.secagg.attempts import Attempts, Mark, Step
+from laconic.secagg.run_key import RunKey
 
 RUN, OTHER = b"r" * 16, b"s" * 16
 
@@ -125,7 +125,7 @@ def test_two_processes_cannot_share_a_file(tmp_path: Path) -> None:
 
 def test_a_client_that_crashed_after_its_claim_never_masks_under_that_attempt_again(tmp_path: Path) -> None:
     """The upload may have left or not, and the client cannot know. It can still help to unmask, once."""
-    terms, key = make_terms(max_dropouts=1), X25519PrivateKey.generate()
+    terms, key = make_terms(max_dropouts=1), RunKey.generate()
     path = tmp_path / "attempts.json"
 
     def victim_with(attempts: Attempts) -> SecAggClient:

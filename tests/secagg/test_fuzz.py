@@ -45,7 +45,7 @@ def recorded() -> tuple[ServerRound, dict[str, bytes], dict[str, Callable[[bytes
         "reveal": reveal,
     }
     readers: dict[str, Callable[[bytes], object]] = {
-        "keys": lambda data: KeyBook(plan.terms.run).learn(PublicKeys.from_announcement(data, plan.terms.run)),
+        "keys": lambda data: KeyBook(plan.terms.context).learn(PublicKeys.from_announcement(data, plan.terms.run)),
         "plan": lambda data: messages.read_plan(data, plan.terms),
         "upload": lambda data: messages.read_upload(data, plan),
         "survivors": lambda data: messages.read_survivors(data, plan),

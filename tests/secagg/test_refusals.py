@@ -42,8 +42,8 @@ BENT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut short": (lambda data: data[:-1], "bytes, expected"),
     "cut after the header": (lambda data: data[:HEADER_BYTES], "bytes, expected"),
     "one byte more": (lambda data: data + b"\0", "bytes, expected"),
-    "something else": (at(MAGIC, b"LACN"), "not a message of this version"),
-    "another version": (at(VERSION, b"\x07"), "not a message of this version"),
+    "something else": (at(MAGIC, b"LACN"), "not a message of laconic"),
+    "another version": (at(VERSION, b"\x07"), "protocol version 7, but this is version 2"),
     "another kind": (at(KIND, b"\x06"), "kind 6, expected"),
     "another run": (at(RUN, b"s" * 16), "of another run"),
     "another round": (at(ROUND, u32(2)), "of round 2.0, but this is round 1.0"),
@@ -247,7 +247,7 @@ def lying_reveal(federation: Federation, round: ServerRound, member: int, reques
     count = sum(map(len, round._wanted.values()))
     _, pads = messages.read_reveal(federation.clients[member].reveal(request), plan, count)
     return messages.signed(
-        identity_of(member), messages.write_reveal(plan, member, pack_elements((pads + member) % PRIME))
+        identity_of(member), messages.write_reveal(plan, member, pack_elements((pads + 7919 * member**3) % PRIME))
     )
 
 

@@ -12,6 +12,7 @@ from secagg_tools import Federation, make_plan, make_terms, openable, started
 
 from laconic.secagg import InProcessFederation, RoundAborted, SumPlan, Vanishes
 from laconic.secagg.foretell import foretell
+from laconic.secagg.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 
 
 @st.composite
@@ -115,7 +116,7 @@ def test_a_large_cohort_with_its_real_sizes(consistency: str) -> None:
         assert outcome.total.tolist() == [s % 2**20 for s in sum(vectors[c] for c in present).tolist()]
         traffic = outcome.traffic
         assert traffic.payload_up == len(present) * plan.ring.packed_size(plan.size)
-        assert traffic.keys_up == (154 * 60 if round == 1 else 0)
+        assert traffic.keys_up == (ANNOUNCEMENT_BYTES * 60 if round == 1 else 0)
         assert min(traffic.keys_down, traffic.shares_up, traffic.unmask_up, traffic.unmask_down) > 0
 
 
@@ -125,7 +126,7 @@ def test_keys_are_passed_on_once() -> None:
     vectors = {client: np.arange(6) for client in range(8)}
     first = federation.run(make_plan(terms, range(8), round=1), vectors).traffic
     second = federation.run(make_plan(terms, range(8), round=2), vectors).traffic
-    assert first.keys_down == 8 * 7 * 132
+    assert first.keys_down == 8 * 7 * ENTRY_BYTES
     assert (second.keys_up, second.keys_down) == (0, 0)
 
 
@@ -135,7 +136,7 @@ def test_a_restarted_client_announces_itself_again_and_is_told_all_keys() -> Non
     announcement = federation.clients[2].announce()
     assert federation.server.register(announcement) == 2
     later = federation.server.begin(make_plan(federation.terms, range(4), round=2))
-    assert len(later.plan_for(2)) - len(later.plan_for(1)) == 3 * 132
+    assert len(later.plan_for(2)) - len(later.plan_for(1)) == 3 * ENTRY_BYTES
 
 
 def test_the_session_says_why_a_round_was_aborted() -> None:

@@ -24,6 +24,7 @@ from laconic.runtime.dropouts import STAGES, uploading, vanishing_clients
 from laconic.runtime.secure import sum_plan, sum_terms
 from laconic.scheme import Scheme
 from laconic.secagg import Vanishes
+from laconic.secagg.keys import ANNOUNCEMENT_BYTES
 from laconic.streams import Streams
 
 TRAIN = {"local_lr": 0.3, "local_steps": 2, "batch_size": 4}
@@ -114,7 +115,7 @@ def test_the_ledger_has_lines_for_masks() -> None:
     for key in kinds:
         assert masked.ledger[key] == sum(row[key] for row in masked.history)
     newcomers = len({c for n in range(1, 5) for c in cohort(n)})
-    assert masked.ledger["secagg_keys_up"] == 154 * newcomers
+    assert masked.ledger["secagg_keys_up"] == ANNOUNCEMENT_BYTES * newcomers
     assert not any(key.startswith("secagg_") for key in simulated.ledger)
 
 

@@ -186,7 +186,7 @@ class Accountant:
 def epsilon(event: DpEvent | RecordEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
     """ε of `count` independent releases of the event at this δ."""
     if method == "moments":
-        divergences = _rdp(event, _PAPER_ORDERS, replace_one)
+        divergences = renyi_divergences(event, _PAPER_ORDERS, replace_one)
         return min(
             count * divergence - math.log(delta) / (order - 1)
             for order, divergence in zip(_PAPER_ORDERS, divergences, strict=True)
@@ -195,7 +195,7 @@ def epsilon(event: DpEvent | RecordEvent, count: int, delta: float, method: str,
         from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
         orders = tuple(rdp.DEFAULT_RDP_ORDERS)
-        divergences = _rdp(event, orders, replace_one)
+        divergences = renyi_divergences(event, orders, replace_one)
         return float(rdp.compute_epsilon(orders, [count * d for d in divergences], delta)[0])
     if method == "pld":
         from dp_accounting import GaussianDpEvent
@@ -236,10 +236,10 @@ def _small_cohorts(sampler: Sampler, num_clients: int, slack: int, cap: int | No
 
 
 @functools.lru_cache(maxsize=256)
-def _rdp(event: DpEvent | RecordEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[float, ...]:
+def renyi_divergences(event: DpEvent | RecordEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[float, ...]:
     """The Rényi divergences of one release at the orders."""
     if isinstance(event, RecordEvent):
-        return tuple(event.divergences(orders, [_rdp(part, orders, replace_one) for part in event.parts]))
+        return tuple(event.divergences(orders, [renyi_divergences(part, orders, replace_one) for part in event.parts]))
     from absl import logging
     from dp_accounting import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
 from laconic.data.population import Population, Records
-from laconic.errors import ConfigError, PrivacyError
+from laconic.errors import ConfigError
 from laconic.parts import below_one, non_negative, non_negative_int, one_of, positive_int
 from laconic.plan import RoundPlan
-from laconic.privacy.accountant import METHODS, Accountant, RunAccountant
+from laconic.privacy.accountant import METHODS, RunAccountant
 from laconic.privacy.budget import Budget
-from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.grid import Grid
-from laconic.privacy.record_accountant import RecordAccountant
 from laconic.privacy.sampling import Sampler
 from laconic.runtime.dropouts import BEFORE_UPLOAD, STAGES
+from laconic.runtime.mechanism import Mechanism
 from laconic.scheme import Scheme
 from laconic.train.choose import ENGINES
 from laconic.train.flat import trainable_size
-from laconic.train.local import LocalDPSGD
 from laconic.train.losses import Loss
 from laconic.train.precision import PRECISIONS
 
@@ -120,87 +117,49 @@ class Experiment:
                 )
 
     @property
+    def mechanism(self) -> Mechanism:
+        """What the run does to one client's data, in public numbers."""
+        return Mechanism(
+            scheme=self.scheme,
+            sampler=self.sampler,
+            num_clients=self.population.num_clients,
+            size=trainable_size(self.model),
+            rounds=self.rounds,
+            budget=self.budget,
+            max_dropouts=self.max_dropouts,
+            max_colluders=self.max_colluders,
+            # Of a larger cohort more clients vanish before their upload, so a lost round makes it less likely that one
+            # client was there, and amplification holds. Whether a committee can open depends on who is in it.
+            loses_by_cohort=self.dropout_rate > 0 and self.dropout_stage != BEFORE_UPLOAD,
+        )
+
+    @property
     def accountant(self) -> RunAccountant | None:
         """The accountant of the run; None for a scheme that promises nothing."""
-        if not self.scheme.private or self.budget is None:
-            return None
-        accountant: Accountant | RecordAccountant
-        if isinstance(self.scheme.train, LocalDPSGD):
-            accountant = self.scheme.train.accountant(
-                sampler=self.sampler, num_clients=self.population.num_clients, budget=self.budget
-            )
-        else:
-            accountant = Accountant(
-                sampler=self.sampler,
-                noise=self.scheme.noise,
-                num_clients=self.population.num_clients,
-                delta=self.budget.delta - self.delta_slack(),
-                sensitivity=self.sensitivity,
-                slack=self.max_dropouts + self.max_colluders,
-                max_participations=self.budget.max_participations,
-                horizon=self.rounds,
-            )
-        cap = self.budget.max_participations
-        # The server's budget can end the run, unless the cap keeps every client within it.
-        stoppable = self.budget.participant_epsilon is not None and (
-            cap is None or not self.budget.participant_fits(accountant, cap)
-        )
-        # Of a larger cohort more clients vanish before their upload, so a lost round makes it less likely that one
-        # client was there, and amplification holds. Whether a committee can open depends on who is in it.
-        loses = self.dropout_rate > 0 and self.dropout_stage != BEFORE_UPLOAD
-        return replace(accountant, cohort_dependent=stoppable or loses)
+        return self.mechanism.accountant
 
     @property
     def code_size(self) -> int:
         """m: how many values a client sends."""
-        return self.scheme.codec.code_size(trainable_size(self.model))
+        return self.mechanism.code_size
 
     @property
     def sensitivity(self) -> float:
         """S: the largest norm of a client's code."""
-        return self.scheme.clip.sensitivity(self.code_size)
+        return self.mechanism.sensitivity
 
     def typical_plan(self) -> RoundPlan:
         """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
-        clients = self.population.num_clients
-        slack = self.max_dropouts + self.max_colluders
-        expected = max(1 + slack, round(self.sampler.planned_cohort(clients)))
-        return RoundPlan(
-            round=1,
-            attempt=0,
-            cohort=np.arange(expected),
-            planned_cohort=self.sampler.planned_cohort(clients),
-            least_cohort=self.sampler.least_cohort(clients, slack),
-            largest_cohort=self.sampler.largest_cohort(clients),
-            max_dropouts=self.max_dropouts,
-            max_colluders=self.max_colluders,
-            run_seed=0,
-            round_seed=0,
-            fingerprint=self.scheme.fingerprint,
-        )
+        return self.mechanism.typical_plan()
 
     @property
     def grid(self) -> Grid | None:
         """The grid of integer noise; None for other noise."""
-        if not isinstance(self.scheme.noise, DiscreteGaussian):
-            return None
-        return self.scheme.noise.grid(code_size=self.code_size, sensitivity=self.sensitivity, plan=self.typical_plan())
+        return self.mechanism.grid
 
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
-        assert self.budget is not None
-        clients = max(1, round(self.sampler.planned_cohort(self.population.num_clients)))
-        draws = 2.0 * self.code_size * clients * self.rounds  # twice: cohorts vary, rounds repeat
-        slack = self.scheme.noise.delta_slack(
-            code_size=self.code_size,
-            num_draws=draws,
-            sensitivity=self.sensitivity,
-            plan=self.typical_plan(),
-        )
-        slack *= 1 + math.exp(20)  # a distance between distributions counts so often in δ, for any ε up to 20
-        if slack > self.budget.delta / 100:
-            raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
-        return slack
+        return self.mechanism.delta_slack()
 
 
 def check_maskable(scheme: Scheme) -> None:

@@ -20,14 +20,16 @@ from laconic.runtime.experiment import Experiment
 from laconic.scheme import Scheme
 from laconic.secagg import InProcessFederation, SumPlan, Terms
 from laconic.secagg.foretell import foretell
+from laconic.secagg.plan import NO_OFFER
 from laconic.secagg.session import InProcessRound
 from laconic.streams import Streams
 
 
 def sum_terms(scheme: Scheme, plan: RoundPlan, *, run: bytes, beacon: bytes, consistency: str = "plain") -> Terms:
-    """The terms of a run's secure sums; any of its rounds' plans will do, they agree in what matters here."""
+    """The terms of a simulation's secure sums; any of its rounds' plans will do, they agree in what matters here."""
     return Terms(
         run=run,
+        offer=NO_OFFER,
         fingerprint=scheme.fingerprint,
         beacon=beacon,
         consistency=consistency,

@@ -1,6 +1,6 @@
 """The client's side of the protocol: bytes in, bytes out.
 
-once per run     announce()                 the X25519 key, signed
+once per run     announce()                 the key of the run, signed by the identity and by itself
 every attempt    begin(plan)                check the plan and learn the keys that are new
                  upload(vector)             vector + self-mask ± pair masks, and the shares of all those seeds
                  consent(survivors)         signed mode, members only: sign the one survivor set
@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from laconic.errors import ConfigError, WireError
 from laconic.secagg import messages
@@ -22,6 +21,7 @@ from laconic.secagg.attempts import Attempts, AttemptsInMemory, Mark, Step, chec
 from laconic.secagg.keys import KeyBook, PairSecrets, PublicKeys, pair_seed, share_key
 from laconic.secagg.masks import SEED_BYTES, add_masks
 from laconic.secagg.plan import SumPlan, Terms
+from laconic.secagg.run_key import RunKey
 from laconic.secagg.shares import deal, num_secrets, pack_elements, pads, secrets_to_open
 
 
@@ -30,7 +30,7 @@ class SecAggClient:
 
     `identity` is its long-term key. `identities` lists the public identities of all clients; without it the client
     believes the first key that it is given for each other one. `agreement` is its key of this run, kept by whoever
-    restarts the client within the run; `roster` are keys of others that it knows already.
+    restarts the client within the run; `roster` are keys of others that it has learnt, and so checked, before.
     """
 
     def __init__(
@@ -41,18 +41,18 @@ class SecAggClient:
         identity: Ed25519PrivateKey,
         identities: Mapping[int, bytes] | None = None,
         attempts: Attempts | None = None,
-        agreement: X25519PrivateKey | None = None,
+        agreement: RunKey | None = None,
         roster: Iterable[PublicKeys] = (),
     ) -> None:
         self.client, self.terms = client, terms
         self._identity = identity
         self._attempts = attempts if attempts is not None else AttemptsInMemory()
-        private = agreement or X25519PrivateKey.generate()
-        self._keys = PublicKeys.signed(terms.run, client, private, identity)
-        self._book = KeyBook(terms.run, identities)
+        private = agreement or RunKey.generate()
+        self._keys = PublicKeys.signed(terms.context, client, private, identity)
+        self._book = KeyBook(terms.context, identities)
         for keys in (self._keys, *roster):
-            self._book.learn(keys)
-        self._pairs = PairSecrets(terms.run, private, self._book)
+            self._book.recall(keys)
+        self._pairs = PairSecrets(terms.context, client, private, self._book)
         self._plan: SumPlan | None = None
 
     def announce(self) -> bytes:
@@ -86,7 +86,7 @@ class SecAggClient:
         words = plan.ring.words(vector)
         self._attempts.claim(self.terms.run, _mark(plan, Step.UPLOAD))
         own = secrets.token_bytes(SEED_BYTES)
-        shared = {other: pair_seed(self._pairs[other], plan.hash) for other in plan.neighbours(self.client)}
+        shared = {other: self._pair_seed(plan, other) for other in plan.neighbours(self.client)}
         larger = [seed for other, seed in shared.items() if other > self.client]
         smaller = [seed for other, seed in shared.items() if other < self.client]
         add_masks(words, plus=[own, *larger], minus=smaller)
@@ -118,6 +118,9 @@ class SecAggClient:
         self._plan = None
         frame = messages.write_reveal(plan, self.client, pack_elements(opened))
         return messages.signed(self._identity, frame)
+
+    def _pair_seed(self, plan: SumPlan, other: int) -> bytes:
+        return pair_seed(self._pairs[other], plan.hash, self.client, other)
 
     def _share_key(self, dealer: int, member: int) -> bytes:
         other = member if dealer == self.client else dealer

@@ -20,7 +20,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import ConfigError, WireError
-from laconic.secagg.keys import ENTRY_BYTES, SIGNATURE_BYTES, KeyBook, PublicKeys, is_signed
+from laconic.secagg import labels
+from laconic.secagg.keys import ENTRY_BYTES, SIGNATURE_BYTES, KeyBook, PublicKeys, check_version, is_signed
+from laconic.secagg.labels import labelled
 from laconic.secagg.plan import FINGERPRINT_BYTES, RUN_BYTES, SumPlan, Terms
 from laconic.secagg.shamir import LIMBS
 from laconic.secagg.shares import CHECK_BYTES, SHARE_BYTES, Dealing, num_corrected, num_secrets, unpack_elements
@@ -28,7 +30,7 @@ from laconic.secagg.shares import CHECK_BYTES, SHARE_BYTES, Dealing, num_correct
 _HEADER = struct.Struct(f"<4sBB{RUN_BYTES}sIII32s")
 _PLAN = struct.Struct(f"<{FINGERPRINT_BYTES}s32sBQII")
 _CONSENT = struct.Struct(f"<H{SIGNATURE_BYTES}s")
-_MAGIC, _VERSION = b"LSEC", 1
+_MAGIC = b"LSEC"
 SERVER = 2**32 - 1
 HEADER_BYTES = _HEADER.size
 
@@ -57,7 +59,7 @@ class Signed:
 
 
 def framed(kind: Kind, plan: SumPlan, sender: int, *parts: bytes) -> bytes:
-    header = _HEADER.pack(_MAGIC, _VERSION, kind, plan.terms.run, plan.round, plan.attempt, sender, plan.hash)
+    header = _HEADER.pack(_MAGIC, labels.PROTOCOL, kind, plan.terms.run, plan.round, plan.attempt, sender, plan.hash)
     return b"".join((header, *parts))
 
 
@@ -232,9 +234,8 @@ def _read_header(data: bytes, kind: Kind, plan: SumPlan) -> int:
 def _read_any_header(data: bytes, kind: Kind, run: bytes) -> tuple[int, int, int, bytes]:
     if len(data) < HEADER_BYTES:
         raise WireError(f"message of {len(data)} bytes is shorter than its header ({HEADER_BYTES})")
-    magic, version, its_kind, its_run, round, attempt, sender, plan_hash = _HEADER.unpack_from(data)
-    if (magic, version) != (_MAGIC, _VERSION):
-        raise WireError("not a message of this version of laconic")
+    check_version(data, "a message")
+    _, _, its_kind, its_run, round, attempt, sender, plan_hash = _HEADER.unpack_from(data)
     if its_kind != kind:
         raise WireError(f"message of kind {its_kind}, expected {kind.name.lower()}")
     if its_run != run:
@@ -243,4 +244,4 @@ def _read_any_header(data: bytes, kind: Kind, run: bytes) -> tuple[int, int, int
 
 
 def _statement(frame: bytes | memoryview) -> bytes:
-    return b"laconic secagg message" + hashlib.sha256(frame).digest()
+    return labelled(labels.MESSAGE, hashlib.sha256(frame).digest())

@@ -17,11 +17,15 @@ import numpy as np
 
 from laconic.errors import ConfigError
 from laconic.parts import below_one, non_negative_int, one_of, positive_int
+from laconic.secagg import labels
 from laconic.secagg.field import Ring
+from laconic.secagg.labels import labelled
 from laconic.secagg.shamir import MAX_MEMBERS
 from laconic.secagg.sizes import committee_size, ring_degree, whole_threshold
 
-RUN_BYTES, BEACON_BYTES, FINGERPRINT_BYTES = 16, 32, 16
+RUN_BYTES, BEACON_BYTES, FINGERPRINT_BYTES, OFFER_BYTES = 16, 32, 16, 32
+NO_OFFER = bytes(OFFER_BYTES)
+"""Where nobody was offered anything: a simulation, in which one process plays all parties."""
 MAX_CLIENT = 2**32 - 2
 """Client numbers travel as 32 bits, and the last one is the server's."""
 
@@ -30,13 +34,16 @@ MAX_CLIENT = 2**32 - 2
 class Terms:
     """What all clients of a run know before it begins, and what no server can change afterwards.
 
-    `beacon` is public randomness, fixed after the clients were known. `max_dropouts` of a cohort may vanish before
-    their upload: sums of fewer are not opened. `max_colluders` of a cohort may side with the server. Cohorts up to
-    `small_cohort` are their own committee, and every two of their clients share a mask. Larger ones get a committee and
-    a ring of neighbours, sized for the larger of the two numbers above and the two rates.
+    `offer` is the hash of all that the server offered: clients that were offered different things have different
+    terms, and so no mask, share or signature in common. `beacon` is public randomness, fixed after the clients were
+    known. `max_dropouts` of a cohort may vanish before their upload: sums of fewer are not opened. `max_colluders` of
+    a cohort may side with the server. Cohorts up to `small_cohort` are their own committee, and every two of their
+    clients share a mask. Larger ones get a committee and a ring of neighbours, sized for the larger of the two numbers
+    above and the two rates.
     """
 
     run: bytes
+    offer: bytes
     fingerprint: str
     beacon: bytes
     consistency: str = "plain"
@@ -50,8 +57,8 @@ class Terms:
     failure_bits: int = 20
 
     def __post_init__(self) -> None:
-        if len(self.run) != RUN_BYTES or len(self.beacon) != BEACON_BYTES:
-            raise ConfigError(f"run must have {RUN_BYTES} bytes and beacon {BEACON_BYTES}")
+        if (len(self.run), len(self.offer), len(self.beacon)) != (RUN_BYTES, OFFER_BYTES, BEACON_BYTES):
+            raise ConfigError(f"run must have {RUN_BYTES} bytes, offer {OFFER_BYTES} and beacon {BEACON_BYTES}")
         if len(self.fingerprint) != 2 * FINGERPRINT_BYTES or set(self.fingerprint) - set("0123456789abcdef"):
             raise ConfigError(f"fingerprint must be {2 * FINGERPRINT_BYTES} hexadecimal digits: '{self.fingerprint}'")
         one_of(("plain", "signed"), consistency=self.consistency)
@@ -65,9 +72,19 @@ class Terms:
         return self.consistency == "signed"
 
     @cached_property
+    def context(self) -> bytes:
+        """Names the run and what was offered, before the keys and so the beacon are known."""
+        return context_of(self.run, self.offer)
+
+    @cached_property
     def digest(self) -> bytes:
         fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()
+        return hashlib.sha256(labelled(labels.TERMS, json.dumps(fields, sort_keys=True).encode())).digest()
+
+
+def context_of(run: bytes, offer: bytes) -> bytes:
+    """What the keys of a run are bound to: 32 bytes."""
+    return hashlib.sha256(labelled(labels.CONTEXT, run, offer)).digest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +123,9 @@ class SumPlan:
 
     @cached_property
     def hash(self) -> bytes:
-        """Binds every key of the attempt to run, round, attempt, scheme, cohort and all parameters."""
+        """Binds every key of the attempt to run, offer, roster, round, attempt, scheme, cohort and all parameters."""
         numbers = np.array([self.round, self.attempt, self.bits, self.size, *self.cohort], dtype="<u8")
-        return hashlib.sha256(b"laconic secagg plan" + self.terms.digest + numbers.tobytes()).digest()
+        return hashlib.sha256(labelled(labels.PLAN, self.terms.digest, numbers.tobytes())).digest()
 
     @cached_property
     def position(self) -> dict[int, int]:
@@ -120,7 +137,7 @@ class SumPlan:
     @cached_property
     def committee(self) -> tuple[int, ...]:
         """The members, in the order of their points 1, 2, … in the secret sharing."""
-        return tuple(self._shuffled(b"committee")[: self._sizes[0]])
+        return tuple(self._shuffled(labels.COMMITTEE)[: self._sizes[0]])
 
     @cached_property
     def point(self) -> dict[int, int]:
@@ -193,14 +210,13 @@ class SumPlan:
 
     @cached_property
     def _circle(self) -> list[int]:
-        return self._shuffled(b"ring")
+        return self._shuffled(labels.RING)
 
     @cached_property
     def _place(self) -> dict[int, int]:
         return {client: place for place, client in enumerate(self._circle)}
 
-    def _shuffled(self, name: bytes) -> list[int]:
+    def _shuffled(self, label: bytes) -> list[int]:
         """The cohort in an order that follows from public randomness."""
-        attempt = np.array([self.round, self.attempt], dtype="<u8").tobytes()
-        seed = hashlib.sha256(b"laconic secagg " + name + self.terms.beacon + self.terms.run + attempt).digest()
+        seed = hashlib.sha256(labelled(label, self.terms.beacon, self.terms.run, self.round, self.attempt)).digest()
         return sorted(self.cohort, key=lambda client: hashlib.sha256(seed + client.to_bytes(4, "little")).digest())

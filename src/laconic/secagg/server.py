@@ -33,7 +33,7 @@ class SecAggServer:
 
     def __init__(self, terms: Terms, *, identities: Mapping[int, bytes] | None = None) -> None:
         self.terms = terms
-        self.book = KeyBook(terms.run, identities)
+        self.book = KeyBook(terms.context, identities)
         self.delivered: dict[int, set[int]] = defaultdict(set)
         self._last: tuple[int, int] = (-1, -1)
 

@@ -18,6 +18,8 @@ import numpy as np
 
 from laconic.errors import WireError
 from laconic.packing import pack, packed_size, unpack
+from laconic.secagg import labels
+from laconic.secagg.labels import labelled
 from laconic.secagg.masks import keystream
 from laconic.secagg.plan import SumPlan
 from laconic.secagg.shamir import ELEMENT_BITS, LIMBS, PRIME, complete, to_limbs
@@ -73,7 +75,7 @@ def deal(plan: SumPlan, seeds: list[bytes], keys: list[bytes]) -> Dealing:
 
 
 def check_value(plan: SumPlan, seed: bytes) -> bytes:
-    return hashlib.sha256(b"laconic secagg check" + plan.hash + seed).digest()[:CHECK_BYTES]
+    return hashlib.sha256(labelled(labels.CHECK, plan.hash, seed)).digest()[:CHECK_BYTES]
 
 
 def secrets_to_open(plan: SumPlan, survivors: Collection[int]) -> dict[int, list[int]]:

@@ -59,10 +59,17 @@ class SystemStream(Stream):
         return torch.Generator(device=device).manual_seed(secrets.randbits(63))
 
 
-def federation_streams(public_seed: int) -> Streams:
-    """The streams of this process; those of a test if `LACONIC_TEST_ONLY_SEED` is set."""
+def federation_streams(public_seed: int, *, test_seed_allowed: bool = True) -> Streams:
+    """The streams of this process; those of a test if `LACONIC_TEST_ONLY_SEED` is set, and if that is allowed."""
+    refuse_test_seed(test_seed_allowed)
     seed = seed_for_tests()
     return FederationStreams(public_seed) if seed is None else Streams(seed)
+
+
+def refuse_test_seed(allowed: bool) -> None:
+    """Refuse to go on with noise that could be repeated, unless the node's policy allows it."""
+    if seed_for_tests() is not None and not allowed:
+        raise PrivacyError(f"{TEST_SEED} is set on this node: its noise could be repeated; unset it")
 
 
 def seed_for_tests() -> int | None:

@@ -27,7 +27,7 @@ def masking(folder: NodeFolder, run: bytes) -> Iterator[SecAggClient]:
         raise WireError("this node was not told the roster of the run")
     fields = json.loads(terms)
     client = fields.pop("client")
-    fields |= {name: bytes.fromhex(fields[name]) for name in ("run", "beacon")}
+    fields |= {name: bytes.fromhex(fields[name]) for name in ("run", "offer", "beacon")}
     entries = read_roster(roster)
     with AttemptsOnDisk(folder.attempts) as attempts:
         yield SecAggClient(

@@ -102,7 +102,7 @@ def invite(
     requests: dict[int, Fields] = {client: {"offer": sign_offer(offer, client, server)} for client in range(len(nodes))}
     answers = courier.ask("keys", requests, timeout=timeout)
     answers.overhead_down += fields_bytes(requests.values())  # an offer is no payload
-    book = KeyBook(offer.run)
+    book = KeyBook(offer.context)
     for client, fields in answers.given.items():
         try:
             keys = PublicKeys.from_announcement(bytes_in(fields, "announcement"), offer.run)

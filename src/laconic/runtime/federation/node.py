@@ -1,23 +1,27 @@
 """The node: it answers a server's messages, as far as its owner's policy allows.
 
 Every message may be handled by a process of its own: what must be remembered is in the node's folder, and is there
-before the answer leaves.
+before the answer leaves. An offer is checked in this order: signature, server, sizes, policy, cost, and only then is a
+record looked at. From there on a failure has one fixed text, since data may have decided it; the node's own log has the
+rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from laconic.errors import LaconicError, PrivacyError, WireError
-from laconic.runtime.federation.entropy import TEST_SEED, seed_for_tests
+from laconic.runtime.federation.entropy import refuse_test_seed, seed_for_tests
 from laconic.runtime.federation.masking import keep_terms, masking
 from laconic.runtime.federation.node_folder import NodeFolder
 from laconic.runtime.federation.node_log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.runtime.federation.requests import Fields, UploadRequest, bytes_in, run_in
-from laconic.runtime.federation.roster import beacon_of, read_roster
+from laconic.runtime.federation.roster import beacon_of, check_roster
 from laconic.secagg import SecAggClient, SumPlan
 from laconic.secagg.keys import PublicKeys
 
@@ -26,9 +30,28 @@ if TYPE_CHECKING:
 
     from laconic.data.population import Records
     from laconic.plan import RoundPlan
+    from laconic.runtime.federation.lifetime import Cost
     from laconic.runtime.federation.offer import Offer
     from laconic.runtime.federation.policy import Policy
     from laconic.runtime.federation.training import LocalTraining
+
+WITHHELD = "this node cannot do that now; its own log says why"
+
+
+class Withheld(LaconicError):
+    """A refusal whose reason stays on the node: its records, or what other servers were given, may have decided it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(WITHHELD)
+        self.detail = detail
+
+
+@contextmanager
+def _reasons_withheld() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # whatever records and engines raise
+        raise Withheld(f"{type(error).__name__}: {error}") from error
 
 
 class Node:
@@ -50,31 +73,43 @@ class Node:
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         """The answer to one message. What is refused, or cannot be done, is an answer too: it says why."""
         steps = {"keys": self.join, "upload": self.upload, "consent": self.consent, "unmask": self.reveal}
-        try:
-            return steps[kind](fields)
-        except LaconicError as error:
-            self._note_refusal(kind, fields, str(error))
-            return {REFUSED: str(error)}
+        with self._folder.alone():
+            try:
+                refuse_test_seed(self._policy.allow_test_seed)
+                self._check_size(fields)
+                return steps[kind](fields)
+            except LaconicError as error:
+                told, detail = str(error), getattr(error, "detail", None)
+            except Exception as error:  # nothing that a server sends may tell it more than this
+                told, detail = WITHHELD, f"{type(error).__name__}: {error}"
+            self._note_refusal(kind, fields, told, detail)
+            return {REFUSED: told}
 
     def join(self, fields: Mapping[str, Any]) -> Fields:
         """Once per run: accept the offer, and announce a key for the run."""
-        from laconic.runtime.federation.offer import read_offer
+        from laconic.runtime.federation import refusals
+        from laconic.runtime.federation.lifetime import Cost
+        from laconic.runtime.federation.offer import verify_offer
+        from laconic.runtime.federation.training import check_model
 
         data = bytes_in(fields, "offer")
-        client, offer = read_offer(data)
+        signed = verify_offer(data)
+        self._refuse_if(refusals.against_server(self._policy, signed.server))
+        client, offer = signed.client, signed.open()
         self._offered = offer.run
-        if seed_for_tests() is not None and not self._policy.allow_test_seed:
-            raise PrivacyError(f"{TEST_SEED} is set on this node: its noise could be repeated; unset it")
+        self._refuse_if(refusals.against_sizes(self._policy, offer))
         known = self._folder.kept(offer.run, "offer")
         if known is not None and known != data:
             raise PrivacyError("this node has accepted another offer of the same run")
-        training = self._training(client, offer)
-        training.check_initial()
-        self._refuse_if(self._policy.against(offer, training.experiment))
+        self._refuse_if(refusals.against_offer(self._policy, offer))
+        planned = Cost.planned(offer)
+        self._within_lifetime(offer.run, lambda before: planned)
+        check_model(self._model(offer), offer)
+        self._training(client, offer)
+        self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())
         self._folder.keep(offer.run, "offer", data)
-        keys = PublicKeys.signed(offer.run, client, self._folder.agreement(offer.run), self._folder.identity())
         self._folder.log.add(JOINED, offer.run, client=client, scheme=offer.scheme.name, server=offer.server.hex())
-        return {"announcement": keys.announcement(offer.run)}
+        return {"announcement": self._keys(client, offer).announcement(offer.run)}
 
     def upload(self, fields: Mapping[str, Any]) -> Fields:
         """One round: train, protect, and send what the server may see."""
@@ -82,42 +117,57 @@ class Node:
         client, offer = self._accepted(request.run)
         self._keep_once(offer, client, request)
         if not offer.masked:
-            training, plan, code = self._trained(client, offer, request, [client])
-            return {"upload": self._logged(training, plan, training.message(plan, code))}
+            training, plan, code, cost = self._trained(client, offer, request, [client])
+            return {"upload": self._logged(training, plan, cost, training.message(plan, code))}
         with masking(self._folder, offer.run) as member:
             sum_plan = member.begin(request.plan)
             if (sum_plan.round, sum_plan.attempt) != (request.round, request.attempt):
                 raise WireError("the plan of the sum is of another round than the message")
-            training, plan, code = self._trained(client, offer, request, sum_plan.cohort)
-            _check_sum(training, plan, sum_plan)
+            if sum_plan.cohort[-1] >= offer.num_clients:
+                raise WireError(f"a cohort with client {sum_plan.cohort[-1]}, but the offer is to {offer.num_clients}")
+            training, plan, code, cost = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
             self._folder.keep(offer.run, "plan", request.plan)
-            return {"upload": self._logged(training, plan, member.upload(code.numpy()))}
+            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()))}
 
     def _trained(
-        self, client: int, offer: Offer, request: UploadRequest, cohort: Sequence[int]
-    ) -> tuple[LocalTraining, RoundPlan, Tensor]:
-        """The code of this round, if the policy allows the round."""
-        training = self._training(client, offer)
+        self,
+        client: int,
+        offer: Offer,
+        request: UploadRequest,
+        cohort: Sequence[int],
+        sum_plan: SumPlan | None = None,
+    ) -> tuple[LocalTraining, RoundPlan, Tensor, Cost]:
+        """The code of this round, if the policy allows the round; and what the run has cost with it."""
+        from laconic.runtime.federation import refusals
+        from laconic.runtime.federation.lifetime import Cost
+
         self._refuse_if(
-            self._policy.against_round(
+            refusals.against_round(
+                self._policy,
                 offer,
-                training.experiment,
                 round=request.round,
                 attempt=request.attempt,
                 cohort=len(cohort),
                 participations=self._folder.log.participations(offer.run) + 1,
             )
         )
+        planned = Cost(**json.loads(self._folder.kept(offer.run, "cost") or b"{}"))
+        seen, run = request.round + request.attempt, offer.run.hex()
+        cost = self._within_lifetime(offer.run, lambda before: refusals.one_more(before.get(run, planned), seen=seen))
+        training = self._training(client, offer)
         plan = training.plan(request.round, request.attempt, np.array(cohort), self._shared(offer))
+        if sum_plan is not None:
+            _check_sum(training, plan, sum_plan)
         weights = training.weights(request.weights, plan, lambda: self._weights_of(offer, request.round - 1))
-        code = training.code(plan, weights)
+        with _reasons_withheld():
+            code = training.code(plan, weights)
         if offer.scheme.downlink == "signs":
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
-        return training, plan, code
+        return training, plan, code, cost
 
-    def _logged(self, training: LocalTraining, plan: RoundPlan, upload: bytes) -> bytes:
-        """The upload, once it is written down that it will be sent."""
-        run, accountant = training.offer.run, training.experiment.accountant
+    def _logged(self, training: LocalTraining, plan: RoundPlan, cost: Cost, upload: bytes) -> bytes:
+        """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
+        run, accountant = training.offer.run, training.offer.mechanism.accountant
         taken = self._folder.log.participations(run) + 1
         self._folder.log.add(
             UPLOADED,
@@ -127,6 +177,8 @@ class Node:
             cohort=len(plan.cohort) if training.offer.masked else None,
             participations=taken,
             participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
+            noise=training.noise_of(plan),
+            cost=cost.row(),
             **({"test_seed": True} if seed_for_tests() is not None else {}),
         )
         return upload
@@ -161,21 +213,49 @@ class Node:
         return read_offer(data)
 
     def _training(self, client: int, offer: Offer) -> LocalTraining:
+        """The node's work on its own records. They are loaded here, and nowhere before."""
         from laconic.runtime.federation.training import LocalTraining
 
-        return LocalTraining(offer, client, self._model(offer), self._records(offer), **self._options)
+        model = self._model(offer)
+        with _reasons_withheld():
+            return LocalTraining(
+                offer,
+                client,
+                model,
+                self._records(offer),
+                test_seed_allowed=self._policy.allow_test_seed,
+                **self._options,
+            )
+
+    def _keys(self, client: int, offer: Offer) -> PublicKeys:
+        return PublicKeys.signed(offer.context, client, self._folder.agreement(offer.run), self._folder.identity())
+
+    def _within_lifetime(self, run: bytes, cost_after: Callable[[Mapping[str, Cost]], Cost]) -> Cost:
+        """What the run will have cost, if the limits over all runs allow it. They tell a server nothing of others."""
+        from laconic.runtime.federation import refusals
+        from laconic.runtime.federation.lifetime import logged_costs
+
+        try:
+            before = logged_costs(self._folder.log.rows()) if self._policy.limits_lifetime else {}
+        except LaconicError as error:
+            raise Withheld(str(error)) from None
+        cost = cost_after(before)
+        reasons = refusals.against_lifetime(self._policy, before, run.hex(), cost)
+        if reasons:
+            raise Withheld("; ".join(reasons))
+        return cost
+
+    def _check_size(self, fields: Mapping[str, Any]) -> None:
+        size = sum(len(value) for value in fields.values() if isinstance(value, bytes | str))
+        if size > self._policy.max_message_bytes:
+            limit = self._policy.max_message_bytes
+            raise WireError(f"a message of {size:,} bytes, more than max_message_bytes {limit:,}")
 
     def _keep_once(self, offer: Offer, client: int, request: UploadRequest) -> None:
         """Keep the roster and what is told once; neither may change afterwards."""
         if request.roster:
-            entries = {entry.client: entry for entry in read_roster(request.roster)}
-            own = self._folder.agreement(offer.run).public_key().public_bytes_raw()
-            if client not in entries or entries[client].agreement != own:
-                raise WireError("this node's own key is not in the roster")
-            allowed = self._policy.identities
-            strangers = [c for c, entry in entries.items() if allowed and entry.identity.hex() not in allowed]
-            if strangers:
-                raise PrivacyError(f"nodes {strangers} of the roster are not among the identities of the policy")
+            own, listed = self._keys(client, offer), self._policy.identities
+            check_roster(request.roster, offer.context, offer.num_clients, own, listed)
         for name, data in (("roster", request.roster), ("shared", request.shared)):
             known = self._folder.kept(offer.run, name)
             if data and known is not None and known != data:
@@ -203,9 +283,10 @@ class Node:
         if reasons:
             raise PrivacyError("; ".join(reasons))
 
-    def _note_refusal(self, kind: str, fields: Mapping[str, Any], reason: str) -> None:
+    def _note_refusal(self, kind: str, fields: Mapping[str, Any], reason: str, detail: str | None) -> None:
         run = fields.get("run", self._offered)
-        self._folder.log.add(REFUSED, run if isinstance(run, bytes) else b"", message=kind, reason=reason)
+        more = {} if detail is None else {"detail": detail}
+        self._folder.log.add(REFUSED, run if isinstance(run, bytes) else b"", message=kind, reason=reason, **more)
 
 
 def _check_sum(training: LocalTraining, plan: RoundPlan, told: SumPlan) -> None:

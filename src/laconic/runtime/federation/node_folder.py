@@ -3,19 +3,22 @@
 identity.key       the node's Ed25519 key, made when first needed
 attempts.json      which attempts it has used
 log.jsonl          what it took part in
-RUN/               for each run: the offer it accepted, its X25519 key, the roster, what it was told once
+RUN/               for each run: the offer it accepted, its key, the roster, what it was told once
+lock               held while a message is answered
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from laconic.errors import RunFolderError
 from laconic.runtime.federation.node_log import NodeLog
+from laconic.secagg.run_key import RunKey
 
 
 class NodeFolder:
@@ -35,11 +38,27 @@ class NodeFolder:
 
     def identity(self) -> Ed25519PrivateKey:
         """The node's long-term key."""
-        return Ed25519PrivateKey.from_private_bytes(kept_key(self.path / "identity.key", Ed25519PrivateKey))
+        return Ed25519PrivateKey.from_private_bytes(kept_key(self.path / "identity.key"))
 
-    def agreement(self, run: bytes) -> X25519PrivateKey:
+    def agreement(self, run: bytes) -> RunKey:
         """The node's key of one run."""
-        return X25519PrivateKey.from_private_bytes(kept_key(self._of(run, "agreement.key"), X25519PrivateKey))
+        return RunKey(kept_key(self._of(run, "agreement.key")))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process answers for this node: limits over all runs are checked one at a time."""
+        try:
+            lock = open(self.path / "lock", "w")  # noqa: SIM115 - held until the message is answered
+        except OSError as error:
+            raise RunFolderError(f"cannot lock {self.path}: {error.strerror}") from None
+        with lock:
+            try:
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except ImportError:  # no advisory locks on this platform
+                pass
+            yield
 
     def keep(self, run: bytes, name: str, data: bytes) -> None:
         """Replace one of the run's files in one step."""
@@ -53,11 +72,11 @@ class NodeFolder:
         return self.path / run.hex() / name
 
 
-def kept_key(path: Path, kind: type[Ed25519PrivateKey] | type[X25519PrivateKey]) -> bytes:
+def kept_key(path: Path) -> bytes:
     """The 32 bytes of the private key in a file; made there if there is none."""
     known = _read(path)
     if known is None:
-        known = kind.generate().private_bytes_raw()
+        known = Ed25519PrivateKey.generate().private_bytes_raw()
         _write(path, known)
     if len(known) != 32:
         raise RunFolderError(f"{path} is damaged: restore it; without its key nobody can go on under this name")

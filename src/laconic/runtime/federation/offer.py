@@ -6,8 +6,10 @@ Neighbours, thresholds, noise and ε are not in it. A node computes them itself 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import struct
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -17,9 +19,12 @@ from laconic.errors import ConfigError, WireError
 from laconic.parts import non_negative_int, one_of, positive_int
 from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import Sampler
+from laconic.runtime.mechanism import Mechanism
 from laconic.scheme import Scheme
+from laconic.secagg import labels
 from laconic.secagg.keys import SIGNATURE_BYTES, is_signed
-from laconic.secagg.plan import RUN_BYTES, Terms
+from laconic.secagg.labels import labelled
+from laconic.secagg.plan import RUN_BYTES, Terms, context_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,7 +32,10 @@ if TYPE_CHECKING:
     from laconic.data.population import Population
     from laconic.runtime.experiment import Experiment
 
-_HEAD = struct.Struct(f"<I{SIGNATURE_BYTES}s")
+_HEAD = struct.Struct(f"<4sBI32s{SIGNATURE_BYTES}s")
+_MAGIC = b"LOFR"
+MOST_BYTES = 1 << 20
+"""No honest offer is longer; a longer one is not even looked at."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,16 +78,41 @@ class Offer:
         """Whether the server sees only sums."""
         return self.scheme.secure_sum.hides_single_codes
 
+    @cached_property
+    def digest(self) -> bytes:
+        """The hash of the whole offer. It goes into the terms, and so into every key and signature of the run."""
+        return hashlib.sha256(labelled(labels.OFFER, self.to_bytes())).digest()
+
+    @property
+    def context(self) -> bytes:
+        """What the keys of the run are bound to."""
+        return context_of(self.run, self.digest)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """What the offered run would do to one node's data: enough to know what it costs, without touching any."""
+        return Mechanism(
+            scheme=self.scheme,
+            sampler=self.sampler,
+            num_clients=self.num_clients,
+            size=self.size,
+            rounds=self.rounds,
+            budget=self.budget,
+            max_dropouts=self.max_dropouts,
+            max_colluders=self.max_colluders,
+        )
+
     def terms(self, beacon: bytes) -> Terms:
         """What secure aggregation is agreed on; the beacon is fixed when all keys are known."""
         return Terms(
             run=self.run,
+            offer=self.digest,
             fingerprint=self.scheme.fingerprint,
             beacon=beacon,
             consistency=self.consistency,
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
-            least_cohort=self.sampler.least_cohort(self.num_clients, self.max_dropouts + self.max_colluders),
+            least_cohort=self.sampler.least_cohort(self.num_clients, self.mechanism.slack),
         )
 
     def experiment(self, model: nn.Module, population: Population, **options: Any) -> Experiment:
@@ -121,29 +154,62 @@ class Offer:
             values |= {"budget": values["budget"] and Budget.from_dict(values["budget"])}
             values |= {"input_shape": tuple(values["input_shape"])}
             return cls(**values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise WireError(f"the offer is damaged or not one of this version of laconic ({error})") from None
 
 
+@dataclasses.dataclass(frozen=True)
+class SignedOffer:
+    """An offer to one node whose signature is right. What it says has not been read yet."""
+
+    client: int
+    server: bytes
+    body: bytes
+
+    def open(self) -> Offer:
+        """The offer itself, if it is written as this version writes it and by the server that signed it."""
+        offer = Offer.from_bytes(self.body)
+        if offer.server != self.server:
+            raise WireError("the offer names another server than the one that signed it")
+        if offer.to_bytes() != self.body:
+            raise WireError("the offer is not written as this version of laconic writes it")
+        if self.client >= offer.num_clients:
+            raise WireError(f"the offer is to client {self.client} of {offer.num_clients}")
+        return offer
+
+
 def sign_offer(offer: Offer, client: int, key: Ed25519PrivateKey) -> bytes:
-    """The offer to one node, with the number that it has in the run: 4 client · 64 signature · JSON."""
+    """The offer to one node, with the number that it has in the run.
+
+    4 magic · 1 version · 4 client · 32 server · 64 signature · JSON
+    """
     body = offer.to_bytes()
-    return _HEAD.pack(client, key.sign(_statement(client, body))) + body
+    signature = key.sign(_statement(client, offer.server, body))
+    return _HEAD.pack(_MAGIC, labels.PROTOCOL, client, offer.server, signature) + body
+
+
+def verify_offer(data: bytes) -> SignedOffer:
+    """Who offers something to whom; refused, before any of it is read, unless the server's signature is right."""
+    if data[:4] != _MAGIC or len(data) < 5:
+        raise WireError("not an offer of this version of laconic: install the same on all machines")
+    if data[4] != labels.PROTOCOL:
+        raise WireError(
+            f"an offer of protocol version {data[4]}, but this is version {labels.PROTOCOL}: install the same laconic"
+        )
+    if not _HEAD.size <= len(data) <= MOST_BYTES:
+        raise WireError(f"an offer of {len(data)} bytes is cut short or too long")
+    _, _, client, server, signature = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    if not is_signed(server, signature, _statement(client, server, body)):
+        raise WireError("the offer is not signed by the server that it names")
+    return SignedOffer(client, server, body)
 
 
 def read_offer(data: bytes) -> tuple[int, Offer]:
     """(the node's number, the offer), if it is signed by the server that it names."""
-    if len(data) < _HEAD.size:
-        raise WireError(f"an offer of {len(data)} bytes is cut short")
-    client, signature = _HEAD.unpack_from(data)
-    body = data[_HEAD.size :]
-    offer = Offer.from_bytes(body)
-    if not is_signed(offer.server, signature, _statement(client, body)):
-        raise WireError("the offer is not signed by the server that it names")
-    if client >= offer.num_clients:
-        raise WireError(f"the offer is to client {client} of {offer.num_clients}")
-    return client, offer
+    signed = verify_offer(data)
+    return signed.client, signed.open()
 
 
-def _statement(client: int, body: bytes) -> bytes:
-    return b"laconic offer" + client.to_bytes(4, "little") + body
+def _statement(client: int, server: bytes, body: bytes) -> bytes:
+    return labelled(labels.OFFERED, client, server, body)

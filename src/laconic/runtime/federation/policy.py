@@ -1,143 +1,89 @@
 """A node's policy: what its owner allows, in a file of its own. What is not allowed is refused, with the reason.
 
-The node computes every figure itself, from the offer and its own log. A run is refused as a whole if its plan breaks a
-limit, and a single round if it would break one now.
+`refusals` applies it. Limits that nothing would enforce are errors here: an ε without a δ, signed sums without a list
+of identities.
 """
 
 from __future__ import annotations
 
-import math
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from laconic.errors import ConfigError, unknown
-from laconic.parts import one_of, positive, positive_int, probability
-
-if TYPE_CHECKING:
-    from laconic.runtime.experiment import Experiment
-    from laconic.runtime.federation.offer import Offer
+from laconic.parts import non_negative_int, one_of, positive, positive_int, probability
 
 SECURE_AGGREGATION = ("required", "signed", "optional")
+_EPSILONS = ("max_epsilon", "max_participant_epsilon", "lifetime_epsilon", "lifetime_participant_epsilon")
+_COUNTS = ("max_participations", "lifetime_participations")
+_SIZES = ("max_rounds", "max_model_size", "max_nodes", "max_message_bytes")
+_LISTS = ("fingerprints", "servers", "identities")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Limits on a run. None, and an empty list, mean no limit.
+    """Limits on a run and over all runs. None, and an empty list, mean no limit.
 
-    `max_epsilon` is against an outsider, `max_participant_epsilon` against the server, `min_cohort` the least number of
-    nodes in a sum that is opened. `fingerprints` are the schemes that may be run. `servers` and `identities` are public
+    `max_epsilon` is against an outsider, `max_participant_epsilon` against the server, both for one run, and
+    `max_participations` too. Those with `lifetime` count all runs that this node ever took part in, of any server and
+    scheme. Every ε is at `max_delta` or less. `min_cohort` is the least number of honest nodes in a sum that is opened:
+    the cohort less `max_dropouts` and `max_colluders` of the offer. `min_colluders` is how many nodes at least may side
+    with the server without harm. `fingerprints` are the schemes that may be run. `servers` and `identities` are public
     keys: of those who may offer runs, and of the nodes that this one shares sums with. `secure_aggregation` is "signed"
-    if a lying server is to be kept from opening small sums, "optional" if single codes may be sent in the clear.
+    if a server that lies is to be covered, "optional" if single codes may be sent in the clear.
+
+    The last four bound what an offer can make this node compute and keep: rounds, weights of the model, nodes of the
+    run, bytes of a message.
     """
 
     max_epsilon: float | None = None
     max_participant_epsilon: float | None = None
     max_delta: float | None = None
     max_participations: int | None = None
+    lifetime_epsilon: float | None = None
+    lifetime_participant_epsilon: float | None = None
+    lifetime_participations: int | None = None
     min_cohort: int = 2
+    min_colluders: int = 0
     secure_aggregation: str = "required"
     fingerprints: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
     identities: tuple[str, ...] = ()
+    max_rounds: int = 10_000
+    max_model_size: int = 100_000_000
+    max_nodes: int = 100_000
+    max_message_bytes: int = 1 << 30
     allow_test_seed: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_epsilon", "max_participant_epsilon"):
+        for name in _EPSILONS:
             if getattr(self, name) is not None:
                 positive(**{name: getattr(self, name)})
+                if self.max_delta is None:
+                    raise ConfigError(f"{name} needs max_delta: with a large δ any ε can be met; say max_delta = 1e-5")
         if self.max_delta is not None:
             probability(max_delta=self.max_delta)
-        if self.max_participations is not None:
-            positive_int(max_participations=self.max_participations)
-        positive_int(min_cohort=self.min_cohort)
+        for name in (*_COUNTS, "min_cohort", *_SIZES):
+            if getattr(self, name) is not None:
+                positive_int(**{name: getattr(self, name)})
+        non_negative_int(min_colluders=self.min_colluders)
         one_of(SECURE_AGGREGATION, secure_aggregation=self.secure_aggregation)
+        if self.secure_aggregation == "signed" and not self.identities:
+            raise ConfigError(
+                'secure_aggregation = "signed" needs identities: without a list of the nodes, a server that lies can'
+                " give out keys of its own"
+            )
+        if len(set(self.identities)) < len(self.identities):
+            raise ConfigError("identities names a node twice")
 
-    def against(self, offer: Offer, experiment: Experiment) -> list[str]:
-        """Why the run as it is offered is refused: every reason, none if it is allowed."""
-        return [*self._against_who_and_what(offer), *self._against_cost(offer, experiment)]
-
-    def _against_who_and_what(self, offer: Offer) -> list[str]:
-        scheme, server = offer.scheme, offer.server.hex()
-        reasons = []
-        if self.servers and server not in self.servers:
-            reasons.append(f"server {server[:16]}… is not among the servers of the policy")
-        if self.fingerprints and scheme.fingerprint not in self.fingerprints:
-            reasons.append(f"scheme {scheme.name} {scheme.fingerprint} is not among the fingerprints of the policy")
-        if self.secure_aggregation != "optional" and not offer.masked:
-            reasons.append(f"{scheme.name} shows the server every node's code, but secure aggregation is required")
-        if self.secure_aggregation == "signed" and offer.consistency != "signed":
-            reasons.append("secure aggregation is not signed, as the policy requires")
-        usual = offer.sampler.planned_cohort(offer.num_clients) - offer.max_dropouts
-        if usual < self.min_cohort:
-            reasons.append(f"sums of {usual:g} nodes may be opened, fewer than min_cohort {self.min_cohort}")
-        return reasons
-
-    def _against_cost(self, offer: Offer, experiment: Experiment) -> list[str]:
-        released, participant = planned_epsilons(experiment)
-        delta = math.inf if offer.budget is None else offer.budget.delta
-        reasons = []
-        if self.max_epsilon is not None and released > self.max_epsilon:
-            reasons.append(f"planned ε {_figure(released)} is above max_epsilon {self.max_epsilon:g}")
-        if self.max_participant_epsilon is not None and participant > self.max_participant_epsilon:
-            limit = f"max_participant_epsilon {self.max_participant_epsilon:g}"
-            reasons.append(f"planned ε against the server {_figure(participant)} is above {limit}")
-        if self.max_delta is not None and delta > self.max_delta:
-            reasons.append(f"δ {delta:g} is above max_delta {self.max_delta:g}")
-        most = most_participations(experiment)
-        if self.max_participations is not None and most > self.max_participations:
-            reasons.append(f"up to {most} participations, above max_participations {self.max_participations}")
-        return reasons
-
-    def against_round(
-        self, offer: Offer, experiment: Experiment, *, round: int, attempt: int, cohort: int, participations: int
-    ) -> list[str]:
-        """Why this round is refused; `participations` counts it in, `cohort` are the announced nodes."""
-        reasons = []
-        if not 1 <= round <= offer.rounds:
-            reasons.append(f"round {round} of a run that was offered with {offer.rounds}")
-        if offer.masked and cohort - offer.max_dropouts < self.min_cohort:
-            reasons.append(f"a sum of {cohort - offer.max_dropouts} nodes, fewer than min_cohort {self.min_cohort}")
-        if self.max_participations is not None and participations > self.max_participations:
-            reasons.append(f"participation {participations}, above max_participations {self.max_participations}")
-        accountant, budget = experiment.accountant, offer.budget
-        if accountant is None or budget is None:
-            return reasons
-        if budget.max_participations is not None and participations > budget.max_participations:
-            reasons.append(f"participation {participations} of the offered {budget.max_participations}")
-        # What the server must have charged by now, repeated attempts at this round counted in.
-        released = accountant.released_epsilon(round + attempt, budget.accountant, participations)
-        participant = accountant.participant_epsilon(participations)
-        for what, value, limits in (
-            ("ε", released, (self.max_epsilon, budget.epsilon)),
-            ("ε against the server", participant, (self.max_participant_epsilon, budget.participant_epsilon)),
-        ):
-            limit = min((x for x in limits if x is not None), default=math.inf)
-            if value > limit:
-                reasons.append(f"{what} would be {_figure(value)}, above {limit:g}")
-        return reasons
-
-
-def planned_epsilons(experiment: Experiment) -> tuple[float, float]:
-    """ε against an outsider and against the server if the run goes as planned; infinite without noise."""
-    accountant, budget = experiment.accountant, experiment.budget
-    if accountant is None or budget is None:
-        return math.inf, math.inf
-    most = most_participations(experiment)
-    released = accountant.released_epsilon(experiment.rounds, budget.accountant, most)
-    participant = accountant.participant_epsilon(most)
-    promised = (budget.epsilon, budget.participant_epsilon)
-    return tuple(
-        figure if limit is None else min(figure, limit)
-        for figure, limit in zip((released, participant), promised, strict=True)
-    )  # type: ignore[return-value]
-
-
-def most_participations(experiment: Experiment) -> int:
-    """How often one node may be asked."""
-    cap = experiment.budget.max_participations if experiment.budget else None
-    return experiment.rounds if cap is None else min(cap, experiment.rounds)
+    @property
+    def limits_lifetime(self) -> bool:
+        """Whether anything is limited over all runs."""
+        return any(
+            limit is not None
+            for limit in (self.lifetime_epsilon, self.lifetime_participant_epsilon, self.lifetime_participations)
+        )
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -153,7 +99,7 @@ def read_policy(path: str | Path) -> Policy:
     for key, value in values.items():
         if key not in known:
             raise ConfigError(f"the policy {path}: " + unknown("key", key, known))
-        if key in ("fingerprints", "servers", "identities"):
+        if key in _LISTS:
             values[key] = _texts(path, key, value)
         elif key == "allow_test_seed" and not isinstance(value, bool):
             raise ConfigError(f"the policy {path}: {key} must be true or false, not {value!r}")
@@ -167,7 +113,3 @@ def _texts(path: str | Path, key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ConfigError(f"the policy {path}: {key} must be a list of texts, not {value!r}")
     return tuple(text.lower() for text in value)
-
-
-def _figure(epsilon: float) -> str:
-    return "∞ (no noise)" if math.isinf(epsilon) else f"{epsilon:.3f}"

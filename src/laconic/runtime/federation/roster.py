@@ -7,11 +7,13 @@ randomness (`beacon`) is a hash of the roster: fixed after all keys, so no party
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 
-from laconic.errors import WireError
-from laconic.secagg.keys import ENTRY_BYTES, PublicKeys
+from laconic.errors import PrivacyError, WireError
+from laconic.secagg import labels
+from laconic.secagg.keys import ENTRY_BYTES, KeyBook, PublicKeys
+from laconic.secagg.labels import labelled
 
 
 def write_roster(keys: Iterable[PublicKeys]) -> bytes:
@@ -28,6 +30,25 @@ def read_roster(data: bytes) -> list[PublicKeys]:
     return entries
 
 
+def check_roster(data: bytes, context: bytes, num_clients: int, own: PublicKeys, identities: Collection[str]) -> None:
+    """Refuse a roster that is not of all nodes of this very offer, each with a key and an identity of its own.
+
+    `identities` are those that the node's owner lists, in hexadecimal; without any, all are taken.
+    """
+    entries = read_roster(data)
+    if [entry.client for entry in entries] != list(range(num_clients)):
+        raise WireError(f"a roster of {len(entries)} nodes, but the offer is to nodes 0 to {num_clients - 1}")
+    mine = entries[own.client]
+    if (mine.agreement, mine.identity) != (own.agreement, own.identity):
+        raise WireError("this node's own key is not in the roster")
+    strangers = [entry.client for entry in entries if identities and entry.identity.hex() not in identities]
+    if strangers:
+        raise PrivacyError(f"nodes {strangers} of the roster are not among the identities of the policy")
+    book = KeyBook(context)
+    for entry in entries:
+        book.learn(entry)
+
+
 def beacon_of(run: bytes, roster: bytes) -> bytes:
     """32 bytes of public randomness."""
-    return hashlib.sha256(b"laconic beacon" + run + roster).digest()
+    return hashlib.sha256(labelled(labels.BEACON, run, roster)).digest()

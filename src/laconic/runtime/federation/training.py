@@ -14,6 +14,7 @@ from laconic.data.population import Records
 from laconic.errors import WireError
 from laconic.packing import SIGNS, integers
 from laconic.plan import RoundPlan
+from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.round import client_weight, downlink_encoding, uplink_encoding, weights_encoding
 from laconic.runtime import wire
 from laconic.runtime.clients import SimulatedClients
@@ -27,26 +28,24 @@ from laconic.streams import Streams
 class LocalTraining:
     """One node's records and model, for one run."""
 
-    def __init__(self, offer: Offer, client: int, model: nn.Module, records: Records, **options: Any) -> None:
+    def __init__(
+        self,
+        offer: Offer,
+        client: int,
+        model: nn.Module,
+        records: Records,
+        *,
+        test_seed_allowed: bool = False,
+        **options: Any,
+    ) -> None:
         self.offer, self.client = offer, client
         self.experiment = offer.experiment(
             model, OwnRecords(offer.num_clients, records), **{"engine": "one-by-one", "workers": 1} | options
         )
         self._clients = SimulatedClients(self.experiment)
-        self._clients.streams = federation_streams(offer.public_seed)
+        self._clients.streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
         self._num_records = len(records.targets)
         self.size, self.code_size = self._clients.model.size, self._clients.code_size
-
-    def check_initial(self) -> None:
-        """Refuse a model that is not the server's."""
-        mine = weights_digest(self._clients.model.initial)
-        if self.size != self.offer.size:
-            raise WireError(f"this node's model has {self.size} weights, the server's {self.offer.size}")
-        if mine != self.offer.initial:
-            raise WireError(
-                f"this node's initial weights ({mine[:8]}…) are not the server's ({self.offer.initial[:8]}…):"
-                " use the same model and version of torch on all machines"
-            )
 
     def plan(self, round: int, attempt: int, cohort: np.ndarray, shared: dict[str, Tensor]) -> RoundPlan:
         """The public plan of a round, of which only cohort and attempt have to be told."""
@@ -96,12 +95,36 @@ class LocalTraining:
         every = list(self._clients.codes(plan, weights.to(device), np.array([self.client])))
         return every[0].values[0].cpu()
 
+    def noise_of(self, plan: RoundPlan) -> dict[str, float] | None:
+        """The noise in this node's code, in units of the code: the scale of its share, and the step of the grid.
+
+        Shares of other nodes make up the promised noise only if these are the same for all of them. None: no noise.
+        """
+        noise, sensitivity = self.offer.scheme.noise, self.experiment.sensitivity
+        if not isinstance(noise, DiscreteGaussian):
+            return None
+        grid = noise.grid(code_size=self.code_size, sensitivity=sensitivity, plan=plan)
+        return {"share": grid.share_scale(plan.noise_shares) / grid.units, "step": 1 / grid.units}
+
     def message(self, plan: RoundPlan, code: Tensor) -> bytes:
         """The code in the clear, where nothing is masked."""
         scheme = self.offer.scheme
         weight = client_weight(scheme, self._num_records)
         message = wire.Message("code", plan.round, plan.attempt, self.client, weight, plan.fingerprint, code)
         return wire.encode(message, uplink_encoding(scheme, self.code_size, plan))
+
+
+def check_model(model: nn.Module, offer: Offer) -> None:
+    """Refuse a model that is not the server's. No record is looked at."""
+    weights = initial_weights(model)
+    if len(weights) != offer.size:
+        raise WireError(f"this node's model has {len(weights)} weights, the server's {offer.size}")
+    mine = weights_digest(weights)
+    if mine != offer.initial:
+        raise WireError(
+            f"this node's initial weights ({mine[:8]}…) are not the server's ({offer.initial[:8]}…):"
+            " use the same model and version of torch on all machines"
+        )
 
 
 def weights_digest(weights: Tensor) -> str:

@@ -18,7 +18,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from laconic.errors import ConfigError, LaconicError
-from laconic.runtime.federation.node import Node
+from laconic.runtime.federation.node import WITHHELD, Node
 from laconic.runtime.federation.node_folder import NodeFolder
 from laconic.runtime.federation.policy import read_policy
 from laconic.runtime.federation.requests import REFUSED
@@ -54,7 +54,7 @@ def client_app(records: Loader) -> ClientApp:
             return to_reply({REFUSED: str(error)}, message)
         except Exception as error:  # its text may quote records, and must not leave this node
             _LOG.log(ERROR, "laconic: a %s message failed", kind, exc_info=error)
-            return to_reply({REFUSED: f"{type(error).__name__}; the node's own log has the rest"}, message)
+            return to_reply({REFUSED: WITHHELD}, message)
 
     @app.query("keys")
     def keys(message: Message, context: Context) -> Message:
@@ -86,23 +86,36 @@ def _model(context: Context, offer: Offer) -> nn.Module:
     """The model that the app's configuration names, with the run's initial weights.
 
     If it leaves the choice to the server, that is between laconic's own models: no offer makes a node call other code.
+    Those are first laid out without memory, so that an offer cannot make a node allocate more than it says.
     """
-    from laconic.errors import unknown
+    import torch
+
+    from laconic.errors import WireError, unknown
     from laconic.models.registry import MODELS, build_model
     from laconic.runtime.flower.app_config import config_of
     from laconic.streams import Streams
+    from laconic.train.flat import trainable_size
 
     section = config_of(context.run_config).model
     name = section.name if section.name != "auto" else offer.model
     if name != section.name and name not in MODELS:
         raise ConfigError(unknown("model", name, MODELS))
-    return build_model(
-        name,
-        input_shape=offer.input_shape,
-        num_classes=offer.num_classes,
-        seed=Streams(offer.public_seed).key("model") & (2**63 - 1),
-        options=section.options,
-    )
+
+    def build() -> nn.Module:
+        return build_model(
+            name,
+            input_shape=offer.input_shape,
+            num_classes=offer.num_classes,
+            seed=Streams(offer.public_seed).key("model") & (2**63 - 1),
+            options=section.options,
+        )
+
+    if name in MODELS:
+        with torch.device("meta"):
+            size = trainable_size(build())
+        if size != offer.size:
+            raise WireError(f"this node's model has {size} weights, the server's {offer.size}")
+    return build()
 
 
 def _checked(records: Loader, context: Context) -> Records:

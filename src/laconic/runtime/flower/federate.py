@@ -53,7 +53,7 @@ def run_federation(
         members, joined = Members.load(folder), None
         if members is None:
             nodes = wait_for_nodes(grid, settings)
-            server = Ed25519PrivateKey.from_private_bytes(kept_key(key, Ed25519PrivateKey))
+            server = Ed25519PrivateKey.from_private_bytes(kept_key(key))
             settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices)
             members.save(folder)
         else:

@@ -25,7 +25,7 @@ from laconic.runtime.config import RunConfig, toml_value, write_toml
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.federation.entropy import seed_for_tests
 from laconic.runtime.federation.node_folder import kept_key
-from laconic.runtime.federation.policy import planned_epsilons
+from laconic.runtime.federation.refusals import planned_epsilons
 from laconic.runtime.flower.certificates import TlsFiles, make_certificates, make_node_key
 from laconic.runtime.flower.processes import Processes, environment, free_port, program
 
@@ -64,7 +64,7 @@ class Trial:
 
     def server_name(self) -> str:
         """The server's public key, for policies."""
-        private = Ed25519PrivateKey.from_private_bytes(kept_key(self.server_key, Ed25519PrivateKey))
+        private = Ed25519PrivateKey.from_private_bytes(kept_key(self.server_key))
         return private.public_key().public_bytes_raw().hex()
 
     def start(self) -> None:
@@ -171,7 +171,7 @@ class Trial:
 
 def trial_policy(experiment: Experiment, server: str) -> str:
     """A policy that allows this run of this server, and nothing that costs more."""
-    released, participant = planned_epsilons(experiment)
+    released, participant = planned_epsilons(experiment.mechanism)
     lines = [f'servers = ["{server}"]', f'fingerprints = ["{experiment.scheme.fingerprint}"]']
     if experiment.budget is None:
         lines.append('secure_aggregation = "optional"  # the scheme has no secure sum')
