@@ -62,7 +62,7 @@ def test_bad_csv(tmp_path: Path, text: str, message: str) -> None:
         ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "has no records"),
         ({"inputs": INPUTS.astype(str), "targets": TARGETS}, "'inputs' holds <U32, not numbers"),
         ({"inputs": INPUTS * 1j, "targets": TARGETS}, "'inputs' holds complex64"),
-        ({"inputs": INPUTS, "targets": np.array([{}, 1, 2])}, "damaged.*pickle"),
+        ({"inputs": INPUTS, "targets": np.array([{}, 1, 2])}, "Python objects, and a pickle is never opened"),
     ],
 )
 def test_bad_npz(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
