@@ -19,6 +19,7 @@ from laconic.data.user_file import (
     open_file,
     refused,
     refused_as_too_much,
+    regular,
     suffix,
     too_much,
     unreadable,
@@ -78,8 +79,10 @@ def first_bad(bad: Any) -> int:
 def _read_csv(file: Path, **options: Any) -> pd.DataFrame:
     import pandas as pd
 
+    if suffix(file) == ".csv":
+        return pd.read_csv(regular(file), compression=None, **options)
     with open_file(file) as opened:
-        return pd.read_csv(gunzipped(file, opened) if suffix(file) == ".csv.gz" else opened, **options)
+        return pd.read_csv(gunzipped(file, opened), **options)
 
 
 def _check_csv_names(file: Path, frame: pd.DataFrame) -> None:
@@ -135,13 +138,15 @@ def _numbers(file: Path, column: pd.Series[Any]) -> tuple[np.ndarray, bool]:
     """(a column's finite numbers, whether they are whole by their type); a copy, as pandas' arrays are read-only."""
     import pandas as pd
 
-    types, where = pd.api.types, f"column {named(column.name)}"
+    types = pd.api.types
     if not types.is_numeric_dtype(column) or types.is_complex_dtype(column):
-        raise refused(file, f"{_row_of_text(column)}{where}: not a number; encode or drop the column")
+        where = f"{_row_of_text(column)}column {named(column.name)}"
+        raise refused(file, f"{where}: not a number; encode or drop the column")
     values = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     bad = ~np.isfinite(values)
     if bad.any():
-        raise refused(file, f"row {first_bad(bad)}, {where}: missing, NaN or infinite; fill in or drop the row")
+        where = f"row {first_bad(bad)}, column {named(column.name)}"
+        raise refused(file, f"{where}: missing, NaN or infinite; fill in or drop the row")
     return values, types.is_integer_dtype(column) or types.is_bool_dtype(column)
 
 

@@ -14,8 +14,9 @@ from laconic.errors import DataError, one_line
 SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
 
 # A few kilobytes can unpack to more than the memory holds. Tables and arrays of real records are rarely packed 50-fold.
-MOST_UNPACKED = 1 << 29
 MOST_TIMES = 200
+MOST_UNPACKED = 1 << 29
+MOST_TEXT = 1 << 26  # less, as a table takes some ten times the memory of its text while it is parsed
 _NAME, _NAMES, _REASON = 60, 10, 200
 
 
@@ -29,6 +30,8 @@ def refused(file: Path | str, problem: str) -> DataError:
 
 
 def unreadable(file: Path, error: BaseException) -> DataError:
+    if isinstance(error, MemoryError):
+        return refused(file, "needs more memory than there is; split it, or use a larger machine")
     reason = one_line(" ".join(str(error).split()) or type(error).__name__, _REASON)
     return refused(file, f"damaged, empty or not a {suffix(file)} file ({reason})")
 
@@ -45,21 +48,25 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(shown[:_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def open_file(file: Path) -> BinaryIO:
-    """The file, open. A pipe or a device is refused: it may never end, or never begin."""
+def regular(file: Path) -> Path:
+    """The file itself, unless it is a pipe or a device: that may never end, or never begin."""
     mode = file.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise refused(file, "is a pipe or a device; a regular file is expected")
-    return file.open("rb")
+    return file
 
 
-def too_much(unpacked: int, packed: int) -> bool:
+def open_file(file: Path) -> BinaryIO:
+    return regular(file).open("rb")
+
+
+def too_much(unpacked: int, packed: int, most: int = MOST_UNPACKED) -> bool:
     """Whether so small a file cannot be meant to hold so much."""
-    return unpacked > MOST_UNPACKED and unpacked > MOST_TIMES * packed
+    return unpacked > most and unpacked > MOST_TIMES * packed
 
 
-def refused_as_too_much(file: Path | str, way_out: str) -> DataError:
-    return refused(file, f"unpacks to more than {MOST_TIMES} times its size and {MOST_UNPACKED >> 20} MiB; {way_out}")
+def refused_as_too_much(file: Path | str, way_out: str, most: int = MOST_UNPACKED) -> DataError:
+    return refused(file, f"unpacks to more than {MOST_TIMES} times its size and {most >> 20} MiB; {way_out}")
 
 
 def gunzipped(file: Path, opened: BinaryIO) -> BinaryIO:
@@ -76,9 +83,19 @@ class _Unpacked(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._count = self._stream.seek(offset, whence)
+        return self._count
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
     def readinto(self, buffer: Any) -> int:
         count = self._stream.readinto(buffer)
         self._count += count
-        if too_much(self._count, self._packed):
-            raise refused_as_too_much(self._file, "if that is right, unpack it first: a plain .csv is read")
+        if too_much(self._count, self._packed, MOST_TEXT):
+            raise refused_as_too_much(self._file, "if that is right, unpack it: a plain .csv is read", MOST_TEXT)
         return count
