@@ -6,6 +6,7 @@ Messages name files, rows and columns but never values: the values are what is t
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from laconic.data.user_file import (
     open_file,
     refused,
     refused_as_too_much,
-    regular,
     suffix,
     too_much,
     unreadable,
@@ -36,21 +36,18 @@ _REPEATED = re.compile(r"(.*)\.\d+", re.DOTALL)
 def read_frame(file: Path) -> pd.DataFrame:
     """The table in a file; every column has a name of its own."""
     try:
-        import pandas as pd
-
-        frame = _read_parquet(file) if suffix(file) == ".parquet" else _read_csv(file, low_memory=False)
-        if suffix(file) != ".parquet":
-            _check_csv_names(file, frame)
+        if suffix(file) == ".parquet":
+            return _read_parquet(file)
+        # Else pandas takes surplus values in front for row labels, which would shift every column by one.
+        frame = _read_csv(file, low_memory=False, index_col=False)
+        _check_csv_names(file, frame)
+        return frame
     except ImportError:
         raise refused(file, "reading CSV and Parquet files needs pandas: pip install pandas pyarrow") from None
     except LaconicError:
         raise
     except Exception as error:  # a damaged file makes pandas and pyarrow raise nearly anything
         raise unreadable(file, error) from None
-    # pandas takes surplus values in front for row labels, which would shift every column by one.
-    if suffix(file) != ".parquet" and not isinstance(frame.index, pd.RangeIndex):
-        raise refused(file, "row 1 has more values than the header has columns")
-    return frame
 
 
 def records_of(file: Path, frame: pd.DataFrame, target: str) -> tuple[Records, tuple[str, ...]]:
@@ -79,10 +76,14 @@ def first_bad(bad: Any) -> int:
 def _read_csv(file: Path, **options: Any) -> pd.DataFrame:
     import pandas as pd
 
-    if suffix(file) == ".csv":
-        return pd.read_csv(regular(file), compression=None, **options)
-    with open_file(file) as opened:
-        return pd.read_csv(gunzipped(file, opened), **options)
+    with open_file(file) as opened, warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            if suffix(file) == ".csv":
+                return pd.read_csv(file, compression=None, **options)
+            return pd.read_csv(gunzipped(file, opened), **options)
+        except pd.errors.ParserWarning:  # "leads to a loss of data"
+            raise refused(file, "row 1 has more values than the header has columns") from None
 
 
 def _check_csv_names(file: Path, frame: pd.DataFrame) -> None:

@@ -48,16 +48,12 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(shown[:_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def regular(file: Path) -> Path:
-    """The file itself, unless it is a pipe or a device: that may never end, or never begin."""
+def open_file(file: Path) -> BinaryIO:
+    """The file, unless it is a pipe or a device: that may never end, or never begin."""
     mode = file.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise refused(file, "is a pipe or a device; a regular file is expected")
-    return file
-
-
-def open_file(file: Path) -> BinaryIO:
-    return regular(file).open("rb")
+    return file.open("rb")
 
 
 def too_much(unpacked: int, packed: int, most: int = MOST_UNPACKED) -> bool:

@@ -216,9 +216,11 @@ def _as_texts(block: Block, column: str, cells: Any) -> Any:
     import pyarrow.compute as pc
 
     try:
-        return pc.fill_null(cells.cast(pa.string()), "")
+        if not pa.types.is_duration(cells.type):  # which would read as its number of microseconds, or of others
+            return pc.fill_null(cells.cast(pa.string()), "")
     except pa.ArrowException:
-        raise block.error(len(block.numbers), column, f"{cells.type} does not read as text; store it as text") from None
+        pass
+    raise block.error(len(block.numbers), column, f"{cells.type} does not read as text; store it as text")
 
 
 def _decoded(cells: Any) -> Any:
