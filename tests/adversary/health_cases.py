@@ -90,6 +90,14 @@ def _csv() -> Iterator[Case]:
         "without an age": (csv(age=changed_at("age", "")), "row 5, column 'age': no value"),
         "without a patient": (csv(pid=changed_at("pid", "")), "row 5, column 'pid': no value"),
         "with a surplus cell": (csv(codes=changed_at("codes", "1,2")), "row 5 has more or fewer cells"),
+        "with a surplus cell that is no text": (
+            csv(codes=changed_at("codes", "1,\udc8a")).encode(errors="surrogateescape"),
+            "row 5 has more or fewer cells",
+        ),
+        "with a code that is no text": (
+            csv(codes=changed_at("codes", "\udc8a")).encode(errors="surrogateescape"),
+            "row 5, column 'codes': not UTF-8",
+        ),
         "with an open quote": (csv(sex=changed_at("sex", '"M')), "row 5 has more or fewer cells"),
         "that are empty": ("", "is empty"),
         "of a header alone": (good.splitlines()[0], ""),
@@ -128,6 +136,7 @@ def _parquet() -> Iterator[Case]:
         "with lists of fractions": ({**CELLS, "codes": [[1.5]] * COUNT}, "column 'codes': holds lists of"),
         "with codes as fractions": ({**CELLS, "codes": [250.0] * COUNT}, "codes stored as floating-point"),
         "with raw bytes": ({**CELLS, "sex": [b"\xff\xfe"] * COUNT}, "column 'sex'"),
+        "with text that is none": ({**CELLS, "sex": _no_text()}, "column 'sex': not UTF-8"),
         "with durations": ({**CELLS, "age": days}, "column 'age'"),
         "with structures": ({**CELLS, "sex": [{"a": 1}] * COUNT}, "column 'sex': holds lists"),
         "with infinite patients": ({**CELLS, "pid": [float("inf")] * COUNT}, "row 1, column 'pid'"),
@@ -140,6 +149,12 @@ def _parquet() -> Iterator[Case]:
         yield Case(f"health parquet {what}", "", {"t.parquet": constant(parquet(columns))}, words=words)
     yield Case("health parquet of nothing", "", {"t.parquet": constant(b"")}, words="damaged")
     yield Case("health parquet of 16 million zeros", "", {"t.parquet": _zeros}, words="200 times its size")
+
+
+def _no_text() -> Any:
+    """Bytes that are called text."""
+    raw = pa.array([b"\xbb"] * COUNT)
+    return pa.Array.from_buffers(pa.string(), COUNT, raw.buffers())
 
 
 def _zeros() -> bytes:

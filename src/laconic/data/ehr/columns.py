@@ -33,7 +33,7 @@ class Vocabulary:
 
 def distinct(block: Block, column: str, *, codes: bool = False) -> tuple[list[str], np.ndarray]:
     """(distinct texts, which of them each cell is); a cell without a value is the empty text."""
-    return _encoded(_texts(block, column, codes=codes))
+    return _encoded(block, column, _texts(block, column, codes=codes))
 
 
 def numbers(block: Block, entry: Numeric, missing: tuple[str, ...]) -> np.ndarray:
@@ -178,14 +178,14 @@ def _cells_of_codes(block: Block, column: str, delimiter: str | None) -> tuple[l
     else:
         cells = _texts(block, column, codes=True)
         if delimiter is None:
-            texts, which = _encoded(cells)
+            texts, which = _encoded(block, column, cells)
             return texts, which, np.arange(len(cells))
         parts = pc.split_pattern(cells, pattern=delimiter)
     flat = _decoded(pc.list_flatten(parts))
     if pa.types.is_nested(flat.type) or pa.types.is_floating(flat.type):
         raise block.error(0, column, "holds lists of lists or of floating-point numbers; store lists of texts")
     flat = _as_texts(block, column, flat)
-    return *_encoded(flat), np.asarray(pc.list_parent_indices(parts), dtype=np.int64)
+    return *_encoded(block, column, flat), np.asarray(pc.list_parent_indices(parts), dtype=np.int64)
 
 
 def _texts(block: Block, column: str, *, codes: bool = False) -> Any:
@@ -230,9 +230,13 @@ def _decoded(cells: Any) -> Any:
     return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
 
 
-def _encoded(cells: Any) -> tuple[list[str], np.ndarray]:
+def _encoded(block: Block, column: str, cells: Any) -> tuple[list[str], np.ndarray]:
     encoded = cells.dictionary_encode()
-    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices, dtype=np.int64)
+    try:
+        texts = encoded.dictionary.to_pylist()
+    except UnicodeDecodeError:  # a damaged Parquet file; texts of a CSV were looked at before
+        raise block.error(len(block.numbers), column, "not UTF-8 text; save the table as UTF-8") from None
+    return texts, np.asarray(encoded.indices, dtype=np.int64)
 
 
 def _refuse_floats(

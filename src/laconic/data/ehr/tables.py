@@ -6,6 +6,7 @@ Cells of a CSV stay the texts that they are: a code such as 008 or 250.00 is no 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from laconic.errors import DataError, LaconicError, one_line, unknown
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 24, 1 << 16
 _MOST_NAMED = 40
+_BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected \d+ columns")
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,11 @@ def read_table(path: Path, columns: Sequence[str], separator: str = ",") -> Iter
 def read_csv(stream: Any, name: str, columns: Sequence[str], separator: str = ",") -> Iterator[Block]:
     """The named columns of an open CSV file as texts."""
     csv = _arrow("pyarrow.csv")
-    bad_rows: list[int] = []
-
-    def remember(row: Any) -> str:
-        bad_rows.append(row.number)
-        return "error"
-
-    parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=remember)
+    parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     # Without threads, or a bad row would have no number.
     read = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
     binary = _arrow("pyarrow").binary()
-    with _explained(name, bad_rows):
+    with _explained(name):
         header = _header(stream, name, separator)
         check_columns(name, columns, header)
         convert = csv.ConvertOptions(
@@ -86,7 +82,7 @@ def read_csv(stream: Any, name: str, columns: Sequence[str], separator: str = ",
         reader = csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
     first = 1
     while True:
-        with _explained(name, bad_rows):
+        with _explained(name):
             batch = next(reader, None)
         if batch is None:
             return
@@ -139,7 +135,7 @@ def _is_utf8(cell: bytes) -> bool:
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Block]:
     parquet = _arrow("pyarrow.parquet")
     with _opened(path) as opened:  # a path would make columns out of folders called like 'site=3'
-        with _explained(str(path), []):
+        with _explained(str(path)):
             file = parquet.ParquetFile(opened)
             names = list(file.schema_arrow.names)
         _refuse_repeats(str(path), names)
@@ -149,7 +145,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Block]:
         batches = file.iter_batches(batch_size=_BLOCK_ROWS, columns=list(columns))
         first = 1
         while True:
-            with _explained(str(path), []):
+            with _explained(str(path)):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -168,17 +164,17 @@ def check_columns(table: str, wanted: Sequence[str], there: Sequence[str]) -> No
 
 
 @contextlib.contextmanager
-def _explained(name: str, bad_rows: list[int]) -> Iterator[None]:
+def _explained(name: str) -> Iterator[None]:
     """What the reader raises, without the values that it quotes."""
     try:
         yield
     except LaconicError:
         raise
     except Exception as error:  # a damaged file makes its readers raise nearly anything
-        if bad_rows:
+        if bad_row := _BAD_ROW.match(str(error)):
             # The reader counts the header as row 1.
             raise refused(
-                name, f"row {bad_rows[0] - 1} has more or fewer cells than the header has columns; check its quotes"
+                name, f"row {int(bad_row[1]) - 1} has more or fewer cells than the header has columns; check its quotes"
             ) from None
         raise refused(name, f"damaged, or not the table that its name says ({type(error).__name__})") from None
 
