@@ -57,9 +57,8 @@ def records_of(file: Path, frame: pd.DataFrame, target: str) -> tuple[Records, t
     if 0 in features.shape:
         raise refused(file, f"no {'rows below the header' if features.shape[1] else 'columns besides the target'}")
     # Features are floats even where all are whole; in float64, as a cast to float32 here would warn of overflow.
-    inputs = np.stack([_numbers(file, features[name])[0] for name in features], axis=1, dtype=np.float64)
-    values, whole = _numbers(file, frame[target])
-    records = as_records((inputs, _labels(file, frame[target]) if whole else values), one_line(file))
+    inputs = np.stack([_numbers(file, features[name]) for name in features], axis=1, dtype=np.float64)
+    records = as_records((inputs, _targets(file, frame[target])), one_line(file))
     return records, tuple(str(name) for name in features.columns)
 
 
@@ -135,20 +134,19 @@ def _read_parquet(file: Path) -> pd.DataFrame:
     return frame
 
 
-def _numbers(file: Path, column: pd.Series[Any]) -> tuple[np.ndarray, bool]:
-    """(a column's finite numbers, whether they are whole by their type); a copy, as pandas' arrays are read-only."""
+def _numbers(file: Path, column: pd.Series[Any]) -> np.ndarray:
+    """A column's finite numbers; a copy, as pandas' own arrays are read-only and torch warns."""
     import pandas as pd
 
-    types = pd.api.types
-    if not types.is_numeric_dtype(column) or types.is_complex_dtype(column):
+    if not pd.api.types.is_numeric_dtype(column) or column.dtype.kind == "c":
         where = f"{_row_of_text(column)}column {named(column.name)}"
         raise refused(file, f"{where}: not a number; encode or drop the column")
-    values = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    values: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     bad = ~np.isfinite(values)
     if bad.any():
         where = f"row {first_bad(bad)}, column {named(column.name)}"
         raise refused(file, f"{where}: missing, NaN or infinite; fill in or drop the row")
-    return values, types.is_integer_dtype(column) or types.is_bool_dtype(column)
+    return values
 
 
 def _row_of_text(column: pd.Series[Any]) -> str:
@@ -161,8 +159,11 @@ def _row_of_text(column: pd.Series[Any]) -> str:
     return f"row {first_bad(bad)}, " if bad.any() else ""
 
 
-def _labels(file: Path, column: pd.Series[Any]) -> np.ndarray:
-    """Whole numbers, every digit kept; beyond 64 bits they would come out as others."""
+def _targets(file: Path, column: pd.Series[Any]) -> np.ndarray:
+    """Whole numbers with every digit kept, if that is what the column has; beyond 64 bits they would be others."""
+    values = _numbers(file, column)
+    if column.dtype.kind not in "iub":
+        return values
     if column.max() > np.iinfo(np.int64).max:
         raise refused(file, f"column {named(column.name)}: whole numbers beyond 64 bits; renumber the classes from 0")
     return np.array(column, dtype=np.int64)
