@@ -46,6 +46,12 @@ class WireError(LaconicError):
     exit_code = 7
 
 
+def one_line(text: object, most: int | None = None) -> str:
+    """Names and reasons out of a user's file, fit for a message: printable, on one line, and not too long."""
+    plain = "".join(c if c.isprintable() else " " for c in str(text))
+    return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one first, then all of them."""
     names = sorted(known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ CONFIGS = {
     "type.toml": "[run]\nrounds = 'many'",
     "section.toml": "[rnu]\nrounds = 3",
     "scheme.toml": "[scheme]\nname = 'fl-stdp'",
+    "nan.toml": "label = 'target'\npositive = 1\npatient = 'site'\n[[numeric]]\ncolumn = 'x'\nmin = nan",
 }
 TABLE = "x,z,site,target\n" + "".join(f"{i},{i % 3},{i % 4},{i % 2}\n" for i in range(20))
 
@@ -46,13 +48,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "e2e_broken_model.py").write_text("def x(:")
     for name, text in CONFIGS.items():
         (place / name).write_text(text)
-    for folder in ("corrupt", "nan", "odd-test", "negative"):
+    for folder in ("corrupt", "nan", "odd-test", "negative", "million", "member", "claim"):
         for number in range(3):
             client(place / folder / f"{number}.npz", np.ones((4, 3)))
     (place / "corrupt/1.npz").write_bytes((place / "corrupt/1.npz").read_bytes()[:100])
     client(place / "nan/1.npz", np.array([[1, 2, np.nan]] * 4))
     client(place / "odd-test/test.npz", np.ones((4, 3)), np.array([0, 1, 1, 7]))
     client(place / "negative/1.npz", np.ones((4, 3)), np.array([0, 1, -1, 1]))
+    client(place / "million/1.npz", np.ones((4, 3)), np.array([0, 1, 10**6, 1]))
+    client(place / "no-features/1.npz", np.ones((4, 0)))
+    client(place / "whole/1.npz", np.ones((4, 3), dtype=np.uint8))
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (4, 603979776), }"
+    claim = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(96)
+    for folder, inputs in (("member", b"1,2,3"), ("claim", claim)):
+        with zipfile.ZipFile(place / folder / "1.npz", "w") as archive:
+            archive.writestr("inputs.npy", inputs)
+            archive.writestr("targets.npy", b"0")
+    (place / "twice").mkdir()
+    (place / "twice/a.csv").write_text(TABLE.replace("site", "target"))
     (place / "empty").mkdir()
     (place / "csv").mkdir()
     (place / "csv/a.csv").write_text(TABLE)
@@ -142,6 +155,13 @@ BAD: list[tuple[str, int, list[str]]] = [
     (PLAIN + " --model e2e_models:misfit", 4, ["model does not take inputs of shape (20,)"]),
     (OWN + " --dataset corrupt", 4, ["corrupt/1.npz", "damaged"]),
     (OWN + " --dataset nan", 4, ["nan/1.npz", "NaN", "clean or drop"]),
+    (OWN + " --dataset million", 4, ["million/1.npz", "1,000,001 classes", "renumber"]),
+    (OWN + " --dataset no-features", 4, ["no-features/1.npz", "hold no values"]),
+    (OWN + " --dataset whole", 4, ["whole numbers", "save them as float32"]),
+    (OWN + " --dataset member", 4, ["member/1.npz: 'inputs' is no array", "np.savez"]),
+    (OWN + " --dataset claim", 4, ["claim/1.npz: 'inputs' claims 19,327,352,832 bytes"]),
+    (OWN + " --dataset twice", 4, ["twice/a.csv: has the column 'target' twice", "rename"]),
+    (OWN + " --dataset table.csv --schema nan.toml", 2, ["nan.toml", "min must be a finite number"]),
     (OWN + " --dataset empty", 4, ["empty: no client files", ".npz"]),
     (OWN + " --dataset csv --target outcome", 4, ["csv/a.csv: no column 'outcome'", "target"]),
     (OWN + " --dataset csv --num-clients 7", 2, ["leave out --num-clients"]),

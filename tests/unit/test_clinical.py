@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from laconic.data.ehr import sources
 from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest
@@ -146,6 +148,17 @@ def test_from_an_export_to_predictions(tmp_path: Path, capsys: pytest.CaptureFix
     assert call(capsys, "predict", run, new, "--json").json[1]["patient"] == "y"
     assert call(capsys, "predict", run, new, "--best", "--out", tmp_path / "p.csv").code == 0
     assert (tmp_path / "p.csv").read_text().splitlines()[0] == "patient,probability"
+
+    weights = load_file(run / "best.safetensors")
+    first = next(iter(weights))
+    for bad, words in (
+        (weights[first] * torch.nan, f"NaN or infinity in '{first}'"),
+        (weights[first].reshape(1, -1), "not the weights of this run's model"),
+        (weights[first].long(), "not the weights of this run's model"),
+    ):
+        save_file({**weights, first: bad}, run / "best.safetensors")
+        ended = call(capsys, "predict", run, new, "--best")
+        assert ended.code == 5 and words in ended.err and "best.safetensors" in ended.err
 
     ended = call(capsys, "predict", tmp_path, new)
     assert ended.code == 5 and "holds no run" in ended.err

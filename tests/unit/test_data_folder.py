@@ -164,13 +164,13 @@ def test_validate_reads_every_file_once(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("a", "b", "test"):
         write(tmp_path / f"{name}.npz")
     read: list[str] = []
-    original = module._read_npz
+    original = module.read_npz
 
     def counted(file: Path) -> Records:
         read.append(file.name)
         return original(file)
 
-    monkeypatch.setattr(module, "_read_npz", counted)
+    monkeypatch.setattr(module, "read_npz", counted)
     population = FolderPopulation(tmp_path)
     population.validate()
     assert read == ["a.npz", "b.npz", "test.npz"]

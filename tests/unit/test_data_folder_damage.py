@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_bad_csv(tmp_path: Path, text: str, message: str) -> None:
         ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "has no records"),
         ({"inputs": INPUTS.astype(str), "targets": TARGETS}, "'inputs' holds <U32, not numbers"),
         ({"inputs": INPUTS * 1j, "targets": TARGETS}, "'inputs' holds complex64"),
-        ({"inputs": INPUTS, "targets": np.array([{}, 1, 2])}, "damaged.*pickle"),
+        ({"inputs": INPUTS, "targets": np.array([{}, 1, 2])}, "Python objects, and a pickle is never opened"),
     ],
 )
 def test_bad_npz(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
@@ -76,6 +77,41 @@ def test_an_array_alone_is_no_npz(tmp_path: Path) -> None:
         np.save(file, INPUTS)
     with pytest.raises(DataError, match="a.npz: damaged, empty or not a .npz file"):
         FolderPopulation(tmp_path).records(0)
+
+
+def test_a_pipe_is_refused_before_anybody_waits_for_it(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv.gz", "c.npz", "d.parquet"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match="4 bad files") as caught:
+        FolderPopulation(tmp_path).validate()
+    assert str(caught.value).count("is a pipe or a device") == 4
+
+
+def test_links_are_followed_and_dead_ones_named(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "elsewhere.csv")
+    (tmp_path / "data/a.csv").symlink_to(tmp_path / "elsewhere.csv")
+    assert FolderPopulation(tmp_path / "data").records(0).targets.tolist() == [0, 1, 1]
+    (tmp_path / "elsewhere.csv").unlink()
+    with pytest.raises(DataError, match="a.csv: damaged.*No such file"):
+        FolderPopulation(tmp_path / "data").records(0)
+
+
+def test_files_that_may_not_be_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.csv", "b.npz", "c.parquet"):
+        write(tmp_path / name)
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    population = FolderPopulation(tmp_path)
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(DataError, match="3 bad files") as caught:
+        population.validate()
+    assert str(caught.value).count("Permission denied") == 3
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(DataError, match="cannot be read .Permission denied"):
+        FolderPopulation(tmp_path)
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

@@ -118,6 +118,12 @@ def test_types_are_those_that_models_take() -> None:
     assert records.inputs.dtype == torch.int64 and records.targets.dtype == torch.float32
 
 
+def test_arrays_of_another_byte_order_or_of_long_doubles_are_converted() -> None:
+    for kind in (">f8", ">f4", ">f2", np.longdouble):
+        records = as_records((np.array([[1.5], [-2.5]]).astype(kind), np.array([0, 258], dtype=">i2")), "mine")
+        assert records.inputs.tolist() == [[1.5], [-2.5]] and records.targets.tolist() == [0, 258]
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -129,6 +135,14 @@ def test_types_are_those_that_models_take() -> None:
         ((np.zeros((0, 3)), np.zeros(0)), "client 3: has no records"),
         (([1], [2], [3]), "expected a pair"),
         (5, "expected a pair .* got int"),
+        ((np.zeros((2, 0)), [0, 1]), r"client 3: inputs of shape \(0,\) per record hold no values"),
+        (([[1j]], [0]), "client 3: inputs hold complex128, not numbers"),
+        ((torch.ones(1, 1) * 1j, [0]), "client 3: inputs are complex numbers"),
+        (([["a"]], [0]), "client 3: inputs hold <U1, not numbers"),
+        (([[None]], [0]), "client 3: inputs hold object, not numbers"),
+        (([[1.0], [1.0, 2.0]], [0, 1]), "client 3: inputs are of different shapes"),
+        (([[1.0]], np.array([2**63], dtype=np.uint64)), "client 3: targets are whole numbers beyond 64 bits"),
+        ((np.array([[np.longdouble(10) ** 400]]), [0]), "NaN or infinity in the inputs of record 0"),
     ],
 )
 def test_bad_records_are_refused(data: object, message: str) -> None:

@@ -187,7 +187,7 @@ def as_records(data: Any, what: str) -> Records:
         inputs, targets = data
     except (TypeError, ValueError):
         raise DataError(f"{what}: expected a pair (inputs, targets) or a Dataset, got {type(data).__name__}") from None
-    return check_records(Records(_inputs(inputs), _tensor(targets)), what)
+    return check_records(Records(_inputs(inputs, f"{what}: inputs"), _tensor(targets, f"{what}: targets")), what)
 
 
 def check_records(records: Records, what: str) -> Records:
@@ -197,6 +197,9 @@ def check_records(records: Records, what: str) -> Records:
         raise DataError(f"{what}: {_count(inputs)} inputs but {_count(targets)} targets; they must pair up")
     if len(inputs) == 0:
         raise DataError(f"{what}: has no records; leave such clients out")
+    for name, values in (("inputs", inputs), ("targets", targets)):
+        if 0 in values.shape:
+            raise DataError(f"{what}: {name} of shape {tuple(values.shape[1:])} per record hold no values; add some")
     if isinstance(inputs, SparseRows) and (problem := inputs.problem()):
         raise DataError(f"{what}: {problem}")
     for name, tensor in (("inputs", inputs), ("targets", targets)):
@@ -210,17 +213,36 @@ def _count(values: Inputs) -> int | str:
     return len(values) if values.ndim else "scalar"
 
 
-def _inputs(values: Any) -> Inputs:
+def _inputs(values: Any, what: str) -> Inputs:
     """Sparse rows and scipy's sparse matrices stay sparse."""
     if isinstance(values, SparseRows):
         return values
-    return SparseRows.from_scipy(values) if hasattr(values, "tocsr") else _tensor(values)
+    return SparseRows.from_scipy(values) if hasattr(values, "tocsr") else _tensor(values, what)
 
 
-def _tensor(values: Any) -> Tensor:
+def _tensor(values: Any, what: str) -> Tensor:
     """Floats as float32, integers as int64: what models and losses take."""
-    tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))  # a copy: never read-only
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(_array(values, what))
+    if tensor.is_complex():
+        raise DataError(f"{what} are complex numbers; give real ones")
     return tensor.to(torch.float32) if tensor.is_floating_point() else tensor.to(torch.int64)
+
+
+def _array(values: Any, what: str) -> np.ndarray:
+    """A copy, as torch warns of read-only arrays, of a type that torch has: in this machine's byte order."""
+    try:
+        array = np.array(values)
+    except ValueError:
+        raise DataError(f"{what} are of different shapes; make them one array") from None
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind not in "biuf":
+        raise DataError(f"{what} hold {array.dtype}, not numbers; encode them as numbers")
+    if kind == "u" and size == 8 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise DataError(f"{what} are whole numbers beyond 64 bits with a sign; give them as float64")
+    if kind == "f" and size > 8:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+            return array.astype(np.float64)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 class SelectedPopulation:

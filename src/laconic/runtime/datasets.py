@@ -13,11 +13,12 @@ from laconic.data.dead_leaves import dead_leaves
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.folder import FolderPopulation, load_file, load_table
+from laconic.data.labels import ClassCount, num_classes
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
 from laconic.data.sources import SOURCES, load_source
 from laconic.data.sparse import dense
-from laconic.errors import ConfigError, DataError, unknown
+from laconic.errors import ConfigError, DataError, one_line, unknown
 from laconic.parts import below_one, positive_int
 from laconic.runtime.clinical import is_clinical, load_clinical
 from laconic.runtime.config import DataSection
@@ -143,7 +144,8 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
     if data.partition == "iid":  # the default; a table says itself whose each record is
         data = DataSection(**{**data.__dict__, "partition": "column"})
     train, test = _split(len(records.targets), 0.2, streams, "test")
-    return _divided(data, records.some(train), records.some(test), column[train], _classes(records), holdout, streams)
+    classes = num_classes(records.targets, path)
+    return _divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> Federation:
@@ -154,9 +156,24 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     folder.validate()
     test, first = folder.test_records(), folder.records(0)
     population, held = _without_holdout(folder, holdout, streams)
-    classes = max(_classes(folder.records(c), f"{path}/{name}") for c, name in enumerate(folder.names))
+    classes = _classes_of(folder, test)
     shape = tuple(first.inputs.shape[1:])
     return Federation(population, test, held, _public(data, shape, classes, streams), classes, shape)
+
+
+def _classes_of(folder: FolderPopulation, test: Records | None) -> int:
+    """The number of the clients' classes; the test file must have no others."""
+    count = ClassCount()
+    for client, file in enumerate(folder.files):
+        count.add(folder.records(client).targets, file)
+    if test is not None and not test.targets.is_floating_point():
+        low, high = int(test.targets.min()), int(test.targets.max())
+        if low < 0 or high >= count.number:
+            raise DataError(
+                f"{one_line(folder.test_file)}: the test records have classes {low} to {high},"
+                f" but the clients' are 0 to {count.number - 1}: check the targets"
+            )
+    return count.number
 
 
 def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federation:
@@ -168,7 +185,7 @@ def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federatio
     clients = _DEFAULT_CLIENTS["synthetic"] if data.num_clients is None else data.num_clients
     everyone, test = synthetic_population(clients, seed=streams.seed)
     population, held = _without_holdout(everyone, holdout, streams)
-    shape, classes = tuple(test.inputs.shape[1:]), _classes(test)
+    shape, classes = tuple(test.inputs.shape[1:]), num_classes(test.targets, "synthetic")
     return Federation(population, test, held, _public(data, shape, classes, streams), classes, shape)
 
 
@@ -255,12 +272,3 @@ def _split(count: int, fraction: float, streams: Streams, name: str = "holdout")
         raise ConfigError(f"--holdout {fraction:g} of {count} leaves nothing on one side")
     order = streams.numpy(name).permutation(count)
     return np.sort(order[aside:]), np.sort(order[:aside])
-
-
-def _classes(records: Records, whose: str = "the data") -> int:
-    """The number of classes, or 1 for real-valued targets."""
-    if records.targets.is_floating_point():
-        return 1
-    if int(records.targets.min()) < 0:
-        raise DataError(f"{whose}: class targets must be numbered from 0, but there is a negative one; renumber them")
-    return max(2, int(records.targets.max()) + 1)

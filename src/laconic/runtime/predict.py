@@ -67,7 +67,14 @@ def _trained_model(run: Path, weights: str, inputs: SparseRows) -> tuple[FlatMod
     model = FlatModel(module, example=example, loss=config.model.loss)
     try:
         stored = load_file(file)
-        shaped = zip(model.names, model.shapes, strict=True)
-        return model, model.join([stored[name].reshape(shape) for name, shape in shaped])
+        found = [stored[name] for name in model.names]
     except (SafetensorError, OSError, KeyError, RuntimeError) as error:
         raise RunFolderError(f"{file} is not the weights of this run's model ({type(error).__name__})") from None
+    for name, tensor, shape in zip(model.names, found, model.shapes, strict=True):
+        if tensor.shape != shape or not tensor.is_floating_point():
+            raise RunFolderError(
+                f"{file} is not the weights of this run's model ('{name}' is not of shape {tuple(shape)})"
+            )
+        if not bool(torch.isfinite(tensor).all()):
+            raise RunFolderError(f"{file}: NaN or infinity in '{name}', so nothing can be predicted: restore it")
+    return model, model.join([tensor.to(torch.float32) for tensor in found])

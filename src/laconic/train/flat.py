@@ -61,7 +61,10 @@ class FlatModel:
                 outputs = self.module.eval()(inputs)
         except Exception as error:  # whatever a user's module raises
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DataError(f"the model does not take inputs of shape {tuple(inputs.shape[1:])}: {reason}") from None
+            what = f"inputs of shape {tuple(inputs.shape[1:])}"
+            if not inputs.is_floating_point():  # kept whole, as they are for layers that look words up
+                reason += "; the inputs are whole numbers: if they are quantities, save them as float32"
+            raise DataError(f"the model does not take {what}: {reason}") from None
         if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(inputs):
             what = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
             raise ConfigError(f"the model must return one output per record, but gave {what} for {len(inputs)} records")

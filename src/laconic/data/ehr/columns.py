@@ -9,6 +9,7 @@ import numpy as np
 
 from laconic.data.ehr.schema import Codes, Filter, Numeric
 from laconic.data.ehr.tables import Block
+from laconic.data.ehr.toml_values import LARGEST
 
 
 class Vocabulary:
@@ -32,14 +33,14 @@ class Vocabulary:
 
 def distinct(block: Block, column: str, *, codes: bool = False) -> tuple[list[str], np.ndarray]:
     """(distinct texts, which of them each cell is); a cell without a value is the empty text."""
-    return _encoded(_texts(block, column, codes=codes))
+    return _encoded(block, column, _texts(block, column, codes=codes))
 
 
 def numbers(block: Block, entry: Numeric, missing: tuple[str, ...]) -> np.ndarray:
     """A numeric column as float32, in its own units."""
     import pyarrow as pa
 
-    cells = block.columns[entry.column]
+    cells = _decoded(block.columns[entry.column])
     if pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
         values = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).copy()
         gone, bad = np.isnan(values), np.isinf(values)
@@ -55,6 +56,9 @@ def numbers(block: Block, entry: Numeric, missing: tuple[str, ...]) -> np.ndarra
         if entry.fill is None:
             raise block.error(int(gone.argmax()), entry.column, "no value; give fill = NUMBER in its [[numeric]]")
         values[gone] = entry.fill
+    large = np.abs(values) > LARGEST
+    if large.any():
+        raise block.error(int(large.argmax()), entry.column, "too large for the model's numbers; filter it, or mend it")
     result: np.ndarray = values.astype(np.float32)
     return result
 
@@ -174,11 +178,14 @@ def _cells_of_codes(block: Block, column: str, delimiter: str | None) -> tuple[l
     else:
         cells = _texts(block, column, codes=True)
         if delimiter is None:
-            texts, which = _encoded(cells)
+            texts, which = _encoded(block, column, cells)
             return texts, which, np.arange(len(cells))
         parts = pc.split_pattern(cells, pattern=delimiter)
-    flat = pc.fill_null(pc.list_flatten(parts).cast(pa.string()), "")
-    return *_encoded(flat), np.asarray(pc.list_parent_indices(parts), dtype=np.int64)
+    flat = _decoded(pc.list_flatten(parts))
+    if pa.types.is_nested(flat.type) or pa.types.is_floating(flat.type):
+        raise block.error(0, column, "holds lists of lists or of floating-point numbers; store lists of texts")
+    flat = _as_texts(block, column, flat)
+    return *_encoded(block, column, flat), np.asarray(pc.list_parent_indices(parts), dtype=np.int64)
 
 
 def _texts(block: Block, column: str, *, codes: bool = False) -> Any:
@@ -186,9 +193,7 @@ def _texts(block: Block, column: str, *, codes: bool = False) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    cells = block.columns[column]
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
+    cells = _decoded(block.columns[column])
     if pa.types.is_nested(cells.type):
         raise block.error(0, column, "holds lists; only [[codes]] can")
     if pa.types.is_floating(cells.type):
@@ -199,13 +204,39 @@ def _texts(block: Block, column: str, *, codes: bool = False) -> Any:
         whole = pc.fill_null(pc.equal(cells, pc.round(cells)), True).to_numpy(zero_copy_only=False)
         if not whole.all():
             raise block.error(int((~whole).argmax()), column, "a fraction, but a name or level is expected")
+        large = np.abs(pc.fill_null(cells, 0).to_numpy(zero_copy_only=False)) >= 2.0**63
+        if large.any():
+            raise block.error(int(large.argmax()), column, "too large a number for a name or level; store it as text")
         cells = cells.cast(pa.int64())
-    return pc.fill_null(cells.cast(pa.string()), "")
+    return _as_texts(block, column, cells)
 
 
-def _encoded(cells: Any) -> tuple[list[str], np.ndarray]:
+def _as_texts(block: Block, column: str, cells: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        if not pa.types.is_duration(cells.type):  # which would read as its number of microseconds, or of others
+            return pc.fill_null(cells.cast(pa.string()), "")
+    except pa.ArrowException:
+        pass
+    raise block.error(len(block.numbers), column, f"{cells.type} does not read as text; store it as text")
+
+
+def _decoded(cells: Any) -> Any:
+    """Without a dictionary: the values themselves."""
+    import pyarrow as pa
+
+    return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+
+
+def _encoded(block: Block, column: str, cells: Any) -> tuple[list[str], np.ndarray]:
     encoded = cells.dictionary_encode()
-    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices, dtype=np.int64)
+    try:
+        texts = encoded.dictionary.to_pylist()
+    except UnicodeDecodeError:  # a damaged Parquet file; texts of a CSV were looked at before
+        raise block.error(len(block.numbers), column, "not UTF-8 text; save the table as UTF-8") from None
+    return texts, np.asarray(encoded.indices, dtype=np.int64)
 
 
 def _refuse_floats(

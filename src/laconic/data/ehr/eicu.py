@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from laconic.data.ehr.tables import Block, check_columns, read_table
+from laconic.data.user_file import refused
 
 FILES = ("patient.csv.gz", "medication.csv.gz", "diagnosis.csv.gz")
 _DAY = 1440  # minutes
@@ -40,10 +41,12 @@ def _first_stays(path: Path) -> tuple[dict[str, int], dict[str, object], np.ndar
 
     needed = [_STAY, _VISIT, _HOSPITAL_STAY, *_OF_PATIENT]
     blocks = list(read_table(path, needed))
+    if not blocks:
+        raise refused(path, "no rows; delete it, or point --data-dir at the original files")
     column = {name: pa.concat_arrays([block.columns[name] for block in blocks]) for name in needed}
     numbers = np.concatenate([block.numbers for block in blocks])
     stay_ids, hospital_stays = column[_STAY].to_pylist(), column[_HOSPITAL_STAY].to_pylist()
-    visits = [int(v) if v.isdigit() else 0 for v in column[_VISIT].to_pylist()]
+    visits = [int(v) if v.isdecimal() else 0 for v in column[_VISIT].to_pylist()]
     first: dict[str, int] = {}
     for row, hospital_stay in enumerate(hospital_stays):
         if hospital_stay not in first or visits[row] < visits[first[hospital_stay]]:

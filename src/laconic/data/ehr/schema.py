@@ -11,9 +11,11 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
-from laconic.errors import ConfigError, unknown
+from laconic.data.ehr.toml_values import short, toml, typed
+from laconic.data.user_file import open_file
+from laconic.errors import ConfigError, one_line, unknown
 from laconic.parts import below_one, positive_int
 
 UNKNOWN = "Unknown"
@@ -30,12 +32,12 @@ class Entry:
         hints = get_type_hints(cls)
         for key in data:
             if key not in fields:
-                raise ConfigError(f"{where}: " + unknown("key", key, fields))
+                raise ConfigError(f"{where}: " + unknown("key", one_line(key, 60), fields))
         for name, field in fields.items():
             if name not in data and field.default is dataclasses.MISSING:
                 raise ConfigError(f"{where}: the key '{name}' is missing")
         try:
-            return cls(**{key: _typed(key, value, hints[key]) for key, value in data.items()})
+            return cls(**{key: typed(key, value, hints[key]) for key, value in data.items()})
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
 
@@ -168,8 +170,8 @@ class Schema:
             raise ConfigError("give either client (a column) or virtual_hospitals (their number), not both")
         if not self.positive:
             raise ConfigError("positive must name at least one value of the label")
-        if len(self.separator) != 1:
-            raise ConfigError(f"separator must be one character, not {self.separator!r}")
+        if len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n\0':
+            raise ConfigError(f"separator must be one character such as , ; | or a tab, not {short(self.separator)}")
         if not self.features:
             raise ConfigError(
                 "there is nothing to predict from: name columns in [[numeric]], [[categorical]], [[codes]]"
@@ -210,12 +212,13 @@ class Schema:
     def from_toml(cls, path: str | Path) -> Schema:
         """The schema in a file; every mistake is named with the key it is in."""
         try:
-            with open(path, "rb") as stream:
-                return cls.from_dict(tomllib.load(stream), str(path))
+            with open_file(Path(path)) as stream:
+                data = tomllib.load(stream)
         except OSError as error:
             raise ConfigError(f"cannot read the schema {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the schema {path} is not valid TOML: {error}") from None
+        except (ValueError, RecursionError) as error:  # besides its own, numbers too long and tables too deep
+            raise ConfigError(f"the schema {one_line(path)} is not valid TOML: {one_line(error, 200)}") from None
+        return cls.from_dict(data, one_line(path))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], where: str = "schema") -> Schema:
@@ -232,9 +235,9 @@ class Schema:
                     kind.from_dict(item, f"{where}: [[{key}]] number {number}") for number, item in enumerate(value, 1)
                 )
             elif key in plain:
-                values[key] = _typed(f"{where}: {key}", value, hints[key])
+                values[key] = typed(f"{where}: {key}", value, hints[key])
             else:
-                raise ConfigError(f"{where}: " + unknown("key", key, [*plain, *sections]))
+                raise ConfigError(f"{where}: " + unknown("key", one_line(key, 60), [*plain, *sections]))
         for key in ("label", "positive", "patient"):
             if key not in values:
                 raise ConfigError(f"{where}: the key '{key}' is missing")
@@ -245,10 +248,10 @@ class Schema:
 
     def to_toml(self) -> str:
         """The file that `from_toml` reads."""
-        lines = [f"{f.name} = {_toml(v)}" for f, v in self._plain_values()]
+        lines = [f"{f.name} = {toml(v)}" for f, v in self._plain_values()]
         for field, kind in _SECTIONS.items():
             for entry in getattr(self, field):
-                lines += ["", f"[[{kind.kind}]]", *(f"{k} = {_toml(v)}" for k, v in entry.to_dict().items())]
+                lines += ["", f"[[{kind.kind}]]", *(f"{k} = {toml(v)}" for k, v in entry.to_dict().items())]
         return "\n".join(lines) + "\n"
 
     def _plain_values(self) -> Iterator[tuple[Any, Any]]:
@@ -261,55 +264,9 @@ class Schema:
 _SECTIONS: dict[str, Any] = {"numeric": Numeric, "categorical": Categorical, "codes": Codes, "filters": Filter}
 
 
-def _typed(name: str, value: Any, hint: Any) -> Any:
-    """The value as declared. Where texts are wanted, numbers and truth values become the text a table has for them."""
-    allowed = [t for t in (get_args(hint) if type(None) in get_args(hint) else (hint,)) if t is not type(None)]
-    wanted = allowed[0]
-    if wanted == tuple[str, ...]:
-        items = value if isinstance(value, list) else [value]
-        if all(isinstance(item, str | int) for item in items):
-            return tuple(_text(item) for item in items)
-    elif wanted == dict[str, float]:
-        if isinstance(value, dict) and all(_number(v) for v in value.values()):
-            return {k: float(v) for k, v in value.items()}
-    elif wanted is float and _number(value):
-        return float(value)
-    elif wanted in (int, str, bool) and type(value) is wanted:
-        return value
-    names = {tuple[str, ...]: "a text or a list of texts", dict[str, float]: "a table of numbers", float: "a number"}
-    names |= {int: "a whole number", str: "text", bool: "true or false"}
-    raise ConfigError(f"{name} must be {names[wanted]}, not {value!r}")
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _text(value: str | int) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _no_repeats(what: str, names: tuple[str, ...]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ConfigError(f"{what}: '{name}' is there twice")
+            raise ConfigError(f"{what}: '{one_line(name, 60)}' is there twice")
         seen.add(name)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_quoted(k)} = {_toml(v)}" for k, v in value.items()) + "}"
-    return repr(value)
-
-
-def _quoted(text: str) -> str:
-    """A TOML basic string: control characters are written by number."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'

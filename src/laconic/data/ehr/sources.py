@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
@@ -102,7 +103,7 @@ def _check_diabetes(path: Path) -> None:
         else:
             with zipfile.ZipFile(path) as archive:
                 digest.update(archive.read(_member(archive)))
-    except (OSError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         raise ValueError(f"damaged, or not a zip file ({type(error).__name__})") from None
     if digest.hexdigest() != _DIABETES_SUM:
         raise ValueError(f"not the expected data: sha256 {_DIABETES_SUM[:12]}... expected")

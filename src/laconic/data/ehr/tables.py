@@ -6,19 +6,21 @@ Cells of a CSV stay the texts that they are: a code such as 008 or 250.00 is no 
 from __future__ import annotations
 
 import contextlib
-import gzip
-import zlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from laconic.errors import DataError, unknown
+from laconic.data.user_file import gunzipped, listed, named, open_file, refused, refused_as_too_much, too_much
+from laconic.errors import DataError, LaconicError, one_line, unknown
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 24, 1 << 16
+_MOST_NAMED = 40
+_BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected \d+ columns")
 
 
 @dataclass(frozen=True)
@@ -40,38 +42,34 @@ class Block:
 
     def error(self, place: int, column: str, problem: str) -> DataError:
         """Names row and column, never a value: values are what is to be kept private."""
-        return DataError(f"{self.table}: row {self.numbers[place]}, column '{column}': {problem}")
+        row = f"row {self.numbers[place]}, " if place < len(self.numbers) else ""
+        return refused(self.table, f"{row}column {named(column)}: {problem}")
 
 
 def read_table(path: Path, columns: Sequence[str], separator: str = ",") -> Iterator[Block]:
     """The named columns of a file, block by block."""
     suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
     if suffix is None:
-        raise DataError(f"{path}: a table is expected, a file that ends in {', '.join(SUFFIXES)}")
+        raise refused(path, f"a table is expected, a file that ends in {', '.join(SUFFIXES)}")
     if not path.is_file():
-        raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'does not exist'}; a file is expected")
+        what = "is a folder" if path.is_dir() else "is a pipe or a device" if path.exists() else "does not exist"
+        raise refused(path, f"{what}; a file is expected")
     if suffix == ".parquet":
         yield from _parquet(path, columns)
         return
-    with path.open("rb") as plain, contextlib.ExitStack() as stack:
-        stream: Any = stack.enter_context(gzip.GzipFile(fileobj=plain)) if suffix == ".csv.gz" else plain
+    with _opened(path) as plain:
+        stream = gunzipped(path, plain) if suffix == ".csv.gz" else plain
         yield from read_csv(stream, str(path), columns, separator)
 
 
 def read_csv(stream: Any, name: str, columns: Sequence[str], separator: str = ",") -> Iterator[Block]:
     """The named columns of an open CSV file as texts."""
     csv = _arrow("pyarrow.csv")
-    bad_rows: list[int] = []
-
-    def remember(row: Any) -> str:
-        bad_rows.append(row.number)
-        return "error"
-
-    parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=remember)
+    parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     # Without threads, or a bad row would have no number.
     read = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
     binary = _arrow("pyarrow").binary()
-    with _explained(name, bad_rows):
+    with _explained(name):
         header = _header(stream, name, separator)
         check_columns(name, columns, header)
         convert = csv.ConvertOptions(
@@ -84,7 +82,7 @@ def read_csv(stream: Any, name: str, columns: Sequence[str], separator: str = ",
         reader = csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
     first = 1
     while True:
-        with _explained(name, bad_rows):
+        with _explained(name):
             batch = next(reader, None)
         if batch is None:
             return
@@ -96,16 +94,22 @@ def read_csv(stream: Any, name: str, columns: Sequence[str], separator: str = ",
 def _header(stream: Any, name: str, separator: str) -> list[str]:
     """The names of the columns; the stream is put back to its beginning."""
     csv = _arrow("pyarrow.csv")
-    line = stream.readline().removeprefix(b"\xef\xbb\xbf")
+    line = stream.readline(_BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
     stream.seek(0)
     if not line.strip():
-        raise DataError(f"{name}: is empty; a header with the names of the columns is expected")
+        raise refused(name, "is empty; a header with the names of the columns is expected")
     parse = csv.ParseOptions(delimiter=separator)
     names = csv.read_csv(_arrow("pyarrow").py_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=parse).column_names
-    twice = next((n for n in names if names.count(n) > 1), None)
-    if twice is not None:
-        raise DataError(f"{name}: the header has the column '{twice}' twice; rename one")
+    _refuse_repeats(name, names)
     return list(names)
+
+
+def _refuse_repeats(table: str, names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise refused(table, f"the header has the column {named(name)} twice; rename one")
+        seen.add(name)
 
 
 def _as_text(block: Block) -> Block:
@@ -130,15 +134,18 @@ def _is_utf8(cell: bytes) -> bool:
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Block]:
     parquet = _arrow("pyarrow.parquet")
-    with path.open("rb") as opened:  # a path would make columns out of folders called like 'site=3'
-        with _explained(str(path), []):
+    with _opened(path) as opened:  # a path would make columns out of folders called like 'site=3'
+        with _explained(str(path)):
             file = parquet.ParquetFile(opened)
             names = list(file.schema_arrow.names)
+        _refuse_repeats(str(path), names)
         check_columns(str(path), columns, names)
+        if too_much(8 * file.metadata.num_rows * len(columns), path.stat().st_size):
+            raise refused_as_too_much(path, "if that is right, save it as .csv")
         batches = file.iter_batches(batch_size=_BLOCK_ROWS, columns=list(columns))
         first = 1
         while True:
-            with _explained(str(path), []):
+            with _explained(str(path)):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -151,24 +158,32 @@ def check_columns(table: str, wanted: Sequence[str], there: Sequence[str]) -> No
     """Refuse a table that lacks a column; the nearest name that it has comes first."""
     for column in wanted:
         if column not in there:
-            raise DataError(f"{table}: " + unknown("column", column, there))
+            if len(there) > _MOST_NAMED:
+                raise refused(table, f"no column {named(column)}; its columns: {listed(there)}")
+            raise refused(table, unknown("column", column, [one_line(name, 60) for name in there]))
 
 
 @contextlib.contextmanager
-def _explained(name: str, bad_rows: list[int]) -> Iterator[None]:
+def _explained(name: str) -> Iterator[None]:
     """What the reader raises, without the values that it quotes."""
-    pa = _arrow("pyarrow")
     try:
         yield
-    except DataError:
+    except LaconicError:
         raise
-    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError) as error:
-        if bad_rows:
+    except Exception as error:  # a damaged file makes its readers raise nearly anything
+        if bad_row := _BAD_ROW.match(str(error)):
             # The reader counts the header as row 1.
-            raise DataError(
-                f"{name}: row {bad_rows[0] - 1} has more or fewer cells than the header has columns; check its quotes"
+            raise refused(
+                name, f"row {int(bad_row[1]) - 1} has more or fewer cells than the header has columns; check its quotes"
             ) from None
-        raise DataError(f"{name}: damaged, or not the table that its name says ({type(error).__name__})") from None
+        raise refused(name, f"damaged, or not the table that its name says ({type(error).__name__})") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open_file(path)
+    except OSError as error:
+        raise refused(path, f"cannot be read ({error.strerror or error})") from None
 
 
 def _arrow(module: str) -> Any:

@@ -1,0 +1,97 @@
+"""What the readers of a user's file share: which files there are, how much they may unpack to, how they are refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from laconic.errors import DataError, one_line
+
+SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
+
+# A few kilobytes can unpack to more than the memory holds. Tables and arrays of real records are rarely packed 50-fold.
+MOST_TIMES = 200
+MOST_UNPACKED = 1 << 29
+MOST_TEXT = 1 << 26  # less, as a table takes some ten times the memory of its text while it is parsed
+_NAME, _NAMES, _REASON = 60, 10, 200
+
+
+def suffix(file: Path) -> str | None:
+    return next((ending for ending in SUFFIXES if file.name.lower().endswith(ending)), None)
+
+
+def refused(file: Path | str, problem: str) -> DataError:
+    """The error for a file; one line, whatever the names in it are."""
+    return DataError(one_line(f"{file}: {problem}"))
+
+
+def unreadable(file: Path, error: BaseException) -> DataError:
+    if isinstance(error, MemoryError):
+        return refused(file, "needs more memory than there is; split it, or use a larger machine")
+    reason = one_line(" ".join(str(error).split()) or type(error).__name__, _REASON)
+    return refused(file, f"damaged, empty or not a {suffix(file)} file ({reason})")
+
+
+def named(name: object) -> str:
+    """A name out of the file, in quotes and not too long."""
+    return f"'{one_line(name, _NAME)}'"
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first names of many."""
+    shown = [one_line(name, _NAME) for name in names]
+    more = len(shown) - _NAMES
+    return ", ".join(shown[:_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def open_file(file: Path) -> BinaryIO:
+    """The file, unless it is a pipe or a device: that may never end, or never begin."""
+    mode = file.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise refused(file, "is a pipe or a device; a regular file is expected")
+    return file.open("rb")
+
+
+def too_much(unpacked: int, packed: int, most: int = MOST_UNPACKED) -> bool:
+    """Whether so small a file cannot be meant to hold so much."""
+    return unpacked > most and unpacked > MOST_TIMES * packed
+
+
+def refused_as_too_much(file: Path | str, way_out: str, most: int = MOST_UNPACKED) -> DataError:
+    return refused(file, f"unpacks to more than {MOST_TIMES} times its size and {most >> 20} MiB; {way_out}")
+
+
+def gunzipped(file: Path, opened: BinaryIO) -> BinaryIO:
+    """What a gzipped file unpacks to, as it is read; a `DataError` once that is too much."""
+    return io.BufferedReader(_Unpacked(file, opened), 1 << 18)
+
+
+class _Unpacked(io.RawIOBase):
+    def __init__(self, file: Path, opened: BinaryIO) -> None:
+        self._file, self._packed = file, file.stat().st_size
+        self._stream = gzip.GzipFile(fileobj=opened)
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._count = self._stream.seek(offset, whence)
+        return self._count
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._stream.readinto(buffer)
+        self._count += count
+        if too_much(self._count, self._packed, MOST_TEXT):
+            raise refused_as_too_much(self._file, "if that is right, unpack it: a plain .csv is read", MOST_TEXT)
+        return count
