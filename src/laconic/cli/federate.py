@@ -170,7 +170,7 @@ def _policies(given: tuple[str, ...]) -> dict[int | None, str]:
 def _need_flower() -> None:
     from importlib.util import find_spec
 
-    from laconic.errors import ConfigError
+    from laconic.errors import ConfigError, how_to_install
 
     if find_spec("flwr") is None:
-        raise ConfigError("laconic federate needs Flower: pip install 'laconic[flower]'")
+        raise ConfigError(f"laconic federate needs Flower: {how_to_install('flower')}")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from laconic.errors import DataError, unknown
+from laconic.errors import DataError, how_to_install, unknown
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 24, 1 << 16
@@ -177,7 +177,7 @@ def _arrow(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise DataError("reading tables of health records needs pyarrow: pip install 'laconic[tables]'") from None
+        raise DataError(f"reading tables of health records needs pyarrow: {how_to_install('tables')}") from None
 
 
 Reader = Callable[[Sequence[str]], Iterator[Block]]
