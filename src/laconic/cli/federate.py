@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laconic.cli.options import config_values, requested_config, run_options
-from laconic.cli.run import check_folder, default_folder, display_for, print_summary, stop_like_ctrl_c
+from laconic.cli.run import check_folder, default_folder, display_for, print_cautions, print_summary, stop_like_ctrl_c
 
 if TYPE_CHECKING:
     from laconic.runtime.config import RunConfig
@@ -90,6 +90,7 @@ def _federated(
     if folder.exists:
         config = resumed_config(folder, asked)
     experiment, config = _checked(config)
+    print_cautions(experiment)
     folder.make()
     return _supervised(experiment, config, folder, _policies(policies), show=show, quiet=quiet)
 
