@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test install lint peers clean
+.PHONY: demo test install lint peers wheel clean
 
 install: $(VENV)/.installed
 
@@ -12,6 +12,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
 
 demo: install
 	$(BIN)/laconic run examples/digits.toml
@@ -27,6 +30,10 @@ test: install lint
 
 peers: install
 	$(BIN)/python -m benchmarks.peers.setup
+
+# For other hosts; the wheel's extras are installed with it: pip install 'dist/laconic_fl-….whl[flower]'.
+wheel: | $(BIN)/pip
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
 	rm -rf $(VENV) build dist

@@ -74,7 +74,7 @@ def paced_run(
                 observer=observer,
                 out=f"{folder}/run",
                 checkpoint_seconds=3600,
-                **({"delta": w1.DELTA, "epsilon": 100.0} if scheme.endswith("-dp") else {}),
+                **({"delta": min(w1.DELTA, 0.1 / num_clients), "epsilon": 100.0} if scheme.endswith("-dp") else {}),
             )
         except Enough:
             return

@@ -21,6 +21,7 @@ from laconic.errors import ConfigError, RunFolderError, unknown
 from laconic.features.front_end import ScatteringFrontEnd, describe
 from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import FixedSize, Poisson, Sampler
+from laconic.runtime.cautions import log_cautions
 from laconic.runtime.config import write_toml
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
@@ -58,8 +59,9 @@ def run(
     "scattering", `model` is a head that is trained on what it makes of the records, and the result's model is both.
     Give a `sampler` or a `sampling_rate` (Poisson). A private scheme needs `delta`; `epsilon` and
     `participant_epsilon` are budgets that stop the run before the round that would exceed them. With `out` the run is
-    kept in that folder and can be resumed by the same call with `resume=True`. `options` are the further fields of
-    `Experiment` (seed, device, engine, eval_every, patience, …).
+    kept in that folder and can be resumed by the same call with `resume=True`. A `delta`
+    of one over the number of clients (or records) or more is refused without `allow_large_delta=True`. `options` are
+    the further fields of `Experiment` (seed, device, engine, eval_every, patience, …).
     """
     population = as_population(clients)
     if scheme.pooled:
@@ -92,6 +94,7 @@ def run(
         public=None if public is None else as_records(public, "public"),
         **options,
     )
+    log_cautions(experiment)
     if out is None:
         return Simulation(experiment, observer=observer).run()
     folder = RunFolder(out)

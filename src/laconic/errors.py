@@ -59,3 +59,8 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
     hint = f"did you mean '{folded[close[0]]}'? " if close else ""
     return f"unknown {what} '{name}': {hint}Known: {', '.join(names) or 'none'}"
+
+
+def how_to_install(extra: str) -> str:
+    """How to add what an extra needs. Never by name: 'laconic' on the package index is somebody else's program."""
+    return f"pip install '.[{extra}]' in a checkout of laconic, or make wheel there and pip install 'FILE.whl[{extra}]'"

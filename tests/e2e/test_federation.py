@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from e2e_tools import COMMAND, charges, rounds
 
-pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 from safetensors.torch import load_file
 
 from laconic.runtime.config import RunConfig, write_toml

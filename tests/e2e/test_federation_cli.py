@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from e2e_tools import call, words
 
-pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 from laconic.runtime.federation.node_folder import NodeFolder
 

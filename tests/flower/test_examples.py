@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 from flower_tools import FIRST_NODE, LocalGrid
 from flwr.app import Context, Message, RecordDict

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 from flower_tools import FIRST_NODE, PRIVATE, LocalFederation, config_for
 from flwr.app import Error, Message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr", reason="flwr is not installed: pip install 'laconic[flower]'")
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 import torch
 from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of

@@ -20,7 +20,7 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--cohort-size", type=int, help="Fixed-size sampling: clients per round (with --num-clients)."
             ),
-            click.option("--num-clients", type=int, help="Population, for fixed-size sampling."),
+            click.option("--num-clients", type=int, help="Population: for fixed-size sampling, and to check δ."),
             click.option("--as-published", is_flag=True, help="Account a fixed size as Poisson, as the papers do."),
             click.option(
                 "--record-rate",
@@ -30,6 +30,7 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--local-steps", type=int, default=1, help="With --record-rate: a client's steps.  [1]"),
             click.option("--rounds", type=int, required=True, help="Number of rounds."),
             click.option("--delta", type=NUMBER, default=1e-5, show_default=True, help="δ."),
+            click.option("--allow-large-delta", is_flag=True, help="Take a δ of 1/clients or more."),
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         )
     ):
@@ -50,6 +51,7 @@ def epsilon(
     local_steps: int,
     rounds: int,
     delta: float,
+    allow_large_delta: bool,
     as_json: bool,
     noise_multiplier: float,
     participations: tuple[int, ...],
@@ -62,6 +64,7 @@ def epsilon(
 
     sampler, population = _sampler(sampling_rate, cohort_size, num_clients, as_published)
     accountant = _accountant(sampler, population, delta, record_rate, local_steps)(noise_multiplier)
+    _check_delta(accountant, delta, allow_large_delta)
     positive_int(rounds=rounds)
     for count in participations:
         positive_int(participations=count)
@@ -70,6 +73,9 @@ def epsilon(
     released, published = accountant.released(rounds).to_dict(), accountant.published(rounds)
     promise, caveat = accountant.promise, "; ".join(accountant.promise.caveats)
     participant = {count: accountant.participant(count).to_dict() for count in counts}
+    warned = _cautions(
+        accountant, delta, num_clients, accountant.released_epsilon(rounds), accountant.participant_epsilon(counts[-1])
+    )
     if as_json:
         result = {
             "sampler": sampler.to_dict(),
@@ -82,6 +88,7 @@ def epsilon(
             "participant": {str(count): figures for count, figures in participant.items()},
             "published": published,
             "caveat": caveat or None,
+            "cautions": warned,
         }
         click.echo(_json(result))
         return
@@ -103,6 +110,8 @@ def epsilon(
         click.echo(f"  after {count} participation{'s' * (count > 1)}{note}:  {_figures(figures)}")
     if caveat:
         click.echo(f"Caveat: {caveat}.")
+    for text in warned:
+        click.echo(f"Caution: {text}.")
 
 
 @click.command()
@@ -117,6 +126,7 @@ def calibrate(
     local_steps: int,
     rounds: int,
     delta: float,
+    allow_large_delta: bool,
     as_json: bool,
     epsilon: float,
 ) -> None:
@@ -133,6 +143,8 @@ def calibrate(
     sampler, population = _sampler(sampling_rate, cohort_size, num_clients, as_published)
     accountant = _accountant(sampler, population, delta, record_rate, local_steps)
     example = accountant(1.0)
+    _check_delta(example, delta, allow_large_delta)
+    warned = _cautions(example, delta, num_clients, epsilon, 0.0)
     sigmas: dict[str, float | None] = dict.fromkeys(METHODS)
     for method in example.figures:
         try:
@@ -142,7 +154,7 @@ def calibrate(
                 raise
     if as_json:
         result = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "sampler": sampler.to_dict()}
-        click.echo(_json(result | {"noise_multiplier": sigmas}))
+        click.echo(_json(result | {"noise_multiplier": sigmas, "cautions": warned}))
         return
     terms = f"{_described(sampler)}, {example.promise.relation} adjacency"
     click.echo(f"σ for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {terms}:")
@@ -150,6 +162,25 @@ def calibrate(
         click.echo(f"  {method}: {'not available' if sigma is None else f'{sigma:.4f}'}")
     for caveat in example.promise.caveats:
         click.echo(f"Caveat: {caveat}.")
+    for text in warned:
+        click.echo(f"Caution: {text}.")
+
+
+def _check_delta(accountant: RunAccountant, delta: float, allowed: bool) -> None:
+    from laconic.privacy.cautions import check_delta
+
+    check_delta(delta, units=accountant.units, one=accountant.promise.one, allowed=allowed)
+
+
+def _cautions(
+    accountant: RunAccountant, delta: float, num_clients: int | None, released: float, participant: float
+) -> list[str]:
+    from laconic.privacy.cautions import LARGE_UNCHECKED, cautions
+
+    found = cautions(accountant, delta=delta, released=released, participant=participant, known=num_clients is not None)
+    if num_clients is None and delta >= LARGE_UNCHECKED:
+        found.append(f"δ = {delta:g} means nothing for {1 / delta:.6g} clients or more: --num-clients has it checked")
+    return found
 
 
 def _accountant(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laconic.cli.options import config_values, requested_config, run_options
-from laconic.cli.run import check_folder, default_folder, display_for, print_summary, stop_like_ctrl_c
+from laconic.cli.run import check_folder, default_folder, display_for, print_cautions, print_summary, stop_like_ctrl_c
 
 if TYPE_CHECKING:
     from laconic.runtime.config import RunConfig
@@ -90,6 +90,7 @@ def _federated(
     if folder.exists:
         config = resumed_config(folder, asked)
     experiment, config = _checked(config)
+    print_cautions(experiment)
     folder.make()
     return _supervised(experiment, config, folder, _policies(policies), show=show, quiet=quiet)
 
@@ -170,7 +171,7 @@ def _policies(given: tuple[str, ...]) -> dict[int | None, str]:
 def _need_flower() -> None:
     from importlib.util import find_spec
 
-    from laconic.errors import ConfigError
+    from laconic.errors import ConfigError, how_to_install
 
     if find_spec("flwr") is None:
-        raise ConfigError("laconic federate needs Flower: pip install 'laconic[flower]'")
+        raise ConfigError(f"laconic federate needs Flower: {how_to_install('flower')}")

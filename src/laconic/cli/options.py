@@ -45,6 +45,9 @@ class CountOrWord(click.ParamType[Any]):
 
 NUMBER, NUMBER_OR_WORD, COUNT_OR_WORD = Number(), NumberOrWord(), CountOrWord()
 
+FLAG = object()
+"""The type of an option that has no value."""
+
 # flag → (place in the configuration, type, help)
 RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--dataset": (
@@ -195,7 +198,8 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     ),
     "--epsilon": ("privacy.epsilon", NUMBER, "Budget on the outsider's ε; sets σ unless --noise-multiplier is given."),
     "--participant-epsilon": ("privacy.participant_epsilon", NUMBER, "Budget on the server's ε."),
-    "--delta": ("privacy.delta", NUMBER, "δ.  [1e-5]"),
+    "--delta": ("privacy.delta", NUMBER, "δ, below one over the number of clients (or records).  [1e-5]"),
+    "--allow-large-delta": ("privacy.allow_large_delta", FLAG, "Take a larger δ; the statement says what it means."),
     "--accountant": ("privacy.accountant", str, "moments (the papers'), rdp or pld (tight).  [the tightest]"),
 }
 
@@ -209,7 +213,8 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--model-option", "model_options", multiple=True, metavar="KEY=VALUE", help="An option of the model's factory."
     )(command)
     for flag, (path, kind, text) in reversed(RUN_OPTIONS.items()):
-        command = click.option(flag, path.replace(".", "__"), type=kind, default=None, help=text)(command)
+        how: dict[str, Any] = {"is_flag": True} if kind is FLAG else {"type": kind}
+        command = click.option(flag, path.replace(".", "__"), default=None, help=text, **how)(command)
     return command
 
 

@@ -67,6 +67,8 @@ def _print(result: dict[str, Any]) -> None:
             console.print(f"grid: {grid_text(privacy['grid'], '·S' if privacy['clip_norm'] is None else '')}")
         elif privacy["unit"] == "client":
             console.print("continuous noise: float32, for studies; it cannot be masked")
+        for text in privacy["cautions"]:
+            console.print(f"Caution: {text}.")
         if privacy["caveat"]:
             console.print(f"Caveat: {privacy['caveat']}.")
     else:

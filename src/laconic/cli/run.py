@@ -86,7 +86,9 @@ def _resumable(
     check_folder(folder, resume, what, unfinished)
     if folder.exists:
         config = resumed_config(folder, asked)
-    with simulation_in(folder, settle(config, stored=path)) as simulation:
+    settled = settle(config, stored=path)
+    print_cautions(settled.experiment)
+    with simulation_in(folder, settled) as simulation:
         return _simulate(simulation, folder, show=show, quiet=quiet)
 
 
@@ -101,6 +103,14 @@ def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: 
         raise ConfigError("name a scheme or a configuration, such as fl-std (see laconic schemes)")
     if not folder.exists and path.is_dir() and any(p.name not in unfinished for p in path.iterdir()):
         raise RunFolderError(f"{path} is not a run folder and not empty: choose another --out")
+
+
+def print_cautions(experiment: Experiment) -> None:
+    """What makes the promise worth little, before anything is trained."""
+    from laconic.runtime.cautions import planned_cautions
+
+    for text in planned_cautions(experiment):
+        print(f"laconic: warning: {text}", file=sys.stderr)
 
 
 def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProgress:

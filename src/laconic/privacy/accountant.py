@@ -61,6 +61,14 @@ class RunAccountant(Protocol):
     def num_clients(self) -> int: ...
 
     @property
+    def units(self) -> int:
+        """How many there are of what is protected: clients or records."""
+
+    @property
+    def honest_cohort(self) -> float | None:
+        """How many honest clients' codes are in a usual sum; None where single codes are not hidden in one."""
+
+    @property
     def method(self) -> str:
         """The preferred method."""
 
@@ -107,6 +115,14 @@ class Accountant:
         probability(delta=self.delta)
         positive_int(num_clients=self.num_clients)
         self.sampler.check(self.num_clients)
+
+    @property
+    def units(self) -> int:
+        return self.num_clients
+
+    @property
+    def honest_cohort(self) -> float | None:
+        return self.sampler.planned_cohort(self.num_clients) - self.slack
 
     @property
     def method(self) -> str:

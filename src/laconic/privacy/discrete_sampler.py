@@ -71,7 +71,10 @@ def draw_gap(scale: float, *, integer_mean: bool = False) -> float:
 
 
 def draw_total_variation(scale: float, *, integer_mean: bool = False) -> float:
-    """At most how far, in total variation, one draw is from that: each table that it takes is cut and rounded."""
+    """At most how far, in total variation, one draw is from that: each table that it takes is cut and rounded.
+
+    `scale` is meant as a float: where a draw is put together, its scale is that up to a float's rounding, 2^−52 of it.
+    """
     return (1 + len(_additions(scale, integer_mean=integer_mean))) * TABLE_TOTAL_VARIATION
 
 

@@ -40,6 +40,8 @@ class RecordAccountant:
     noise_multiplier: float
     local_steps: int = 1
     num_clients: int
+    num_records: int | None = None
+    """Of all clients together, if that is known."""
     delta: float
     max_participations: int | None = None
     cohort_dependent: bool = False
@@ -55,6 +57,15 @@ class RecordAccountant:
         positive(noise_multiplier=self.noise_multiplier)
         positive_int(num_clients=self.num_clients, local_steps=self.local_steps)
         self.sampler.check(self.num_clients)
+
+    @property
+    def units(self) -> int:
+        """There are no fewer records than clients."""
+        return self.num_clients if self.num_records is None else self.num_records
+
+    @property
+    def honest_cohort(self) -> float | None:
+        return None
 
     @property
     def method(self) -> str:

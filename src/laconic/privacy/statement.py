@@ -8,6 +8,7 @@ from typing import Any
 
 from laconic.privacy.accountant import RunAccountant
 from laconic.privacy.budget import Budget
+from laconic.privacy.cautions import cautions
 
 
 def privacy_statement(
@@ -61,6 +62,9 @@ def privacy_statement(
             "accountant": "pld",
         },
         "budget": budget.to_dict(),
+        "cautions": cautions(
+            accountant, delta=budget.delta, released=released.best(method), participant=participant.best("pld")
+        ),
         "secure_aggregation": secure_aggregation,
         "assumptions": [*promise.duties, *assumptions],
         "not_covered": [*promise.caveats, *not_covered],
@@ -82,6 +86,7 @@ def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
             f"{statement['participant']['participations']} participations",
         ),
         ("δ", f"{statement['delta']:g}"),
+        *[("Caution", text) for text in statement.get("cautions", ())],
         ("Unit", statement["unit"]),
         ("Adjacency", f"{statement['adjacency']['relation']}: {statement['adjacency']['meaning']}"),
         ("Secure aggregation", statement["secure_aggregation"]),

@@ -68,7 +68,7 @@ def settle(
     sampler = make_sampler(config.sampler, federation.population.num_clients)
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
-    budget = make_budget(config, sampler) if entry.private else None
+    budget = make_budget(config, sampler, federation.population) if entry.private else None
     options, notes = dict(config.scheme.options), list(federation.notes)
     options = _with_train_defaults(options, entry)
     if entry.private:
@@ -119,6 +119,7 @@ def settle(
         consistency=config.secagg.consistency,
         dropout_rate=config.secagg.dropout_rate,
         dropout_stage=config.secagg.dropout_stage,
+        allow_large_delta=bool(config.privacy.allow_large_delta),
         notes=tuple(notes),
     )
     return Settled(config, experiment, federation)
@@ -151,6 +152,7 @@ def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:
         "--epsilon": privacy.epsilon,
         "--participant-epsilon": privacy.participant_epsilon,
         "--delta": privacy.delta,
+        "--allow-large-delta": privacy.allow_large_delta or None,
         "--accountant": privacy.accountant,
         "--max-participations": sampler.max_participations,
         "--max-dropouts": sampler.max_dropouts or None,

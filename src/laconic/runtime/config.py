@@ -88,6 +88,7 @@ class PrivacySection:
     participant_epsilon: float | None = None
     accountant: str | None = None
     clip_norm_from: str | None = None
+    allow_large_delta: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,10 @@ from laconic.parts import below_one, non_negative, non_negative_int, one_of, pos
 from laconic.plan import RoundPlan
 from laconic.privacy.accountant import METHODS, RunAccountant
 from laconic.privacy.budget import Budget
+from laconic.privacy.cautions import check_delta
 from laconic.privacy.grid import Grid
 from laconic.privacy.sampling import Sampler
+from laconic.runtime.cautions import count_units
 from laconic.runtime.dropouts import BEFORE_UPLOAD, STAGES
 from laconic.runtime.mechanism import Mechanism
 from laconic.scheme import Scheme
@@ -42,6 +45,8 @@ class Experiment:
     `secagg` says how the sums of a private run come about: 'simulated' adds the clients' integers in the open, 'masked'
     sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
     `dropout_rate` vanishes, at `dropout_stage`.
+
+    A δ of one over the number of clients (or records) or more is refused, unless `allow_large_delta` insists on it.
     """
 
     scheme: Scheme
@@ -73,6 +78,7 @@ class Experiment:
     consistency: str = "plain"
     dropout_rate: float = 0.0
     dropout_stage: str = BEFORE_UPLOAD
+    allow_large_delta: bool = False
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -109,12 +115,19 @@ class Experiment:
             if self.budget is None:
                 raise ConfigError(f"{self.scheme.name} is private and needs a delta (--delta)")
             self.budget.check(self.sampler, METHODS if self.scheme.record_level else None)
+            one = "record" if self.scheme.record_level else "client"
+            check_delta(self.budget.delta, units=self.protected, one=one, allowed=self.allow_large_delta)
             slack = self.max_dropouts + self.max_colluders
             planned = self.sampler.planned_cohort(self.population.num_clients)
             if slack >= planned:
                 raise ConfigError(
                     f"max_dropouts + max_colluders = {slack} leaves nobody of a cohort of {planned:g} to add the noise"
                 )
+
+    @functools.cached_property
+    def protected(self) -> int:
+        """How many there are of what is protected: clients or records."""
+        return count_units(self.population, record_level=self.scheme.record_level)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -123,6 +136,7 @@ class Experiment:
             scheme=self.scheme,
             sampler=self.sampler,
             num_clients=self.population.num_clients,
+            num_records=self.protected if self.scheme.record_level else None,
             size=trainable_size(self.model),
             rounds=self.rounds,
             budget=self.budget,

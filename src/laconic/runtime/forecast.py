@@ -14,6 +14,7 @@ from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runtime import wire
 from laconic.runtime.about import about_grid
 from laconic.runtime.build import settle
+from laconic.runtime.cautions import planned_cautions
 from laconic.runtime.config import RunConfig
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.outcome import formula_bits
@@ -97,6 +98,7 @@ def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> 
         "released": {str(rounds): accountant.released(rounds).to_dict() for rounds in decades},
         "participant": {str(count): accountant.participant(count).to_dict() for count in counts},
         "published": accountant.published(experiment.rounds),
+        "cautions": planned_cautions(experiment),
         "caveat": "; ".join(accountant.promise.caveats) or None,
     }
 

@@ -34,6 +34,8 @@ class Mechanism:
     budget: Budget | None
     max_dropouts: int = 0
     max_colluders: int = 0
+    num_records: int | None = None
+    """How many records all clients have together, where records are what is protected."""
     loses_by_cohort: bool = False
     """Whether a round may be lost because of who took part."""
 
@@ -52,6 +54,7 @@ class Mechanism:
             accountant = self.scheme.train.accountant(
                 sampler=self.sampler, num_clients=self.num_clients, budget=self.budget
             )
+            accountant = replace(accountant, num_records=self.num_records)
         else:
             accountant = Accountant(
                 sampler=self.sampler,

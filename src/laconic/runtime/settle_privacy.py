@@ -7,11 +7,14 @@ from typing import Any
 from torch import nn
 
 from laconic.catalogue import build_scheme, scheme_entry
+from laconic.data.population import Population
 from laconic.errors import ConfigError
 from laconic.privacy.accountant import METHODS, RunAccountant
 from laconic.privacy.budget import Budget
 from laconic.privacy.calibrate import calibrate_noise, smallest_noise
+from laconic.privacy.cautions import check_delta
 from laconic.privacy.sampling import Sampler
+from laconic.runtime.cautions import count_units
 from laconic.runtime.clipnorm import clip_norm_from
 from laconic.runtime.config import RunConfig
 from laconic.runtime.datasets import Federation
@@ -27,8 +30,9 @@ _CLIP_SOURCES = {
 }
 
 
-def make_budget(config: RunConfig, sampler: Sampler) -> Budget:
-    privacy = config.privacy
+def make_budget(config: RunConfig, sampler: Sampler, population: Population) -> Budget:
+    """The budget, refused where it promises nothing: before any noise is calibrated to it."""
+    privacy, record_level = config.privacy, scheme_entry(config.scheme.name).record_level
     budget = Budget(
         delta=1e-5 if privacy.delta is None else privacy.delta,
         epsilon=privacy.epsilon,
@@ -36,7 +40,13 @@ def make_budget(config: RunConfig, sampler: Sampler) -> Budget:
         max_participations=config.sampler.max_participations,
         accountant=privacy.accountant,
     )
-    budget.check(sampler, METHODS if scheme_entry(config.scheme.name).record_level else None)
+    budget.check(sampler, METHODS if record_level else None)
+    check_delta(
+        budget.delta,
+        units=count_units(population, record_level=record_level),
+        one="record" if record_level else "client",
+        allowed=bool(privacy.allow_large_delta),
+    )
     return budget
 
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from laconic.data.user_file import gunzipped, listed, named, open_file, refused, refused_as_too_much, too_much
-from laconic.errors import DataError, LaconicError, one_line, unknown
+from laconic.errors import DataError, LaconicError, how_to_install, one_line, unknown
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 24, 1 << 16
@@ -192,7 +192,7 @@ def _arrow(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise DataError("reading tables of health records needs pyarrow: pip install 'laconic[tables]'") from None
+        raise DataError(f"reading tables of health records needs pyarrow: {how_to_install('tables')}") from None
 
 
 Reader = Callable[[Sequence[str]], Iterator[Block]]

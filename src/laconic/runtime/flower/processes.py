@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, how_to_install
 from laconic.runtime.flower import guard
 
 QUIET = {
@@ -75,7 +75,7 @@ def program(name: str) -> str:
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        raise ConfigError(f"{name} is not installed: pip install 'laconic[flower]'")
+        raise ConfigError(f"{name} is not installed: {how_to_install('flower')}")
     return found
 
 

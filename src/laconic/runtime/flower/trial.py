@@ -196,7 +196,7 @@ name = "trial"
 version = "1.0.0"
 description = "A laconic run: its configuration and no code"
 license = "Apache-2.0"
-dependencies = ["laconic[flower]"]
+dependencies = []
 
 [tool.flwr.app]
 publisher = "laconic"
