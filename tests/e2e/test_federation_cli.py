@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from e2e_tools import call, words
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
+from laconic.runtime.federation.lifetime import Cost
 from laconic.runtime.federation.node_folder import NodeFolder
 
 PRIVATE = "fl-std-dp --dataset synthetic --sampling-rate 1 --noise-multiplier 1"
@@ -52,15 +54,22 @@ def test_a_node_knows_who_it_is_and_what_it_did(tmp_path: Path, capsys: pytest.C
     folder, run = NodeFolder(tmp_path / "node"), bytes(16)
     identity = folder.identity().public_key().public_bytes_raw().hex()
     folder.log.add("joined", run, client=2, scheme="fl-std-dp", server="ab")
-    folder.log.add("uploaded", run, round=1, attempt=0, participations=1, participant_epsilon=1.25)
+    cost = Cost(4.0, {"kind": "Poisson", "sampling_rate": 1.0}, 5, False, 3, 0.0)
+    folder.log.add("uploaded", run, round=1, attempt=0, participations=1, participant_epsilon=1.25, cost=cost.row())
     folder.log.add("refused", run, message="upload", reason="participation 2, above max_participations 1")
-    (tmp_path / "policy.toml").write_text("max_participations = 1\n")
+    (tmp_path / "policy.toml").write_text("max_participations = 1\nlifetime_epsilon = 2\nmax_delta = 1e-6\n")
     shown = call(capsys, "node", tmp_path / "node", "--policy", tmp_path / "policy.toml")
     assert shown.code == 0
     assert f"identity  {identity}" in shown.out
     assert "fl-std-dp: 1 participations, ε against the server 1.250" in shown.out
     assert "participation 2, above max_participations 1" in shown.out
-    told = call(capsys, "node", tmp_path / "node", "--json").json
+    assert re.search(
+        r"1 participations, ε against the servers 1\.\d+, against an outsider 1\.\d+ of 2 \(δ = 1e-06\)", shown.out
+    )
+    told = call(capsys, "node", tmp_path / "node", "--json", "--delta", "1e-3").json
+    assert told["lifetime"]["participations"] == 1
+    assert told["lifetime"]["delta"] == 1e-3
+    assert call(capsys, "node", tmp_path / "node", "--delta", "2").code == 2
     assert told["identity"] == identity
     assert told["runs"][run.hex()]["participant_epsilon"] == 1.25
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from laconic.parts import probability
+
+if TYPE_CHECKING:
+    from laconic.runtime.federation.policy import Policy
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--policy", type=click.Path(path_type=Path), help="Check a policy file, too.")
+@click.option(
+    "--delta",
+    type=float,
+    default=None,
+    help="δ of the ε over all runs.  [default: max_delta of the policy, or 1e-5]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def node(folder: Path, policy: Path | None, as_json: bool) -> None:
-    """The public identity of the node in FOLDER, and its log: runs, participations, ε, refusals.
+def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) -> None:
+    """The public identity of the node in FOLDER, and its log: runs, participations, ε, refusals, and all runs together.
 
     \b
     laconic node /srv/laconic
@@ -24,25 +36,61 @@ def node(folder: Path, policy: Path | None, as_json: bool) -> None:
     to know which.
     """
     from laconic.runtime.federation.node_folder import NodeFolder
-    from laconic.runtime.federation.policy import read_policy
+    from laconic.runtime.federation.policy import Policy, read_policy
 
-    if policy is not None:
-        read_policy(policy)
+    limits = Policy() if policy is None else read_policy(policy)
+    if delta is not None:
+        probability(delta=delta)
     files = NodeFolder(folder)
-    identity, runs = files.identity().public_key().public_bytes_raw().hex(), _runs(files.log.rows())
+    rows = files.log.rows()
+    identity, runs = files.identity().public_key().public_bytes_raw().hex(), _runs(rows)
+    lifetime = _lifetime(rows, limits, delta or limits.max_delta or 1e-5)
     if as_json:
-        click.echo(json.dumps({"identity": identity, "runs": runs}, ensure_ascii=False))
+        click.echo(json.dumps({"identity": identity, "runs": runs, "lifetime": lifetime}, ensure_ascii=False))
         return
     click.echo(f"identity  {identity}")
     if policy is not None:
         click.echo(f"policy    {policy} is in order")
+    click.echo(_in_words(lifetime))
     for run, row in runs.items():
         epsilon = (
             "" if row["participant_epsilon"] is None else f", ε against the server {row['participant_epsilon']:.3f}"
         )
         click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
         for refusal in row["refused"]:
-            click.echo(f"  refused {refusal['time']}  {refusal['reason']}")
+            click.echo(f"  refused {refusal['time']}  {refusal['detail'] or refusal['reason']}")
+
+
+def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
+    """What all runs together have cost, beside what the policy allows; None where it is no finite number."""
+    from laconic.runtime.federation.lifetime import logged_costs, spent
+
+    figures = spent(logged_costs(rows).values(), delta)
+    return {
+        "participations": figures.participations,
+        "delta": delta,
+        "epsilon": _finite(figures.epsilon),
+        "participant_epsilon": _finite(figures.participant_epsilon),
+        "limits": {
+            name: getattr(limits, f"lifetime_{name}") for name in ("participations", "epsilon", "participant_epsilon")
+        },
+    }
+
+
+def _in_words(lifetime: dict[str, Any]) -> str:
+    def shown(name: str) -> str:
+        value, limit = lifetime[name], lifetime["limits"][name]
+        figure = "∞" if value is None else f"{value}" if isinstance(value, int) else f"{value:.3f}"
+        return figure if limit is None else f"{figure} of {limit:g}"
+
+    return (
+        f"all runs  {shown('participations')} participations, ε against the servers {shown('participant_epsilon')},"
+        f" against an outsider {shown('epsilon')} (δ = {lifetime['delta']:g})"
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -63,5 +111,5 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
         elif row["what"] == "uploaded":
             run |= {name: row[name] for name in ("participations", "participant_epsilon")}
         elif row["what"] == "refused":
-            run["refused"].append({"time": row["time"], "reason": row["reason"]})
+            run["refused"].append({"time": row["time"], "reason": row["reason"], "detail": row.get("detail")})
     return runs

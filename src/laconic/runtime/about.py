@@ -7,6 +7,7 @@ from typing import Any
 from laconic.features.front_end import describe
 from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.runtime.experiment import Experiment
+from laconic.secagg.claims import CURIOUS
 
 _DEPLOYED = "the ε holds for a deployment in which secure aggregation shows the server nothing but the sum"
 
@@ -85,7 +86,7 @@ def about_sum(e: Experiment) -> str:
     signed = ", and members signed one set of survivors for each attempt" if e.consistency == "signed" else ""
     return (
         "masked, in one process: every client's integers went through the protocol as bytes, and what played the server"
-        f" saw masked residues and the sum{signed}; the claim is for an honest-but-curious server; {_DEPLOYED}"
+        f" saw masked residues and the sum{signed}; the sums are secure against {CURIOUS}; {_DEPLOYED}"
     )
 
 

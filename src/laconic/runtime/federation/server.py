@@ -23,6 +23,7 @@ from laconic.runtime.federation.requests import Fields, UploadRequest, bytes_in
 from laconic.runtime.federation.training import write_shared
 from laconic.runtime.secure import sum_plan
 from laconic.secagg import RoundAborted, ServerRound
+from laconic.secagg.claims import claim
 from laconic.secagg.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.server.vote import MajorityVote
 
@@ -66,12 +67,9 @@ class FederatedClients(SimulatedClients):
     def about_sum(self) -> str:
         if self._secagg is None:
             return super().about_sum
-        claim = "an honest-but-curious server"
-        if self._terms.signed:
-            claim += ", and for nodes whose policy lists all identities a lying one"
         return (
             "masked: every node masked its integers before they left it, and this server saw masked residues and the"
-            f" sums; the claim is for {claim}"
+            f" sums; the sums are secure against {claim(signed=self._terms.signed)}"
         )
 
     @property

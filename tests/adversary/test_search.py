@@ -1,0 +1,41 @@
+"""No lie that the search finds opens anything; and where a fix is undone, it finds one."""
+
+from __future__ import annotations
+
+import pytest
+from adversary_sabotage import SABOTAGES, copied_keys_accepted, copied_keys_useful
+from adversary_search import Sabotage, search
+
+
+def searched(messages: int, length: int) -> None:
+    """Search until nodes were sent so many messages, with longer and longer stories."""
+    sent = 0
+    while sent < messages:
+        sent += search(40, length)
+        length += 1
+
+
+@pytest.mark.parametrize("length", [10, 40])
+def test_no_lie_opens_less_than_an_honest_sum(length: int) -> None:
+    """20,000 messages in both together."""
+    searched(10_000, length)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [15, 70])
+def test_no_lie_in_a_long_search_opens_less_than_an_honest_sum(length: int) -> None:
+    """Ten times as many."""
+    searched(100_000, length)
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_every_fix_is_missed_when_it_is_undone(sabotage: Sabotage) -> None:
+    with pytest.raises(AssertionError):
+        search(400, 2, sabotage)
+
+
+def test_a_copied_key_is_worthless_even_where_it_is_accepted() -> None:
+    """Numbers in every derivation hold by themselves; without them a copied key opens one node."""
+    search(60, 2, copied_keys_accepted, only_leaks=True)
+    with pytest.raises(AssertionError, match="fewer than 3 honest codes"):
+        search(400, 2, copied_keys_useful, only_leaks=True)
