@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 CURIOUS = "an honest-but-curious server together with up to max_colluders clients of each cohort"
-LYING = "a server that lies, together with up to max_colluders clients of each cohort"
+LYING = "a server that lies, together with up to max_colluders of all its clients"
 LYING_NEEDS = 'for nodes whose policy says secure_aggregation = "signed" and lists the identities'
 
 

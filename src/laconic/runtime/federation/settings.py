@@ -50,6 +50,8 @@ def settle_federated(config: RunConfig, federation: Federation | None = None) ->
         )
     if config.secagg.dropout_rate:
         raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
+    if config.privacy.allow_large_delta:
+        raise ConfigError("--allow-large-delta is for simulations: the nodes of a federation refuse such a δ")
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
     if scheme_entry(config.scheme.name).record_level:
