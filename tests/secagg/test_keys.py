@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from secagg_tools import Federation, identity_of, make_plan, make_terms, public_identities
 
 from laconic.errors import WireError
@@ -63,6 +65,8 @@ def test_derived_keys_differ_by_purpose_plan_and_direction() -> None:
     keys = [pair_seed(secret, plan, 1, 2) for plan in plans] + [pair_seed(secret, plans[0], 1, 3)]
     keys += [share_key(secret, plan, dealer, member) for plan in plans for dealer, member in ((1, 2), (2, 1), (1, 1))]
     assert pair_seed(secret, plans[0], 2, 1) == keys[0]
+    purpose = labelled(labels.MASK, plans[0], 1, 2)
+    assert HKDFExpand(SHA256(), 32, info=purpose).derive(secret) == keys[0]
     assert len(set(keys)) == 9
     assert {len(key) for key in keys} == {32}
 

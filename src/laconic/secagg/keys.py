@@ -155,12 +155,13 @@ class PairSecrets:
 
 def pair_seed(pair_secret: bytes, plan_hash: bytes, one: int, other: int) -> bytes:
     """The seed of the mask of two neighbours in one attempt."""
-    return _derived(pair_secret, labelled(labels.MASK, plan_hash, min(one, other), max(one, other)))
+    first, second = (one, other) if one < other else (other, one)
+    return _derived(pair_secret, _beginning(labels.MASK, plan_hash) + _TWO_NUMBERS.pack(8, first, 8, second))
 
 
 def share_key(pair_secret: bytes, plan_hash: bytes, dealer: int, member: int) -> bytes:
     """The key that encrypts the dealer's shares for the member in one attempt."""
-    return _derived(pair_secret, labelled(labels.SHARE, plan_hash, dealer, member))
+    return _derived(pair_secret, _beginning(labels.SHARE, plan_hash) + _TWO_NUMBERS.pack(8, dealer, 8, member))
 
 
 def is_signed(identity: bytes, signature: bytes, message: bytes) -> bool:
@@ -171,6 +172,9 @@ def is_signed(identity: bytes, signature: bytes, message: bytes) -> bool:
     return True
 
 
+_beginning = lru_cache(maxsize=64)(labelled)  # of the many keys of one attempt
+_TWO_NUMBERS = struct.Struct("<QQQQ")
+"""As `labelled` writes two numbers."""
 _SIGNED = (labels.KEYS, labels.POSSESSION)
 
 
