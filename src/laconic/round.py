@@ -33,8 +33,7 @@ def plan_round(
     shared: Mapping[str, Tensor] | None = None,
 ) -> RoundPlan:
     """Draw the cohort and the public seeds of a round. `exhausted` clients have reached `max_participations`."""
-    drawn = sampler.draw(num_clients, streams.numpy("cohort", round, attempt))
-    cohort = drawn[~np.isin(drawn, exhausted)] if len(exhausted) else drawn
+    cohort = drawn_cohort(sampler, streams, round, attempt, num_clients, exhausted)
     return RoundPlan(
         round=round,
         attempt=attempt,
@@ -49,6 +48,19 @@ def plan_round(
         fingerprint=scheme.fingerprint,
         shared=shared or {},
     )
+
+
+def drawn_cohort(
+    sampler: Sampler,
+    streams: Streams,
+    round: int,
+    attempt: int,
+    num_clients: int,
+    exhausted: Sequence[int] | np.ndarray = (),
+) -> np.ndarray:
+    """Who takes part in an attempt at a round; `exhausted` clients do not."""
+    drawn = sampler.draw(num_clients, streams.numpy("cohort", round, attempt))
+    return drawn[~np.isin(drawn, exhausted)] if len(exhausted) else drawn
 
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
