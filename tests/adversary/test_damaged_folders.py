@@ -298,3 +298,124 @@ def test_no_damage_leads_to_a_traceback_a_smaller_epsilon_or_another_model(
         refused += refused_or_the_same(case, out, told)
         shutil.rmtree(out)
     assert PER_BATCH // 2 < refused < PER_BATCH  # what a kill could have left, too, is gone on with
+
+
+@pytest.fixture
+def killed(cases: list[Case], tmp_path: Path) -> tuple[Case, Path]:
+    """A copy of a private run's folder, killed after a checkpoint."""
+    shutil.copytree(cases[0].folder, tmp_path / "run")
+    return cases[0], tmp_path / "run"
+
+
+def assert_refused(case: Case, out: Path, match: str) -> None:
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(RunFolderError, match=match):
+        run(out, case.scheme, resume=True, **case.options)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def rows_of(out: Path) -> dict[str, list[dict[str, Any]]]:
+    return {name: [json.loads(line) for line in (out / name).read_text().splitlines()] for name in (CHARGES, SAVES)}
+
+
+def rechained(out: Path, rows: dict[str, list[dict[str, Any]]]) -> None:
+    """Write the rows with new digests, in their old order, as a careful forger would."""
+    order, heads = [], {"": ""}
+    by_head = {row["after"]: row for name in rows for row in rows[name]}
+    head = ""
+    while head in by_head:
+        order.append(by_head[head])
+        head = by_head[head]["digest"]
+    for row in order:
+        old = row.pop("digest")
+        row["after"] = heads[row["after"]]
+        row["digest"] = heads[old] = _digest_of_row(row)
+    for name, some in rows.items():
+        (out / name).write_text("".join(json_text(row) + "\n" for row in some))
+
+
+def test_emptied_cohorts_are_refused(killed: tuple[Case, Path]) -> None:
+    case, out = killed
+    rows = rows_of(out)
+    lines = [json_text(row | {"cohort": []}) + "\n" for row in rows[CHARGES]]
+    (out / CHARGES).write_text("".join(lines))
+    assert_refused(case, out, "charges.jsonl, line 1, was altered")
+
+
+@pytest.mark.parametrize("number", [0, 2, -1])
+def test_cohorts_that_the_seed_does_not_draw_are_refused_whatever_the_digests_say(
+    killed: tuple[Case, Path], number: int
+) -> None:
+    case, out = killed
+    rows = rows_of(out)
+    rows[CHARGES][number]["cohort"] = rows[CHARGES][number]["cohort"][1:]
+    rechained(out, rows)
+    assert_refused(case, out, "the seed draws another cohort")
+
+
+def test_a_checkpoint_set_back_some_rounds_is_refused(killed: tuple[Case, Path]) -> None:
+    case, out = killed
+    shutil.copy(case.earlier / STATE, out / STATE)
+    assert_refused(case, out, "state.safetensors is not the state that was saved last")
+    shutil.copy(case.earlier / SAVES, out / SAVES)
+    assert_refused(case, out, "charges.jsonl, line ., does not follow")
+
+
+def test_a_counter_set_back_in_the_checkpoint_is_refused(killed: tuple[Case, Path]) -> None:
+    """It would draw the noise of a released round again, on other weights."""
+    case, out = killed
+    content = (out / STATE).read_bytes()
+    assert content.count(b'\\"rounds\\": 4') == 1
+    (out / STATE).write_bytes(content.replace(b'\\"rounds\\": 4', b'\\"rounds\\": 3'))
+    assert_refused(case, out, "state.safetensors is not the state that was saved last")
+
+
+def test_a_deleted_identity_is_not_made_anew(killed: tuple[Case, Path]) -> None:
+    case, out = killed
+    (out / IDENTITY).unlink()
+    assert_refused(case, out, "identity.json is missing")
+
+
+def test_a_folder_without_digests_is_refused_with_the_way_out(killed: tuple[Case, Path]) -> None:
+    case, out = killed
+    rows = rows_of(out)[CHARGES]
+    for row in rows:
+        del row["after"], row["digest"]
+    (out / CHARGES).write_text("".join(json_text(row) + "\n" for row in rows))
+    (out / SAVES).unlink()
+    assert_refused(case, out, "earlier version of Laconic.*start a new run")
+
+
+def test_charges_without_their_rows_of_saves_are_refused(killed: tuple[Case, Path]) -> None:
+    case, out = killed
+    for name in (CHARGES, SAVES, STATE, ROUNDS):
+        (out / name).unlink()
+    assert_refused(case, out, "saves.jsonl is missing, but there is identity.json")
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_kill_inside_the_save_after_a_kill_inside_a_save(
+    cases: list[Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """The second save is announced while files may still be those of the first, which was never confirmed."""
+    from laconic.runtime.folder import RunFolder
+
+    case, out = cases[0], tmp_path / "run"
+    write = RunFolder.write
+    for which in (2, 1 + later):
+        count = 0
+
+        def watched(folder: RunFolder, name: str, content: str | bytes, which: int = which) -> None:
+            nonlocal count
+            count += name == STATE
+            if name == STATE and count == which:
+                if which == 2:  # the first time right after the file was replaced, then right before
+                    write(folder, name, content)
+                raise Killed
+            write(folder, name, content)
+
+        monkeypatch.setattr(RunFolder, "write", watched)
+        with pytest.raises(Killed):
+            run(out, case.scheme, resume=True, **case.options)
+    monkeypatch.setattr(RunFolder, "write", write)
+    assert not refused_or_the_same(case, out, "killed twice")

@@ -119,9 +119,11 @@ def _check_later_rows(experiment: Experiment, folder: RunFolder, journal: Journa
     for number, line in enumerate(folder.lines(ROUNDS)[finished:], finished + 1):
         try:
             row = parsed_row(line)
+            if not isinstance(row.get("attempt"), int):
+                raise ValueError
         except ValueError:
             raise RunFolderError(f"{folder.path / ROUNDS}, line {number}, is damaged; {WAY_OUT}") from None
-        if experiment.scheme.private and journal.would_add(row["round"], row.get("attempt", 0)):
+        if experiment.scheme.private and journal.would_add(row["round"], row["attempt"]):
             raise RunFolderError(
                 f"{folder.path / CHARGES} lacks the charge of round {row['round']}, which has a row in {ROUNDS}: it"
                 f" was edited or damaged; {WAY_OUT}"

@@ -313,7 +313,8 @@ class Simulation:
                 )
 
     def _save(self) -> None:
-        if self.folder and self._rows:
+        if self.folder and self._rows and self.journal.chain:
+            self.journal.chain.check_in_place()  # else this would be written into somebody else's folder
             self.folder.sync()  # the charges must outlive whatever is released
             write_statement(self)
             best = self._new_best if self.folder.keeps_models else None
