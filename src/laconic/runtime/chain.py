@@ -1,8 +1,8 @@
 """One chain of digests through the charges and the saves of a run.
 
-Every row of `charges.jsonl` and of `checkpoint/saves.jsonl` has a digest of itself and names, as `after`, that of the row
-before it, in whichever of the two files. So all rows have one order, and one that was changed, dropped or moved fits
-nowhere. It is no signature: against whoever writes a whole new folder it does not help.
+Every row of `charges.jsonl` and of `checkpoint/saves.jsonl` has a digest of itself and names, as `after`, that of the
+row before it, in whichever of the two files. So all rows have one order, and one that was changed, dropped or moved
+fits nowhere. It is no signature: against whoever writes a whole new folder it does not help.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ class Journal:
             return 0
         last: int = max(earlier)
         since = charges[charges.index((round, last)) + 1 :]
-        same = self._charged[round, last].environment == self._environment and all(number > round for number, _ in since)
-        return last if same else last + 1
+        same = self._charged[round, last].environment == self._environment
+        return last if same and all(number > round for number, _ in since) else last + 1
 
     def would_add(self, round: int, attempt: int) -> int:
         """1 if the attempt is not charged yet, else 0."""
