@@ -25,9 +25,7 @@ def run(out: Path, scheme: Any = PRIVATE, **options: Any) -> laconic.RunResult:
     if scheme.private:
         options["delta"] = 1e-5
     clients = make_population([4, 9, 1, 12, 7] * 5)
-    return laconic.run(
-        scheme, model=nn.Linear(6, 3), clients=clients, rounds=5, sampling_rate=0.3, out=out, **options
-    )
+    return laconic.run(scheme, model=nn.Linear(6, 3), clients=clients, rounds=5, sampling_rate=0.3, out=out, **options)
 
 
 def delete_charges(out: Path) -> None:
