@@ -111,6 +111,10 @@ class Journal:
             self.chain.add(CHARGES, row)
         self._charged[key] = Charge(plan.round, plan.attempt, self._environment, cohort)
 
+    def finished(self, attempts: list[tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
+        """Round, attempt and cohort of these attempts, as far as they were charged."""
+        return [(*key, self._charged[key].cohort) for key in attempts if key in self._charged]
+
     def released(self, through: int) -> list[np.ndarray]:
         """Cohorts of all charges up to a round, and of attempts at later ones that will not be replayed identically."""
         return [

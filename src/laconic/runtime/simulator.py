@@ -103,6 +103,7 @@ class Simulation:
         for row in restored.rows:
             self.history.append(row)
             self.ledger.add(row)
+        self.clients.recall(self.journal.finished([(row["round"], row["attempt"]) for row in self.history]))
         self._refuse_spent_budget()
         if self.folder:
             self._open_folder(self.folder, identity, restored)
