@@ -85,13 +85,18 @@ def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequ
     if not scheme.noise.private:
         return codes
     sensitivity = scheme.clip.sensitivity(codes.shape[-1])
-    most, together = (_DRAWS_ON_A_GPU, joint) if codes.is_cuda else (_DRAWS_ON_A_CPU, side_by_side)
-    at_once = max(1, most // codes.shape[-1])
+    together = joint if codes.is_cuda else side_by_side
+    at_once = rows_at_once(codes.shape[-1], codes.device)
     shares = [
         scheme.noise.share(some, sensitivity=sensitivity, plan=plan, rng=together(streams[start : start + at_once]))
         for start, some in zip(range(0, len(codes), at_once), torch.split(codes, at_once), strict=True)
     ]
     return torch.cat(shares)
+
+
+def rows_at_once(code_size: int, device: torch.device) -> int:
+    """How many clients' noise is drawn at once."""
+    return max(1, (_DRAWS_ON_A_GPU if device.type == "cuda" else _DRAWS_ON_A_CPU) // code_size)
 
 
 def client_message(scheme: Scheme, plan: RoundPlan, update: Tensor, *, stream: Stream) -> Tensor:
