@@ -19,6 +19,9 @@ from laconic.train.crew import Crew
 _SAMPLE = 1 << 22
 """Values drawn to see how long it takes: enough that they do not stay in the processor's caches."""
 
+_ENOUGH = 0.2
+"""Seconds after which a sample is not drawn again."""
+
 
 def memory_bytes(experiment: Experiment, clients: SimulatedClients) -> int:
     """Pooled records and their features, test records, what training holds, and what noise holds.
@@ -56,23 +59,26 @@ def noise_seconds(experiment: Experiment, clients: SimulatedClients) -> float | 
     scheme, cohort = experiment.scheme, _cohort(experiment)
     if not scheme.noise.private:
         return None
-    size = min(clients.code_size, _SAMPLE)
-    plan = experiment.typical_plan()
-    codes = torch.zeros(1, size, device=clients.device)
-    stream = clients.streams.stream("forecast")
-    noisy_codes(scheme, plan, codes[:, :1], streams=[stream])  # the tables are made once in a run
     threads, workers = torch.get_num_threads(), min(_workers(clients), cohort)
+    each = math.ceil(cohort / workers)
+    size, plan = min(clients.code_size, _SAMPLE), experiment.typical_plan()
+    rows = min(each, clients.engine.at_once // workers, rows_at_once(size, clients.device))
+    codes = torch.zeros(rows, size, device=clients.device)
+    streams = [clients.streams.stream("forecast", row) for row in range(rows)]
+    noisy_codes(scheme, plan, codes[:1, :1], streams=streams[:1])  # the tables are made once in a run
     try:
         if workers > 1:
             torch.set_num_threads(1)  # as each of them has
-        wait_for(clients.device)
-        started = time.perf_counter()
-        noisy_codes(scheme, plan, codes, streams=[stream])
-        wait_for(clients.device)
-        seconds = time.perf_counter() - started
+        seconds: list[float] = []
+        while sum(seconds) < _ENOUGH and len(seconds) < 5:
+            wait_for(clients.device)
+            started = time.perf_counter()
+            noisy_codes(scheme, plan, codes, streams=streams)
+            wait_for(clients.device)
+            seconds.append(time.perf_counter() - started)
     finally:
         torch.set_num_threads(threads)
-    return seconds * clients.code_size / size * math.ceil(cohort / workers)
+    return min(seconds) * clients.code_size / size * each / rows
 
 
 def _workers(clients: SimulatedClients) -> int:
