@@ -33,8 +33,7 @@ def plan_round(
     shared: Mapping[str, Tensor] | None = None,
 ) -> RoundPlan:
     """Draw the cohort and the public seeds of a round. `exhausted` clients have reached `max_participations`."""
-    drawn = sampler.draw(num_clients, streams.numpy("cohort", round, attempt))
-    cohort = drawn[~np.isin(drawn, exhausted)] if len(exhausted) else drawn
+    cohort = drawn_cohort(sampler, streams, round, attempt, num_clients, exhausted)
     return RoundPlan(
         round=round,
         attempt=attempt,
@@ -49,6 +48,19 @@ def plan_round(
         fingerprint=scheme.fingerprint,
         shared=shared or {},
     )
+
+
+def drawn_cohort(
+    sampler: Sampler,
+    streams: Streams,
+    round: int,
+    attempt: int,
+    num_clients: int,
+    exhausted: Sequence[int] | np.ndarray = (),
+) -> np.ndarray:
+    """Who takes part in an attempt at a round; `exhausted` clients do not."""
+    drawn = sampler.draw(num_clients, streams.numpy("cohort", round, attempt))
+    return drawn[~np.isin(drawn, exhausted)] if len(exhausted) else drawn
 
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
@@ -73,13 +85,18 @@ def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequ
     if not scheme.noise.private:
         return codes
     sensitivity = scheme.clip.sensitivity(codes.shape[-1])
-    most, together = (_DRAWS_ON_A_GPU, joint) if codes.is_cuda else (_DRAWS_ON_A_CPU, side_by_side)
-    at_once = max(1, most // codes.shape[-1])
+    together = joint if codes.is_cuda else side_by_side
+    at_once = rows_at_once(codes.shape[-1], codes.device)
     shares = [
         scheme.noise.share(some, sensitivity=sensitivity, plan=plan, rng=together(streams[start : start + at_once]))
         for start, some in zip(range(0, len(codes), at_once), torch.split(codes, at_once), strict=True)
     ]
     return torch.cat(shares)
+
+
+def rows_at_once(code_size: int, device: torch.device) -> int:
+    """How many clients' noise is drawn at once."""
+    return max(1, (_DRAWS_ON_A_GPU if device.type == "cuda" else _DRAWS_ON_A_CPU) // code_size)
 
 
 def client_message(scheme: Scheme, plan: RoundPlan, update: Tensor, *, stream: Stream) -> Tensor:

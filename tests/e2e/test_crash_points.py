@@ -186,6 +186,7 @@ def on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def killed_after_four_charges(run: Run, writes: Writes, monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
     """Rounds 1 to 4 are charged and 1 to 3 recorded, but there is no checkpoint yet."""
+    writes.die_at(-1, torn=False)
     with monkeypatch.context() as patch:
         patch.setattr("laconic.runtime.simulator.save_state", lambda *args: None)
         run(out.with_name("probe"), *EVERY_ROUND)

@@ -262,7 +262,7 @@ def test_a_replay_elsewhere_is_a_new_attempt_and_is_charged(tmp_path: Path) -> N
     assert resumed.last["epsilon"] > run(PRIVATE).last["epsilon"]
     journal = Journal(RunFolder(tmp_path / "run"), "elsewhere")
     counts: dict[int, int] = {}
-    for cohort in itertools.chain(cohort for _, cohort in journal._charged.values()):
+    for cohort in (charge.cohort for charge in journal.charges):
         for client in cohort:
             counts[client] = counts.get(client, 0) + 1
     assert resumed.statement["participant"]["participations"] == max(counts.values())

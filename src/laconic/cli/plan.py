@@ -85,4 +85,8 @@ def _print(result: dict[str, Any]) -> None:
             f" papers' formula per client over the run: {human_bytes(formula)}"
         )
     memory = result["memory_bytes"]
-    console.print(f"memory: about {human_bytes(memory)} for data and training ({result['engine']} engine)")
+    what = "data and training" if result["noise_seconds_per_round"] is None else "data, training and noise"
+    console.print(f"memory: about {human_bytes(memory)} for {what} ({result['engine']} engine)")
+    if result["noise_seconds_per_round"] is not None:
+        each, total = result["noise_seconds_per_round"], result["noise_seconds_per_round"] * result["rounds"]
+        console.print(f"noise: about {each:.2g} s a round on this machine, {total:.2g} s in all; training comes on top")

@@ -21,8 +21,8 @@ class Measured:
 
     `accuracy` is the metric by which that round was chosen: accuracy, or balanced accuracy for health records. Bytes
     are averages per client up to the best round: counted (`bytes_*`) and by the papers' formula. `bits_*` are those of
-    one message over the number of weights. The ε: the papers' figure (moments) at the best round; and of the whole run
-    the outsider's and the server's (pld, or the tightest that the sampler allows).
+    one message over the number of weights. The ε: the papers' figure (moments) had the run been planned to end at its
+    best round; and of the whole run the outsider's and the server's (pld, or the tightest that the sampler allows).
     """
 
     seed: int
@@ -149,8 +149,9 @@ def _explained(table: Table, results: Results, with_epsilon: bool) -> list[str]:
     ]
     if with_epsilon:
         lines.append(
-            "\"ε here\" is that of the papers' accountant at the best round, like the published one. The outsider's and"
-            " the server's ε are of the whole run, by the tightest accountant."
+            '"ε here" is that of the papers\' accountant had the run been planned to end at its best round, like the'
+            " published one. The best round is known only after all of them, so its model has the outsider's and the"
+            " server's ε, which are of the whole run, by the tightest accountant."
             + ("" if _of_records(table) else _AS_POISSON)
         )
     runs = [run for found in results.values() for run in found]

@@ -46,7 +46,19 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         by = "" if summary["best_is_chosen_by"] in ("accuracy", "loss") else f" by {summary['best_is_chosen_by']}"
         cost = f"{human_bytes(summary['best']['bytes_up'])} up, {human_bytes(summary['best']['bytes_down'])} down"
         lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data{by})"))
+        lines += _about_best(summary["best"])
     return lines
+
+
+def _about_best(best: dict[str, Any]) -> list[tuple[str, str]]:
+    """Why its ε is not smaller than that of the last round."""
+    if "epsilon" not in best:
+        return []
+    text = "that of the whole run: all rounds decide which one is best"
+    if "epsilon_if_planned_to_end_there" in best:
+        outsider, server = (best[f"{name}epsilon_if_planned_to_end_there"] for name in ("", "participant_"))
+        text += f"; had the run been planned to end there, {outsider:.3f} (server's {server:.3f})"
+    return [("  its ε", text)]
 
 
 _METRICS = ("accuracy", "balanced_accuracy", "auroc", "loss", "holdout_accuracy", "holdout_balanced_accuracy")

@@ -17,12 +17,17 @@ def privacy_statement(
     budget: Budget | None,
     rounds_charged: int,
     participations: int,
+    rounds_planned: int | None = None,
     mechanism: dict[str, Any],
     secure_aggregation: str,
     assumptions: Sequence[str],
     not_covered: Sequence[str],
 ) -> dict[str, Any]:
-    """The statement as data; `statement_lines` prints it."""
+    """The statement as data; `statement_lines` prints it.
+
+    With `rounds_planned` data may end the run before its plan does: its ε is that of so many rounds, and
+    `participations` are those in all of them. Without, it is that of the charged ones.
+    """
     if accountant is None or budget is None:
         return {
             "private": False,
@@ -31,16 +36,17 @@ def privacy_statement(
             "not_covered": list(not_covered),
         }
     promise = accountant.promise
-    released = accountant.released(rounds_charged, participations)
+    rounds = rounds_charged if rounds_planned is None else rounds_planned
+    released = accountant.released(rounds, participations)
     participant = accountant.participant(participations)
-    published = accountant.published(rounds_charged)
+    published = accountant.published(rounds)
     method = budget.accountant or accountant.method
     return {
         "private": True,
         "summary": (
             f"({released.best(method):.3f}, {budget.delta:g})-DP per {promise.one} against an outsider ({method});"
             f" ({participant.best('pld'):.3f}, {budget.delta:g})-DP against the server, for the client that took part"
-            f" most often ({participations} of {rounds_charged} rounds)"
+            f" most often ({participations} of {rounds}{'' if rounds_planned is None else ' planned'} rounds)"
         ),
         "unit": promise.unit,
         "adjacency": {"relation": promise.relation, "meaning": promise.meaning},
@@ -50,9 +56,10 @@ def privacy_statement(
         "released": {
             "adversary": promise.released,
             "rounds_charged": rounds_charged,
+            **({} if rounds_planned is None else {"rounds_planned": rounds_planned}),
             "epsilon": released.to_dict(),
             "accountant": method,
-            "amplified_by_sampling": accountant.amplified(rounds_charged),
+            "amplified_by_sampling": accountant.amplified(rounds),
             **({} if published is None else {"published": published}),
         },
         "participant": {
@@ -78,6 +85,7 @@ def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [
         ("Outsider's ε", _figures(statement["released"]["epsilon"])),
         ("  who", statement["released"]["adversary"]),
+        *_planned(statement["released"]),
         *_published(statement["released"]),
         ("Server's ε", _figures(statement["participant"]["epsilon"])),
         (
@@ -106,6 +114,16 @@ def grid_text(grid: dict[str, Any], unit: str = "") -> str:
         f" {grid['steps_per_share']:.1f} steps; the sum of a round wraps around with probability below"
         f" 2^{math.ceil(grid['log2_wrap_probability'])}"
     )
+
+
+def _planned(released: dict[str, Any]) -> list[tuple[str, str]]:
+    if "rounds_planned" not in released:
+        return []
+    text = (
+        f"both ε are of all {released['rounds_planned']} planned rounds, of which {released['rounds_charged']} were"
+        " charged: early stopping looks at held-out records, so no smaller ε is proven for a run that it ends"
+    )
+    return [("  rounds", text)]
 
 
 def _published(released: dict[str, Any]) -> list[tuple[str, str]]:

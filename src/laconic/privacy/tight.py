@@ -15,6 +15,7 @@ import numpy as np
 
 from laconic.privacy.composed_loss import ComposedLoss, Loss
 from laconic.privacy.record_events import RecordEvent
+from laconic.privacy.sampled_gaussian import sampled_gaussian
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -92,5 +93,5 @@ def _distribution(event: DpEvent | RecordEvent) -> PrivacyLossDistribution:
     if isinstance(event, GaussianDpEvent):
         return pld.from_gaussian_mechanism(event.noise_multiplier)
     if isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent):
-        return pld.from_gaussian_mechanism(event.event.noise_multiplier, sampling_prob=event.sampling_probability)
+        return sampled_gaussian(event.event.noise_multiplier, event.sampling_probability)
     raise ValueError(f"no privacy loss distribution for {event}")

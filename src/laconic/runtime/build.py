@@ -19,9 +19,10 @@ from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
 from laconic.runtime.config import RunConfig, SamplerSection
 from laconic.runtime.datasets import Federation, load_federation, pooled
-from laconic.runtime.experiment import Experiment
+from laconic.runtime.devices import choose_device
+from laconic.runtime.experiment import Experiment, check_options
 from laconic.runtime.front_end import settle_front_end, with_front_end_defaults
-from laconic.runtime.settle_privacy import check_record_clip, make_budget, settle_clip, settle_noise
+from laconic.runtime.settle_privacy import check_clip, check_noise, make_budget, settle_clip, settle_noise
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 
@@ -57,6 +58,8 @@ def settle(
         torch.set_num_threads(config.run.threads)
     entry = scheme_entry(config.scheme.name)
     _refuse_idle_options(config, entry)
+    choose_device(config.run.device)
+    check_options(**_run_options(config))
     config = with_front_end_defaults(config)
     streams = Streams(config.run.seed)
     federation = federation or load_federation(config.data, holdout=config.run.holdout, streams=streams)
@@ -69,60 +72,80 @@ def settle(
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler, federation.population) if entry.private else None
-    options, notes = dict(config.scheme.options), list(federation.notes)
-    options = _with_train_defaults(options, entry)
+    options, notes = _with_train_defaults(dict(config.scheme.options), entry), list(federation.notes)
     if entry.private:
-        options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
-        if entry.record_level:
-            check_record_clip(config, options)
-        elif "clip_norm" in entry.options:
-            options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)
-            notes += [note] if note else []
-    if federation.preprocessing is not None and entry.private:
-        notes += federation.preprocessing.revealed
-    if (config.data.client_column or federation.preprocessing is not None) and entry.private:
-        notes.append(
-            "test and held-out records were taken from the clients' own records: looking at them is not private"
-        )
-    if config.data.public_records and config.data.public_dataset is None and entry.private:
-        notes.append(f"{config.data.public_records} training records were set aside and treated as public")
-    scheme = build_scheme(config.scheme.name, **options)
-    config = _settled_config(config, scheme, options, federation, sampler, budget)
-    run = config.run
-    experiment = Experiment(
-        scheme=scheme,
+        check_clip(config, options)
+        check_noise(config)
+    # A draft with σ and S of 1 is enough to see all that cannot work, before anything that takes time.
+    draft = Experiment(
+        scheme=build_scheme(config.scheme.name, **_draft_options(options, entry)),
         model=model,
         front_end=front_end,
         population=federation.population,
         sampler=sampler,
-        rounds=run.rounds,
         budget=budget,
         test=federation.test,
         test_clients=federation.test_clients,
         holdout=federation.holdout,
         public=federation.public,
         loss=config.model.loss,
-        seed=run.seed,
-        device=run.device,
-        engine=run.engine,
-        chunk=run.chunk,
-        workers=run.workers,
-        precision=run.precision,
-        profile=run.profile,
-        eval_every=run.eval_every,
-        patience=run.patience,
-        best_by=run.best_by,
-        checkpoint_seconds=run.checkpoint_seconds,
-        max_dropouts=config.sampler.max_dropouts,
-        max_colluders=config.sampler.max_colluders,
-        secagg=config.secagg.mode,
-        consistency=config.secagg.consistency,
-        dropout_rate=config.secagg.dropout_rate,
-        dropout_stage=config.secagg.dropout_stage,
+        device=config.run.device,
+        profile=config.run.profile,
         allow_large_delta=bool(config.privacy.allow_large_delta),
-        notes=tuple(notes),
+        **_run_options(config),
     )
+    if entry.private:
+        options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
+        if "clip_norm" in entry.options and not entry.record_level:
+            options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)
+            notes += [note] if note else []
+        notes += _revealed(config, federation)
+    scheme = build_scheme(config.scheme.name, **options)
+    config = _settled_config(config, scheme, options, federation, sampler, budget)
+    experiment = dataclasses.replace(draft, scheme=scheme, best_by=config.run.best_by, notes=tuple(notes))
     return Settled(config, experiment, federation)
+
+
+def _run_options(config: RunConfig) -> dict[str, Any]:
+    """What an experiment takes from the configuration as it stands."""
+    run, secagg = config.run, config.secagg
+    return {
+        "rounds": run.rounds,
+        "seed": run.seed,
+        "engine": run.engine,
+        "chunk": run.chunk,
+        "workers": run.workers,
+        "precision": run.precision,
+        "eval_every": run.eval_every,
+        "patience": run.patience,
+        "best_by": run.best_by,
+        "checkpoint_seconds": run.checkpoint_seconds,
+        "max_dropouts": config.sampler.max_dropouts,
+        "max_colluders": config.sampler.max_colluders,
+        "secagg": secagg.mode,
+        "consistency": secagg.consistency,
+        "dropout_rate": secagg.dropout_rate,
+        "dropout_stage": secagg.dropout_stage,
+    }
+
+
+def _draft_options(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]:
+    """The scheme's options with 1 for what has to be calibrated or measured."""
+    open_ = [name for name in ("noise_multiplier", "clip_norm") if name in entry.options]
+    draft = {name: options[name] if isinstance(options.get(name), int | float) else 1.0 for name in open_}
+    return options | draft if entry.private else options
+
+
+def _revealed(config: RunConfig, federation: Federation) -> list[str]:
+    """What the statement must say of records that were looked at without being charged."""
+    notes = list(federation.preprocessing.revealed) if federation.preprocessing is not None else []
+    if config.data.client_column or federation.preprocessing is not None:
+        notes.append(
+            "test and held-out records were taken from the clients' own records: looking at them is not private"
+        )
+    if config.data.public_records and config.data.public_dataset is None:
+        notes.append(f"{config.data.public_records} training records were set aside and treated as public")
+    return notes
 
 
 def _check_classes(federation: Federation) -> None:

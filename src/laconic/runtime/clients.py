@@ -130,6 +130,14 @@ class SimulatedClients:
         seed = self._experiment.seed
         return [f"noise is drawn from a seed (simulation): whoever knows seed {seed} can subtract it"]
 
+    def recall(self, finished: list[tuple[int, int, list[int]]]) -> None:
+        """Round, attempt and cohort of what was finished before this process, in a run that goes on."""
+        if self.secure is not None:
+            typical = self._experiment.typical_plan()
+            self.secure.recall(
+                [replace(typical, round=n, attempt=a, cohort=np.array(c, dtype=np.int64)) for n, a, c in finished]
+            )
+
     def codes(self, plan: RoundPlan, weights: Tensor, clients: np.ndarray | None = None) -> Iterator[Updates]:
         """The codes of the cohort, or of some of it, chunk by chunk."""
         some = plan.cohort if clients is None else clients

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,23 +83,9 @@ class Experiment:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        positive_int(rounds=self.rounds, eval_every=self.eval_every)
-        non_negative(checkpoint_seconds=self.checkpoint_seconds)
-        one_of(ENGINES, engine=self.engine)
-        one_of(BEST_BY, best_by=self.best_by)
-        non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, seed=self.seed)
-        one_of(PRECISIONS, precision=self.precision)
-        one_of(SECAGG, secagg=self.secagg)
-        one_of(CONSISTENCIES, consistency=self.consistency)
-        one_of(STAGES, dropout_stage=self.dropout_stage)
-        below_one(dropout_rate=self.dropout_rate)
-        for name in ("chunk", "workers"):
-            if getattr(self, name) is not None:
-                positive_int(**{name: getattr(self, name)})
-        if self.patience is not None:
-            positive_int(patience=self.patience)
-            if self.holdout is None:
-                raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
+        check_options(**{name: getattr(self, name) for name in inspect.signature(check_options).parameters})
+        if self.patience is not None and self.holdout is None:
+            raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
         self.sampler.check(self.population.num_clients)
         if self.scheme.downlink == "signs" and self.sampler.rate_in(self.population.num_clients) < 1:
             raise ConfigError(
@@ -174,6 +161,41 @@ class Experiment:
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         return self.mechanism.delta_slack()
+
+
+def check_options(
+    *,
+    rounds: int,
+    eval_every: int,
+    checkpoint_seconds: float,
+    engine: str,
+    best_by: str,
+    max_dropouts: int,
+    max_colluders: int,
+    seed: int,
+    precision: str,
+    secagg: str,
+    consistency: str,
+    dropout_stage: str,
+    dropout_rate: float,
+    chunk: int | None,
+    workers: int | None,
+    patience: int | None,
+) -> None:
+    """Refuse numbers and names that no run can have: before any data are loaded, and for whoever has loaded them."""
+    positive_int(rounds=rounds, eval_every=eval_every)
+    non_negative(checkpoint_seconds=checkpoint_seconds)
+    one_of(ENGINES, engine=engine)
+    one_of(BEST_BY, best_by=best_by)
+    non_negative_int(max_dropouts=max_dropouts, max_colluders=max_colluders, seed=seed)
+    one_of(PRECISIONS, precision=precision)
+    one_of(SECAGG, secagg=secagg)
+    one_of(CONSISTENCIES, consistency=consistency)
+    one_of(STAGES, dropout_stage=dropout_stage)
+    below_one(dropout_rate=dropout_rate)
+    for name, value in (("chunk", chunk), ("workers", workers), ("patience", patience)):
+        if value is not None:
+            positive_int(**{name: value})
 
 
 def check_maskable(scheme: Scheme) -> None:

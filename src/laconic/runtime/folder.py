@@ -3,7 +3,7 @@
 config.toml         complete, re-runnable
 rounds.jsonl        one row per round
 charges.jsonl       one row per charged round, written before anything of that round is released
-checkpoint/         the state after some round, replaced atomically
+checkpoint/         the state after some round, replaced atomically; saves.jsonl: what was saved when
 model.safetensors   the weights at the end;  best.safetensors: at the best round
 privacy.json, summary.json, report.html
 """
@@ -25,10 +25,14 @@ from laconic.errors import RunFolderError
 class RunFolder:
     """One run's files. Opened by one process at a time."""
 
+    keeps_models = True
+    """Whether models are written; tables of many runs do without."""
+
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._lock: IO[str] | None = None
-        self._streams: dict[str, IO[str]] = {}
+        self._streams: dict[str, IO[bytes]] = {}
+        self._ends: dict[str, tuple[int, bytes]] = {}
 
     @property
     def exists(self) -> bool:
@@ -81,10 +85,11 @@ class RunFolder:
         """Add one JSON row; it is with the operating system (safe from a kill) when this returns."""
         with self._explained("write"):
             if name not in self._streams:
-                self._streams[name] = open(self.path / name, "a")  # noqa: SIM115 - kept open for the run
-            stream = self._streams[name]
-            stream.write(json_text(row) + "\n")
+                self._streams[name] = open(self.path / name, "ab+")  # noqa: SIM115 - kept open for the run
+            stream, line = self._streams[name], json_text(row).encode()
+            stream.write(line + b"\n")
             stream.flush()
+            self._ends[name] = (stream.tell(), line)
 
     def sync(self) -> None:
         """Make the rows safe from a power failure too."""
@@ -92,37 +97,80 @@ class RunFolder:
             for stream in self._streams.values():
                 os.fsync(stream.fileno())
 
+    def sync_names(self, below: str) -> None:
+        """The same for the names of files in a folder: that one was replaced is then certain."""
+        with self._explained("write"), contextlib.suppress(PermissionError):  # Windows opens no folders
+            descriptor = os.open(self.path / below, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+        path = self.path / name
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot read {path}: {error.strerror or error}; restore the file from a copy, or start a new run"
+            ) from None
+
+    def lines(self, name: str) -> list[bytes]:
+        """All complete lines; a last one cut short by a kill is left out."""
+        return (self.read(name) or b"").split(b"\n")[:-1]
+
+    def keep_lines(self, name: str, lines: list[bytes]) -> None:
+        """Let the file hold these lines and nothing else, ready for more."""
+        content = b"".join(line + b"\n" for line in lines)
+        if name in self._streams:
+            self._streams.pop(name).close()
+        if (self.read(name) or b"") != content:
+            self.write(name, content)
+        self._ends[name] = (len(content), lines[-1] if lines else b"")
+
+    def check_in_place(self, name: str) -> None:
+        """Refuse to go on if the file is no longer the one that this process wrote: gone, replaced, shorter, longer."""
+        size, line = self._ends[name]
+        try:
+            found = os.stat(self.path / name)
+        except OSError:
+            there = size == 0 and name not in self._streams
+        else:
+            there = found.st_size == size and self._is_ours(name, found, line)
+        if not there:
+            raise RunFolderError(
+                f"{self.path / name} is not what this run wrote there (deleted, replaced or changed meanwhile): stopped"
+                " before anything else is released; put it back and --resume, or start a new run with another --out"
+            )
+
+    def _is_ours(self, name: str, found: os.stat_result, line: bytes) -> bool:
+        if name not in self._streams:
+            return True
+        stream = self._streams[name]
+        ours = os.fstat(stream.fileno())
+        if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
+            return False
+        stream.seek(-len(line) - 1, os.SEEK_END)
+        return stream.read() == line + b"\n"
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         """All complete rows; a last row cut short by a kill is left out."""
-        path = self.path / name
-        if not path.exists():
-            return []
         found = []
-        lines = path.read_bytes().split(b"\n")
-        for number, line in enumerate(lines):
+        lines = (self.read(name) or b"").split(b"\n")
+        for number, line in enumerate(lines, 1):
             if not line:
                 continue
             try:
-                row = json.loads(line)
-                if not isinstance(row, dict) or "round" not in row:
-                    raise ValueError
-                found.append(row)
-            except ValueError:  # not JSON, not text, or not a row
-                if number < len(lines) - 1:
+                found.append(parsed_row(line))
+            except ValueError:
+                if number < len(lines):
                     raise RunFolderError(
-                        f"{path}, line {number + 1}: damaged; restore the file or start anew"
+                        f"{self.path / name}, line {number}: damaged; restore the file or start anew"
                     ) from None
         return found
-
-    def torn(self, name: str) -> bool:
-        """Whether the last row was cut short."""
-        path = self.path / name
-        return path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
-
-    def replace_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
-        if name in self._streams:
-            self._streams.pop(name).close()
-        self.write(name, "".join(json_text(row) + "\n" for row in rows))
 
     @contextlib.contextmanager
     def _explained(self, action: str) -> Iterator[None]:
@@ -134,6 +182,17 @@ class RunFolder:
                 f"cannot {action} {error.filename or self.path}: {reason}; what was saved before is untouched"
                 " (choose another --out, or free it and --resume)"
             ) from None
+
+
+def parsed_row(line: bytes) -> dict[str, Any]:
+    """One row of a round; ValueError if it is not JSON, not text or not a row."""
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested without end") from None
+    if not isinstance(row, dict) or not isinstance(row.get("round"), int):
+        raise ValueError("not a row")
+    return row
 
 
 def json_text(value: Any, **options: Any) -> str:

@@ -6,8 +6,6 @@ import math
 from typing import Any
 
 from laconic.catalogue import scheme_entry
-from laconic.data.population import Records
-from laconic.data.sparse import tensors_of
 from laconic.features.front_end import ScatteringFrontEnd, full_shape
 from laconic.measure.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
@@ -16,6 +14,7 @@ from laconic.runtime.about import about_grid
 from laconic.runtime.build import settle
 from laconic.runtime.cautions import planned_cautions
 from laconic.runtime.config import RunConfig
+from laconic.runtime.costs import memory_bytes, noise_seconds
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.outcome import formula_bits
 from laconic.runtime.simulator import Simulation
@@ -49,7 +48,8 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "planned_cohort": cohort,
         "rounds": experiment.rounds,
         "engine": simulation.clients.engine.name,
-        "memory_bytes": _memory(experiment, simulation),
+        "memory_bytes": memory_bytes(experiment, simulation.clients),
+        "noise_seconds_per_round": noise_seconds(experiment, simulation.clients),
         "privacy": _privacy(experiment, simulation, measured),
     }
     for direction, (count, encoding) in messages.items():
@@ -101,21 +101,3 @@ def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> 
         "cautions": planned_cautions(experiment),
         "caveat": "; ".join(accountant.promise.caveats) or None,
     }
-
-
-def _memory(experiment: Experiment, simulation: Simulation) -> int:
-    """Pooled records and their features, test records, and about six vectors of n floats per client trained at once."""
-    first = experiment.population.records(0)
-    record = _bytes(first) / len(first.targets)
-    if isinstance(experiment.front_end, ScatteringFrontEnd):
-        record += 4 * math.prod(experiment.front_end.output_shape)
-    data = record * sum(experiment.population.size(c) for c in range(min(100, experiment.population.num_clients)))
-    data = data * max(1, experiment.population.num_clients // 100)
-    test = _bytes(experiment.test) if experiment.test else 0
-    cohort = max(1, round(experiment.sampler.planned_cohort(experiment.population.num_clients)))
-    at_once = min(simulation.clients.engine.at_once, cohort)
-    return int(data + test + simulation.model.size * 4 * (6 * at_once + 4))
-
-
-def _bytes(records: Records) -> int:
-    return sum(t.numel() * t.element_size() for t in (*tensors_of(records.inputs), records.targets))

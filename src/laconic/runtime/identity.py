@@ -15,15 +15,22 @@ from laconic.data.population import Population, Records
 from laconic.data.sparse import tensors_of
 from laconic.errors import RunFolderError
 from laconic.features.front_end import describe
+from laconic.runtime.chain import CHARGES, SAVES, WAY_OUT, digest_of
+from laconic.runtime.checkpoint import STATE
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
+from laconic.runtime.round_rows import ROUNDS
+from laconic.runtime.saves import Saves
 from laconic.train.flat import FlatModel
 
 _FILE = "identity.json"
 
 
 def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
-    """Scheme, initial weights and constants, loss, seed, sampler, and digests of public and some clients' records."""
+    """Scheme, initial weights and constants, loss, seed, sampler, when it stops, and digests of records.
+
+    Of the clients' records only some; of those that are looked at in between, all: they decide the best round and when
+    to stop."""
     loss = experiment.loss if isinstance(experiment.loss, str) else getattr(experiment.loss, "__qualname__", "own")
     return {
         "scheme": experiment.scheme.fingerprint,
@@ -36,6 +43,10 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "public data": _digest(*_tensors(experiment.public)) if experiment.public else "none",
         "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
         "limits": _limits(experiment),
+        "evaluation": f"every {experiment.eval_every} rounds, best by {experiment.best_by}",
+        "patience": experiment.patience,
+        "test data": _digest(*_tensors(experiment.test)) if experiment.test else "none",
+        "held-out data": _digest(*_tensors(experiment.holdout)) if experiment.holdout else "none",
         **(_secure_sum(experiment) if experiment.scheme.private else {}),
     }
 
@@ -57,25 +68,53 @@ def _limits(experiment: Experiment) -> str:
     budget = experiment.budget
     if budget is None:
         return "none"
-    return f"{budget.max_participations} participations, server's ε {budget.participant_epsilon}, δ {budget.delta}"
+    return (
+        f"{budget.max_participations} participations, server's ε {budget.participant_epsilon}, δ {budget.delta},"
+        f" outsider's ε {budget.epsilon} ({budget.accountant or 'tightest'})"
+    )
 
 
-def check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
-    """Write it down at the start, or refuse a folder that another experiment started."""
-    path = folder.path / _FILE
-    if not path.exists():
-        folder.write(_FILE, json.dumps(identity, indent=2) + "\n")
+def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) -> None:
+    """Refuse a folder that another experiment started, or that lacks the record of which one did."""
+    path, content = folder.path / _FILE, folder.read(_FILE)
+    if saves.identity is None:
+        _refuse_remains(folder)
         return
-    try:
-        known = json.loads(path.read_text())
-    except (OSError, ValueError):
-        raise RunFolderError(f"{path} is damaged: the run cannot be resumed; start a new one") from None
+    if content is None:
+        if saves.possible or folder.lines(CHARGES) or digest_of(_text(identity)) != saves.identity:
+            raise RunFolderError(f"{path} is missing, so nobody can tell whether this is the same run; {WAY_OUT}")
+        return  # killed right after the first row
+    if digest_of(content) != saves.identity:
+        raise RunFolderError(f"{path} was altered or damaged since the run was started; {WAY_OUT}")
+    known = json.loads(content)
     for key, value in identity.items():
         if known.get(key) != value:
             raise RunFolderError(
                 f"{folder.path} was started with another {key} ({known.get(key)}, now {value}):"
                 " resume with the same options, data and initial weights, or choose another --out"
             )
+
+
+def keep_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves, rounds: int) -> None:
+    """Write it down at the start. The journal names it first: so a file without a row is no run's beginning."""
+    saves.begin(digest_of(_text(identity)), rounds)
+    folder.sync()
+    if folder.read(_FILE) is None:
+        folder.write(_FILE, _text(identity))
+
+
+def _refuse_remains(folder: RunFolder) -> None:
+    """What a run leaves behind, but no row that it was begun."""
+    for name in (_FILE, CHARGES, ROUNDS, STATE):
+        if folder.read(name):
+            raise RunFolderError(
+                f"{folder.path / SAVES} is missing, but there is {name}: the run is from an earlier version of Laconic,"
+                f" which alone can go on with it, or the file was deleted; {WAY_OUT}"
+            )
+
+
+def _text(identity: dict[str, Any]) -> bytes:
+    return (json.dumps(identity, indent=2) + "\n").encode()
 
 
 def _population_digest(population: Population) -> str:

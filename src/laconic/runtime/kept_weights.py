@@ -19,7 +19,8 @@ def kept_weights(reproduction: Reproduction, seed: int) -> KeptWeights | None:
     if not all(reproduction.finished(row, seed) for row in rows):
         return None
     chooser = next(row for row in rows if row.scheme.startswith("fl-top"))
-    experiment = settle(reproduction.config(chooser, seed)).experiment
+    config = reproduction.config(chooser, seed).with_values({"run.device": "cpu"})  # nothing is computed here
+    experiment = settle(config).experiment
     state = load_state(
         RunFolder(reproduction.run_folder(chooser, seed)), trainable_size(experiment.model), torch.device("cpu")
     )

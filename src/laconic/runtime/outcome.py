@@ -15,6 +15,7 @@ from laconic.privacy.statement import privacy_statement, statement_lines
 from laconic.round import downlink_encoding
 from laconic.runtime.about import about_dropouts, about_mechanism, about_noise
 from laconic.runtime.folder import json_text
+from laconic.runtime.planned import answered_for
 from laconic.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 class RunResult:
     """A finished run: the model, a row per round, the privacy statement, the bytes, and where the files are.
 
-    `best` is the best evaluated round, chosen on the test data as the papers do; `last` is the last round.
+    `best` is the best evaluated round, chosen on the test data as the papers do; `last` is the last round. Both carry
+    the ε of the statement, that of the whole run: which round is best is known only after all of them. What the best
+    one would have had, had the run been planned to end there, is in `epsilon_if_planned_to_end_there`.
     """
 
     model: nn.Module
@@ -52,6 +55,7 @@ class RunResult:
             "best": self.best,
             "best_is_chosen_by": self.metric,
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
+            "epsilon_is_of": "the whole run, also beside the best round: all rounds decide which one that is",
             "last": self.last,
             "ledger": self.ledger,
             "statement": self.statement,
@@ -85,13 +89,16 @@ def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
     if best is not None:
         done = [row for row in simulation.history if row["round"] <= best["round"]]
         best = best | {"bytes_up": sum(r["bytes_up"] for r in done), "bytes_down": sum(r["bytes_down"] for r in done)}
+        best = {_SHORTER.get(key, key): value for key, value in best.items()}
+    statement = statement_of(simulation)
+    whole = _epsilons(statement)
     result = RunResult(
         model=simulation.exported(),
         history=simulation.history,
-        statement=statement_of(simulation),
+        statement=statement,
         ledger=simulation.ledger.summary(rounds=state.rounds, **common),
-        best=best,
-        last=simulation.history[-1],
+        best=None if best is None else best | whole,
+        last=simulation.history[-1] | whole,
         stop_reason=simulation.stop_reason,
         seconds=seconds,
         folder=simulation.path,
@@ -104,6 +111,20 @@ def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
         lines = statement_lines(result.statement)
         simulation.folder.write("report.html", html_report(e.scheme.name, result.summary(), result.history, lines))
     return result
+
+
+_SHORTER = {name: f"{name}_if_planned_to_end_there" for name in ("epsilon", "participant_epsilon")}
+
+
+def _epsilons(statement: dict[str, Any]) -> dict[str, float]:
+    """Both ε of the statement, as rows call them."""
+    if not statement["private"]:
+        return {}
+    released, participant = statement["released"], statement["participant"]
+    return {
+        "epsilon": released["epsilon"][released["accountant"]],
+        "participant_epsilon": participant["epsilon"][participant["accountant"]],
+    }
 
 
 def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
@@ -142,11 +163,13 @@ def statement_of(simulation: Simulation) -> dict[str, Any]:
     if e.front_end is not None:
         what = describe(e.front_end)
         assumptions.append(f"the front end is public, fixed and not made from the clients' data: {what}")
+    spent = answered_for(simulation)
     return privacy_statement(
         accountant=simulation.accountant,
         budget=e.budget,
         rounds_charged=simulation.journal.num_charged,
-        participations=max(simulation.state.most_participations, simulation.journal.most_participations()),
+        participations=spent.participations,
+        rounds_planned=None if e.patience is None else spent.rounds,
         mechanism=about_mechanism(e),
         secure_aggregation=simulation.clients.about_sum,
         assumptions=assumptions,

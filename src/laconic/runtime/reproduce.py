@@ -155,8 +155,10 @@ class Reproduction:
 class WeightlessFolder(RunFolder):
     """A run folder without models; there is a checkpoint while the run goes on."""
 
+    keeps_models = False
+
     def write(self, name: str, content: str | bytes) -> None:
-        if name not in ("best.safetensors", "model.safetensors"):
+        if name != "model.safetensors":
             super().write(name, content)
 
 

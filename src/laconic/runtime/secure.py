@@ -17,8 +17,9 @@ from laconic.plan import RoundPlan
 from laconic.round import uplink_encoding
 from laconic.runtime.dropouts import uploading, vanishing_clients
 from laconic.runtime.experiment import Experiment
+from laconic.runtime.known_keys import KnownKeys
 from laconic.scheme import Scheme
-from laconic.secagg import InProcessFederation, SumPlan, Terms
+from laconic.secagg import InProcessFederation, SumPlan, Terms, Vanishes
 from laconic.secagg.foretell import foretell
 from laconic.secagg.plan import NO_OFFER
 from laconic.secagg.session import InProcessRound
@@ -77,17 +78,34 @@ class SecureSums:
             consistency=experiment.consistency,
         )
         self._federation = InProcessFederation(self.terms) if experiment.secagg == "masked" else None
+        self._known = KnownKeys()
+        self._finished: list[RoundPlan] = []
+
+    def recall(self, finished: list[RoundPlan]) -> None:
+        """The rounds that were finished before this process: their clients keep the keys that they have."""
+        self._finished = [plan for plan in finished if plan.viable]
 
     def attempt(self, plan: RoundPlan) -> Attempt:
-        e = self._experiment
-        vanishing = vanishing_clients(plan, self._streams, rate=e.dropout_rate, stage=e.dropout_stage)
+        vanishing, clients = self._who_vanishes(plan)
         if self._federation is None and not vanishing:
             return Attempt(plan.cohort)
-        planned = sum_plan(self.terms, e.scheme, plan, self._code_size)
-        clients = uploading(plan, vanishing)
+        planned = self._sum_plan(plan)
         if self._federation is None:
             return Attempt(clients, foretold=foretell(planned, vanishing)[1])
-        return Attempt(clients, masked=self._federation.begin(planned, vanishing))
+        for earlier in self._finished:
+            self._known.recall(self._sum_plan(earlier), self._who_vanishes(earlier)[1].tolist())
+        self._finished = []
+        again = self._known.counted_before(planned, clients.tolist())
+        return Attempt(clients, masked=self._federation.begin(planned, vanishing), counted_before=again)
+
+    def _who_vanishes(self, plan: RoundPlan) -> tuple[dict[int, Vanishes], np.ndarray]:
+        """Who does, and who comes as far as the upload."""
+        e = self._experiment
+        vanishing = vanishing_clients(plan, self._streams, rate=e.dropout_rate, stage=e.dropout_stage)
+        return vanishing, uploading(plan, vanishing)
+
+    def _sum_plan(self, plan: RoundPlan) -> SumPlan:
+        return sum_plan(self.terms, self._experiment.scheme, plan, self._code_size)
 
 
 @dataclass(frozen=True)
@@ -98,6 +116,8 @@ class Attempt:
     foretold: str = ""
     """Simulated: why the round will not be opened; empty if it will."""
     masked: InProcessRound | None = None
+    counted_before: dict[str, int] = field(default_factory=dict)
+    """Masked: bytes that a resumed run sends again, and has counted."""
 
     def upload(self, clients: np.ndarray, residues: Tensor) -> None:
         """Masked: some clients' vectors go through the protocol."""
@@ -110,7 +130,8 @@ class Attempt:
         if self.masked is None:
             return Opened(None if self.foretold else total, self.foretold)
         outcome = self.masked.finish()
+        traffic = {kind: size - self.counted_before.get(kind, 0) for kind, size in asdict(outcome.traffic).items()}
         if outcome.total is None:
-            return Opened(None, outcome.reason, asdict(outcome.traffic))
+            return Opened(None, outcome.reason, traffic)
         opened = torch.from_numpy(outcome.total.astype(np.int64)).to(total.device)
-        return Opened(opened, "", asdict(outcome.traffic))
+        return Opened(opened, "", traffic)

@@ -59,8 +59,7 @@ def settle_noise(
     if given is not None:
         return float(given) if isinstance(given, int | float) else given
     privacy = config.privacy
-    if privacy.epsilon is None:
-        raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
+    assert privacy.epsilon is not None  # `check_noise`
     delta = 1e-5 if privacy.delta is None else privacy.delta
     if entry.record_level:
         budget = Budget(delta=delta, max_participations=config.sampler.max_participations)
@@ -96,11 +95,28 @@ def settle_noise(
     )
 
 
-def check_record_clip(config: RunConfig, options: dict[str, Any]) -> None:
-    if not isinstance(options.get("clip_norm"), int | float):
-        raise ConfigError(
-            f"{config.scheme.name} needs --clip-norm as a number: the bound S on one record's slope (2 in CHIL'21)"
-        )
+def check_noise(config: RunConfig) -> None:
+    """Refuse a run that says neither σ nor what to calibrate it to."""
+    if config.scheme.options.get("noise_multiplier") is None and config.privacy.epsilon is None:
+        raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
+
+
+def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
+    """Refuse a run that does not say what S is, or where it is to come from."""
+    entry, given = scheme_entry(config.scheme.name), options.get("clip_norm")
+    if entry.record_level:
+        if not isinstance(given, int | float):
+            raise ConfigError(
+                f"{config.scheme.name} needs --clip-norm as a number: the bound S on one record's slope (2 in CHIL'21)"
+            )
+    elif "clip_norm" in entry.options:
+        if given is None:
+            raise ConfigError(
+                f"{config.scheme.name} needs --clip-norm: a number, 'public' (measured on --public-dataset) or 'median'"
+                " (as in the papers, not private)"
+            )
+        if isinstance(given, str) and given not in _CLIP_SOURCES:
+            raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")
 
 
 def settle_clip(
@@ -112,16 +128,9 @@ def settle_clip(
     streams: Streams,
 ) -> tuple[float, str | None]:
     """(S, what the statement must say about where it came from)."""
-    given = options.get("clip_norm")
+    given: Any = options["clip_norm"]
     source = config.privacy.clip_norm_from
-    if given is None:
-        raise ConfigError(
-            f"{config.scheme.name} needs --clip-norm: a number, 'public' (measured on --public-dataset) or 'median'"
-            " (as in the papers, not private)"
-        )
     if isinstance(given, str):
-        if given not in _CLIP_SOURCES:
-            raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")
         source = given
         plain = {k: v for k, v in options.items() if k != "clip_norm"}
         given = clip_norm_from(source, config, plain, model, federation, front_end, streams)

@@ -20,15 +20,16 @@ from laconic.measure.ledger import Ledger
 from laconic.plan import RoundPlan
 from laconic.privacy.accountant import largest
 from laconic.round import empty_sum, plan_round, release_stream, server_step
-from laconic.runtime.checkpoint import save_state, save_weights
+from laconic.runtime.checkpoint import save_state, weights_bytes
 from laconic.runtime.clients import Collected, SimulatedClients, shared_bytes
 from laconic.runtime.experiment import Experiment
 from laconic.runtime.folder import RunFolder
 from laconic.runtime.front_end import keep_front_end
-from laconic.runtime.identity import check_identity, identity_of
+from laconic.runtime.identity import check_identity, identity_of, keep_identity
 from laconic.runtime.journal import Journal
 from laconic.runtime.outcome import RunResult, outcome_of, write_statement
-from laconic.runtime.restore import first_state
+from laconic.runtime.restore import Restored, first_state
+from laconic.runtime.round_rows import RoundRows
 from laconic.train.precision import products_in
 
 Observer = Callable[[dict[str, Any]], None]
@@ -55,6 +56,9 @@ class Simulation:
         self._check_metric()
         self.ledger = Ledger()
         self.history: list[dict[str, Any]] = []
+        self._rows: RoundRows | None = None
+        self._new_best: Tensor | None = None
+        """The weights of the best round, if they are not saved yet."""
         self.stop_reason = "rounds"
         self._committing = False
         self._begun = False
@@ -84,21 +88,38 @@ class Simulation:
             if not self._committing:  # else the state is half of one round: the last checkpoint counts
                 self._save()
             raise
+        self._complete_last_row()
         self._save()
         return self._finish(time.monotonic() - started)
 
     def begin(self) -> None:
         """Read the journal and the checkpoint, or start anew; refuse a folder that cannot be gone on with."""
-        if self.folder:
-            keep_front_end(self.folder, self.experiment.front_end)
-            check_identity(self.folder, identity_of(self.experiment, self.model))
+        identity = identity_of(self.experiment, self.model) if self.folder else {}
         self.journal = Journal(self.folder, self.clients.environment)
-        self.state, rows = first_state(self.experiment, self.clients, self.folder, self.journal)
-        for row in rows:
+        if self.folder:
+            check_identity(self.folder, identity, self.journal.saves)
+        restored = first_state(self.experiment, self.clients, self.folder, self.journal)
+        self.state = restored.state
+        for row in restored.rows:
             self.history.append(row)
             self.ledger.add(row)
+        self.clients.recall(self.journal.finished([(row["round"], row["attempt"]) for row in self.history]))
         self._refuse_spent_budget()
+        if self.folder:
+            self._open_folder(self.folder, identity, restored)
         self._begun = True
+
+    def _open_folder(self, folder: RunFolder, identity: dict[str, Any], restored: Restored) -> None:
+        """Everything fits: cut off what will be repeated, and write down what a kill left open."""
+        assert self.journal.chain is not None
+        keep_front_end(folder, self.experiment.front_end)
+        self.journal.chain.open()
+        keep_identity(folder, identity, self.journal.saves, self.experiment.rounds)
+        self._rows = RoundRows(folder, restored.lines)
+        if restored.save is not None:
+            if restored.save != self.journal.saves.announced:
+                self.journal.saves.announce(restored.save)
+            self.journal.saves.confirm()
 
     def check_budget(self) -> None:
         """Refuse a budget that does not allow a single round, before anything is written."""
@@ -256,17 +277,15 @@ class Simulation:
         state = self.state
         if "loss" in row and (state.best is None or self._score(row) > state.best["score"]):
             state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in _BEST}
-            if self.folder:
-                self.folder.sync()  # the charge must outlive whatever is released
-                self._write_weights("best.safetensors")
+            self._new_best = state.weights
         if "holdout_loss" in row:
             held = self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
             better = state.best_holdout is None or held > state.best_holdout
             state.stale = 0 if better else state.stale + 1
             state.best_holdout = held if better else state.best_holdout
         self.history.append(row)
-        if self.folder:
-            self.folder.append("rounds.jsonl", row)
+        if self._rows:
+            self._rows.append(row)
 
     def _score(self, metrics: dict[str, Any]) -> float:
         """The metric by which the best round is chosen; larger is better, none (training diverged) or NaN is worst."""
@@ -295,28 +314,35 @@ class Simulation:
                 )
 
     def _save(self) -> None:
-        if self.folder:
-            self.folder.sync()
+        if self.folder and self._rows and self.journal.chain:
+            self.journal.chain.check_in_place()  # else this would be written into somebody else's folder
+            self.folder.sync()  # the charges must outlive whatever is released
             write_statement(self)
-            save_state(self.folder, self.state)
+            best = self._new_best if self.folder.keeps_models else None
+            model = None if best is None else self._model_file(best)
+            save_state(self.folder, self.state, self.journal, self._rows, model)
+            self._new_best = None
 
-    def _write_weights(self, name: str) -> None:
-        assert self.folder is not None
-        parameters = dict(zip(self.model.names, self.model.split(self.state.weights), strict=True))
-        save_weights(self.folder, name, parameters, {"scheme": self.experiment.scheme.name})
+    def _model_file(self, weights: Tensor) -> bytes:
+        parameters = dict(zip(self.model.names, self.model.split(weights), strict=True))
+        return weights_bytes(parameters, {"scheme": self.experiment.scheme.name})
+
+    def _complete_last_row(self) -> None:
+        """Metrics and ε for a run that stopped between two evaluations."""
+        if not self.history or "loss" in self.history[-1] or "epsilon" in self.history[-1]:
+            return
+        last = self.history[-1]
+        more = self._metrics(self.state.weights) | self._epsilons(last["round"], self.state.most_participations)
+        last |= more
+        if self._rows and more:
+            self._rows.complete(last)
 
     def _finish(self, seconds: float) -> RunResult:
         if self.state.rounds == 0:
             self.check_budget()
             raise PrivacyError("the budget is spent before the first round was finished: start a new run")
         if self.folder:
-            self._write_weights("model.safetensors")
-        last = self.history[-1]
-        if "loss" not in last and "epsilon" not in last:  # stopped between two evaluations
-            most = self.state.most_participations
-            last |= self._metrics(self.state.weights) | self._epsilons(last["round"], most)
-            if self.folder:
-                self.folder.replace_rows("rounds.jsonl", self.history)
+            self.folder.write("model.safetensors", self._model_file(self.state.weights))
         return outcome_of(self, seconds)
 
     def exported(self) -> nn.Module:

@@ -34,6 +34,10 @@ class Crew(Generic[Job]):
         self._workers, self.chunk = list(workers), chunk
 
     @property
+    def num_workers(self) -> int:
+        return len(self._workers)
+
+    @property
     def at_once(self) -> int:
         return len(self._workers) * self.chunk
 
