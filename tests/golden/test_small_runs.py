@@ -1,0 +1,158 @@
+"""A small run of everything, compared bit for bit with what it gave when `small_runs.json` was recorded.
+
+Fingerprint, ledger and statement must be the same everywhere. The weights' hash is compared where processor and torch
+are those of the recording, since sums of floats differ in their last bits between machines.
+
+    LACONIC_RECORD=1 pytest tests/golden/test_small_runs.py      records anew, after a change that is meant
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import laconic
+from conftest import make_population, make_records
+from laconic.catalogue import SCHEMES, build_scheme
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
+try:
+    with warnings.catch_warnings():  # Flower's own, on import
+        warnings.simplefilter("ignore")
+        from flower_tools import LocalFederation, config_for
+except ImportError:
+    config_for = None  # type: ignore[assignment]
+
+FILE = Path(__file__).with_name("small_runs.json")
+SIZES = [6, 9, 3, 12, 7, 5, 4, 8] * 5
+OPTIONS = {
+    "clip_norm": 0.7,
+    "noise_multiplier": 1.5,
+    "ratio": 0.6,
+    "num_chunks": 3,
+    "sign_step": 0.03,
+    "init_steps": 3,
+    "local_lr": 0.3,
+    "local_steps": 3,
+    "batch_size": 5,
+    "record_rate": 0.6,
+}
+
+
+def scheme(name: str) -> laconic.Scheme:
+    options = {key: value for key, value in OPTIONS.items() if key in SCHEMES[name].options}
+    if SCHEMES[name].record_level:
+        options |= {"balance": "none", "local_steps": 1}
+    return build_scheme(name, **options)
+
+
+def model(features: int = 6) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def run(name: str, **options: Any) -> laconic.RunResult:
+    chosen = scheme(name)
+    defaults: dict[str, Any] = {
+        "model": model(),
+        "clients": make_population(SIZES),
+        "test": make_records(60, seed=1),
+        "public": make_records(12, seed=2),
+        "rounds": 3,
+        "sampling_rate": 1.0 if name.startswith("sign-sgd") else 0.4,
+        "workers": 1,
+        "device": "cpu",
+    }
+    if chosen.private:
+        defaults["delta"] = 1e-5
+    return laconic.run(chosen, **(defaults | options))
+
+
+def masked(name: str, path: Path) -> laconic.RunResult:
+    return run(name, secagg="masked", max_dropouts=4, dropout_rate=0.2, dropout_stage="any", sampling_rate=0.6)
+
+
+def resumed(name: str, path: Path) -> laconic.RunResult:
+    """Interrupted in the second round, then gone on with."""
+
+    def interrupt(row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(name, out=path / "run", observer=interrupt)
+    return run(name, out=path / "run", resume=True)
+
+
+def with_front_end(name: str, path: Path) -> laconic.RunResult:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        front_end = nn.Sequential(nn.Linear(6, 10), nn.ReLU())
+    return run(name, front_end=front_end, model=model(10))
+
+
+def federated(name: str, path: Path) -> laconic.RunResult:
+    if config_for is None:
+        pytest.skip("flwr is not installed: pip install '.[flower]'")
+    options = {key: value for key, value in OPTIONS.items() if key in SCHEMES[name].options}
+    if "ratio" in options:
+        options["ratio"] = 0.5
+    config = config_for(name, **{f"scheme__{key}": value for key, value in options.items()})
+    return LocalFederation(path / "federation", config).run()
+
+
+DP = ("fl-std-dp", "fl-sign-dp", "fl-cs-dp", "fl-top-dp")
+CASES: dict[str, Callable[[Path], laconic.RunResult]] = {
+    **{name: lambda path, name=name: run(name) for name in SCHEMES},  # type: ignore[misc]
+    **{f"{name}, masked": lambda path, name=name: masked(name, path) for name in DP},  # type: ignore[misc]
+    **{
+        f"{name}, resumed": lambda path, name=name: resumed(name, path)  # type: ignore[misc]
+        for name in ("fl-std", "fl-std-dp", "fl-cs-dp", "fl-std-record-dp")
+    },
+    **{
+        f"{name}, front end": lambda path, name=name: with_front_end(name, path)  # type: ignore[misc]
+        for name in ("fl-std", "fl-top-dp")
+    },
+    **{
+        f"{name}, federated": lambda path, name=name: federated(name, path)  # type: ignore[misc]
+        for name in ("fl-std", "fl-sign", *DP)
+    },
+}
+
+
+def machine() -> str:
+    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def outcome(result: laconic.RunResult) -> dict[str, Any]:
+    weights = torch.cat([p.detach().reshape(-1) for p in result.model.parameters()])
+    return {
+        "weights": hashlib.sha256(weights.numpy().tobytes()).hexdigest()[:32],
+        "ledger": {k: v for k, v in result.ledger.items() if "transport" not in k},
+        "statement": result.statement,
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_small_run_is_what_it_was(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LACONIC_TEST_ONLY_SEED", "3")
+    found = json.loads(json.dumps(outcome(CASES[name](tmp_path))))
+    known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    if os.environ.get("LACONIC_RECORD"):
+        known |= {"machine": machine(), name: found}
+        FILE.write_text(json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    expected = known[name]
+    if known["machine"] != machine():
+        found["weights"] = expected["weights"]
+    assert found == expected
