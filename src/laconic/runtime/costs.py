@@ -19,7 +19,7 @@ from laconic.train.crew import Crew
 _SAMPLE = 1 << 22
 """Values drawn to see how long it takes: enough that they do not stay in the processor's caches."""
 
-_ENOUGH = 0.2
+_ENOUGH = 0.5
 """Seconds after which a sample is not drawn again."""
 
 
