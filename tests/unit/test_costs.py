@@ -33,8 +33,12 @@ from laconic.runtime.experiment import Experiment
 from laconic.runtime.simulator import Simulation
 import laconic.secagg, dp_accounting.rdp, scipy.stats
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def peak():  # on Linux, getrusage's figure includes the process that started this one
+    try:
+        with open("/proc/self/status") as status:
+            return next(1024 * int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    except FileNotFoundError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 torch.set_num_threads(1)
 secagg, workers, width = sys.argv[1], int(sys.argv[2]), 800_000

@@ -32,12 +32,15 @@ def forget() -> None:
 @pytest.mark.parametrize("count", [1, 2, 7, 64, 200, 1000])
 @pytest.mark.parametrize(("sigma", "rate"), SETTINGS)
 def test_it_is_the_librarys(sigma: float, rate: float, count: int) -> None:
-    """The library adds 1e-15 to δ for what it cuts off, and nothing for rounding: that shows where δ is tiny."""
+    """The library adds 1e-15 to δ for what it cuts off, and nothing for rounding: that shows where δ is tiny.
+
+    Its Fourier transforms round differently from processor to processor: by 4e-10 of ε, as far as was seen.
+    """
     event = sampled(sigma, rate)
     composed = tight._distribution(event).self_compose(count)
     for delta in (1e-3, 1e-5, 1e-6):
         theirs, ours = composed.get_epsilon_for_delta(delta), tight_epsilon(event, count, delta)
-        assert theirs - 1e-9 <= ours <= theirs * (1 + 1e-6) + 1e-9
+        assert theirs * (1 - 2e-9) - 1e-9 <= ours <= theirs * (1 + 1e-6) + 1e-9
     for delta in (1e-8, 1e-9):
         theirs, ours = composed.get_epsilon_for_delta(delta), tight_epsilon(event, count, delta)
         assert ours == pytest.approx(theirs, rel=2e-6, abs=1e-9)
