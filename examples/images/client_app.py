@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def network(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """The model, on nodes and server alike; the configuration names it as client_app:network."""
+    """The model, on nodes and server alike; the server's configuration names it as client_app:network."""
     from math import prod
 
     from torch import nn
@@ -32,4 +32,4 @@ def records(context: Context) -> tuple[Any, Any]:
         return file["inputs"], file["targets"]
 
 
-app = client_app(records)
+app = client_app(records, model=network)

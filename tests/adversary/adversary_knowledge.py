@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from adversary_world import Attempt, World, node_of
 
+from laconic.privacy.discrete_gaussian import DiscreteGaussian
 from laconic.secagg import SecAggClient, SumPlan, Terms, messages
 from laconic.secagg import client as client_module
 from laconic.secagg.keys import PublicKeys, share_key
@@ -63,6 +64,16 @@ class Watch:
             )
             return data
 
+        self.norms: list[float] = []
+        """Of every code around which noise was drawn: its norm in units of the bound S."""
+        share = DiscreteGaussian.share
+
+        def noted_share(noise: DiscreteGaussian, code: Any, **options: Any) -> Any:
+            norms = code.double().norm(dim=-1) / options["sensitivity"]
+            self.norms.append(float(norms.max()))
+            return share(noise, code, **options)
+
+        patch.setattr(DiscreteGaussian, "share", noted_share)
         patch.setattr(client_module, "add_masks", noted_masks)
         patch.setattr(SecAggClient, "upload", noted_upload)
 

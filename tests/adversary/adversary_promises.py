@@ -6,18 +6,28 @@ from adversary_knowledge import Knowledge, Masked, Watch
 from adversary_world import RUN, World
 
 from laconic.runtime.federation.node_log import UPLOADED
+from laconic.secagg.run_key import montgomery
 
 
 def complaints(world: World, watch: Watch) -> list[str]:
     """Everything that breaks a promise: what can be opened, and what honest nodes have accepted."""
-    return [*leaks(world, watch), *_bad_rosters(world), *_unlogged(world, watch)]
+    return [*leaks(world, watch), *_bad_rosters(world), *_unlogged(world, watch), *_unbounded(watch)]
 
 
 def leaks(world: World, watch: Watch) -> list[str]:
     found = []
     offers = {data: attempt.told.offer for attempt in world.attempts for data in attempt.uploads.values()}
-    for opening in Knowledge(world, watch).openings():
+    openings = Knowledge(world, watch).openings()
+    opened = [id(upload) for opening in openings for _, upload in opening.terms]
+    if len(set(opened)) < len(opened):
+        found.append("an upload stands in two sums that can be opened")
+    plans = [opening.terms[0][1].plan.hash for opening in openings]
+    if len(set(plans)) < len(plans):
+        found.append("two sums of one attempt can be opened")
+    for opening in openings:
         uploads = [upload for _, upload in opening.terms]
+        if len({upload.plan.hash for upload in uploads}) > 1:
+            found.append("uploads of different attempts can be opened together")
         least = world.policy.min_cohort
         if len(opening.nodes) < least:
             found.append(f"a sum of {sorted(opening.nodes)} can be opened, fewer than {least} honest codes")
@@ -65,7 +75,7 @@ def _bad_rosters(world: World) -> list[str]:
         names = [entry.identity.hex() for entry in entries]
         if len(set(names)) < len(names):
             found.append("a node has uploaded under a roster with one identity twice")
-        if len({entry.agreement for entry in entries}) < len(entries):
+        if len({montgomery(entry.agreement) for entry in entries}) < len(entries):
             found.append("a node has uploaded under a roster with one key twice")
         if not all(entry.owned for entry in attempt.told.entries):
             found.append("a node has uploaded under a roster with a key that its announcer does not have")
@@ -74,6 +84,11 @@ def _bad_rosters(world: World) -> list[str]:
         if len(entries) != attempt.told.offer.num_clients:
             found.append("a node has uploaded under a roster that is not of all nodes")
     return found
+
+
+def _unbounded(watch: Watch) -> list[str]:
+    """Codes that were longer than S when noise was drawn around them, or noise smaller than was logged."""
+    return [f"a code of {norm:g} times its bound" for norm in watch.norms if norm > 1 + 1e-12]
 
 
 def _unlogged(world: World, watch: Watch) -> list[str]:

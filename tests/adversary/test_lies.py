@@ -15,17 +15,19 @@ import pytest
 import torch
 from adversary_knowledge import Knowledge, Watch
 from adversary_promises import complaints
-from adversary_world import SERVER, World, model
+from adversary_world import SERVER, Entry, World, model, name_of
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from laconic import schemes
 from laconic.data.population import Records
-from laconic.errors import PrivacyError, RunFolderError
-from laconic.privacy.accountant import Accountant
+from laconic.errors import ConfigError, PrivacyError, RunFolderError
+from laconic.privacy.accountant import Accountant, epsilon
 from laconic.privacy.budget import Budget
 from laconic.privacy.sampling import AsPublished, FixedSize, Poisson
+from laconic.runtime.federation import offer as offer_module
 from laconic.runtime.federation.entropy import TEST_SEED, federation_streams
-from laconic.runtime.federation.lifetime import Cost, logged_costs, spent
+from laconic.runtime.federation.lifetime import Cost, charges, logged_costs, spent
 from laconic.runtime.federation.node import WITHHELD, Node
 from laconic.runtime.federation.node_log import REFUSED, UPLOADED
 from laconic.runtime.federation.offer import Offer, sign_offer
@@ -105,6 +107,17 @@ def test_a_key_that_its_announcer_does_not_have_is_refused(world: World, watch: 
     world.invite_all()
     told = world.told(None, world.copied(world.offer, 5, RunKey.generate().public))
     assert "does not show that the key which it announces is its own" in world.whole_round(world.attempt(told))[0]
+    goes_on(world, watch)
+
+
+def test_a_key_of_low_order_is_refused_with_the_roster(world: World, watch: Watch) -> None:
+    """Its proof can be forged: R is the neutral element and S is 0. It must not stand in a roster that is kept."""
+    world.invite_all()
+    order_two = (2**255 - 20).to_bytes(32, "little")
+    keys = world.copied(world.offer, 5, order_two).keys
+    forged = Entry(replace(keys, possession=(1).to_bytes(32, "little") + bytes(32)), owned=False)
+    reasons = world.whole_round(world.attempt(world.told(None, forged)))
+    assert "low order" in reasons[0] or "does not show" in reasons[0]
     goes_on(world, watch)
 
 
@@ -236,23 +249,58 @@ def test_an_offer_is_not_read_before_its_signature(world: World, monkeypatch: py
     assert "not signed by the server" in str(world.send(0, "keys", {"offer": stranger})[REFUSAL])
 
 
-@pytest.mark.parametrize("label", [7, 41, 10**6])
-def test_what_records_decide_has_one_text(label: int, world: World) -> None:
-    """Labels beyond the model's classes, a wrong shape, an unreadable file: the server learns that it failed."""
-    bad = Records(torch.zeros(3, 6), torch.tensor([0, 1, label]))
-    node, touched = careful(world, records=bad)
-    answer = node.answer("keys", {"offer": sign_offer(world.offer, 0, SERVER)})
-    assert touched[-1] == "records"
-    assert answer == {REFUSAL: WITHHELD}
-    assert str(label) in logged(world, 0)[0]["detail"]
-
-
-@pytest.mark.parametrize("records", [Records(torch.zeros(3, 5), torch.tensor([0, 1, 1])), None], ids=["shape", "none"])
-def test_records_that_fail_in_a_round_have_the_same_text(records: Records | None, world: World, watch: Watch) -> None:
+@pytest.mark.parametrize(
+    "records",
+    [
+        Records(torch.zeros(3, 6), torch.tensor([0, 1, 7])),
+        Records(torch.zeros(3, 6), torch.tensor([0, 1, 10**6])),
+        Records(torch.zeros(3, 5), torch.tensor([0, 1, 1])),
+        None,
+    ],
+    ids=["label 7", "label 10^6", "shape", "none"],
+)
+def test_what_records_decide_has_one_text_and_is_told_once(records: Records | None, world: World, watch: Watch) -> None:
+    """A server that varies its offers learns one bit, at the first round; then the owner must look."""
     world.invite_all()
-    node, _ = careful(world, records=records)
-    assert node.answer("upload", world.request(world.attempt())) == {REFUSAL: WITHHELD}
-    goes_on(world, watch)
+    node, touched = careful(world, records=records)
+    request = world.request(world.attempt())
+    assert node.answer("upload", request) == {REFUSAL: WITHHELD}
+    assert touched[-1] == "records"
+    reason = logged(world, 0)[0]["detail"]
+    assert reason in (world.folder(0).attention or "")
+    asked = len(touched)
+    for kind, fields in (
+        ("upload", world.request(world.attempt(round=2))),
+        ("keys", {"offer": sign_offer(run_offer(world, 9), 0, SERVER)}),
+    ):
+        assert node.answer(kind, fields) == {REFUSAL: WITHHELD}
+    assert len(touched) == asked
+    (world.folder(0).path / "attention.txt").unlink()
+    goes_on(world, watch, round=3)
+
+
+def test_joining_looks_at_no_record(world: World) -> None:
+    node, touched = careful(world)
+    assert "announcement" in node.answer("keys", {"offer": sign_offer(world.offer, 0, SERVER)})
+    assert "records" not in touched
+
+
+@pytest.mark.parametrize("shape", [(9,) * 500_000, (0, 10**12), (), (2**40,), (int("9" * 4000),) * 8])
+def test_shapes_that_cost_time_are_no_offers(shape: tuple[int, ...], world: World) -> None:
+    with pytest.raises(ConfigError, match="one to eight dimensions"):
+        replace(world.offer, input_shape=shape)
+
+
+def test_a_refusal_is_short_in_the_log_whatever_was_sent(tmp_path: Path) -> None:
+    world = World(tmp_path, max_message_bytes=10_000)
+    world.send(0, "upload", {"run": bytes(3_000_000), "round": 1})
+    world.send(0, "x" * 100_000, {"run": bytes(16)})
+    body = world.offer.to_bytes().replace(b'"laconic":"', b'"laconic":"\\ud800')
+    head = sign_offer(world.offer, 0, SERVER)[:41]
+    signature = SERVER.sign(offer_module._statement(0, world.offer.server, body))
+    assert REFUSAL in world.send(0, "keys", {"offer": head + signature + body})
+    assert len(logged(world, 0)) == 3
+    assert (world.folder(0).path / "log.jsonl").stat().st_size < 20_000
 
 
 def test_a_message_that_is_too_long_is_refused(tmp_path: Path) -> None:
@@ -316,6 +364,89 @@ def test_a_run_in_progress_stops_at_the_limit(tmp_path: Path, watch: Watch) -> N
     assert "participations would be 26, above lifetime_participations 25" in logged(world, 0)[0]["detail"]
 
 
+def test_runs_in_which_a_node_was_not_drawn_count_for_outsiders() -> None:
+    """10,000 runs of one round at q = 0.01, in 100 of which the node was drawn: amplification needs all of them."""
+    cost = Cost(1.0, Poisson(sampling_rate=0.01).to_dict(), 1000, True, 1, 0.0)
+    drawn = [cost.after([(1, 0)])] * 100
+    all_runs = spent([*drawn, *[cost] * 9900], 1e-5)
+    alone = epsilon(PoissonSampledDpEvent(0.01, GaussianDpEvent(1.0)), 10_000, 1e-5, "pld")
+    assert all_runs.epsilon == pytest.approx(alone, rel=1e-3)
+    assert all_runs.epsilon > 6 > spent(drawn, 1e-5).epsilon
+
+
+def test_a_run_that_was_joined_is_in_the_log_with_its_cost(world: World, watch: Watch) -> None:
+    world.invite_all()
+    (cost,) = logged_costs(world.folder(0).log.rows()).values()
+    assert (cost.participations, cost.rounds) == (0, 20)
+    world.invite_all()  # again: nothing is counted twice
+    assert len(logged_costs(world.folder(0).log.rows())) == 1
+
+
+def test_repeated_attempts_come_on_top_of_the_planned_rounds(world: World) -> None:
+    cost = Cost.planned(world.offer)
+    assert charges([]) == 0
+    assert charges([(1, 0), (2, 3), (2, 1), (4, 0)]) == 7
+    assert cost.after([(1, 0), (2, 3), (4, 0)]).rounds == 23
+    assert cost.after([(1, attempt) for attempt in range(160)]).rounds == 20 + 159
+    assert cost.after([]).participations == 0
+
+
+def test_cohorts_that_show_themselves_count_in_every_run(world: World) -> None:
+    """Each run may spend a hundredth of its δ on them; over many runs that is more than one hundredth."""
+    offer = replace(
+        world.offer,
+        num_clients=80,
+        sampler=Poisson(sampling_rate=0.55),
+        rounds=100,
+        max_dropouts=6,
+        max_colluders=5,
+    )
+    cost = Cost.planned(offer)
+    assert cost.amplified
+    assert cost.delta > 8e-8
+    assert spent([cost.after([(1, 0)])] * 200, 1e-5).epsilon == float("inf")
+
+
+def test_a_log_that_lost_rows_is_noticed(world: World, watch: Watch) -> None:
+    world.invite_all()
+    told = world.told()
+    for round in (1, 2, 3):
+        assert world.ask_upload(world.attempt(told, round=round), 0) == ""
+    log = world.folder(0).path / "log.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    with pytest.raises(RunFolderError, match="rows are missing"):
+        world.ask_upload(world.attempt(told, round=4), 0)
+    log.unlink()
+    log.with_name("log.jsonl.length").unlink()
+    assert world.ask_upload(world.attempt(told, round=4), 0) == WITHHELD
+    assert "the log lacks this run" in logged(world, 0)[0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"servers": ("ab" * 32,)}, "is not among the servers"),
+        ({"identities": tuple(name_of(client) for client in (0, 1, 2, 3, 4, 7))}, "nodes [5] of the roster"),
+        ({"min_colluders": 2}, "below min_colluders 2"),
+        ({"max_rounds": 1}, "more than max_rounds 1"),
+    ],
+    ids=str,
+)
+def test_a_stricter_policy_holds_from_the_next_message_on(
+    change: dict[str, Any], reason: str, world: World, watch: Watch
+) -> None:
+    world.invite_all()
+    told = world.told()
+    assert world.ask_upload(world.attempt(told), 0) == ""
+    world.policy = replace(world.policy, **change)
+    attempt = world.attempt(told, round=2)
+    request = world.request(attempt)
+    del request["roster"]
+    assert reason in str(world.send(0, "upload", request)[REFUSAL])
+    assert reason in world.ask_consent(world.attempts[0], 0, world.attempts[0].plan.cohort)
+
+
 def test_runs_without_noise_cost_everything() -> None:
     plain = Cost(None, Poisson(sampling_rate=1.0).to_dict(), 5, False, 3, 0.0, 1)
     assert spent([plain], 1e-5).participant_epsilon == float("inf")
@@ -347,7 +478,7 @@ def test_a_log_that_does_not_say_what_was_spent_stops_lifetime_limits(tmp_path: 
     world = World(tmp_path, lifetime_participations=5)
     world.folder(0).log.add(UPLOADED, bytes(16), round=1, attempt=0)
     assert world.invite(0) == WITHHELD
-    assert "does not say what it cost" in logged(world, 0)[0]["detail"]
+    assert "does not say what the run costs" in logged(world, 0)[0]["detail"]
     with pytest.raises(RunFolderError, match="begin a new one, or drop the lifetime limits"):
         logged_costs(world.folder(0).log.rows())
 

@@ -53,8 +53,8 @@ def test_a_budget_that_allows_nothing(
 def test_a_node_knows_who_it_is_and_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, run = NodeFolder(tmp_path / "node"), bytes(16)
     identity = folder.identity().public_key().public_bytes_raw().hex()
-    folder.log.add("joined", run, client=2, scheme="fl-std-dp", server="ab")
     cost = Cost(4.0, {"kind": "Poisson", "sampling_rate": 1.0}, 5, False, 3, 0.0)
+    folder.log.add("joined", run, client=2, scheme="fl-std-dp", server="ab", cost=cost.row())
     folder.log.add("uploaded", run, round=1, attempt=0, participations=1, participant_epsilon=1.25, cost=cost.row())
     folder.log.add("refused", run, message="upload", reason="participation 2, above max_participations 1")
     (tmp_path / "policy.toml").write_text("max_participations = 1\nlifetime_epsilon = 2\nmax_delta = 1e-6\n")

@@ -95,8 +95,11 @@ def test_a_scheme_without_noise_or_masks() -> None:
 
 
 def against_round(policy: Policy, offer: Offer = OFFER, **now: int) -> str:
+    """The last of so many uploads, one in each round before."""
     values = {"round": 1, "attempt": 0, "cohort": 5, "participations": 1} | now
-    return "; ".join(node_refusals.against_round(policy, offer, **values))
+    before = [(number, 0) for number in range(1, values["participations"])]
+    uploads = [*before, (values["round"], values["attempt"])]
+    return "; ".join(node_refusals.against_round(policy, offer, uploads=uploads, cohort=values["cohort"]))
 
 
 def test_rounds_are_checked_one_by_one() -> None:
@@ -115,8 +118,8 @@ def test_the_nodes_own_count_limits_what_it_gives() -> None:
     accountant = OFFER.mechanism.accountant
     assert accountant is not None
     policy = Policy(max_delta=1e-5, max_participant_epsilon=accountant.participant_epsilon(2))
-    assert against_round(policy, participations=2) == ""
-    assert "against the server would be" in against_round(policy, participations=3)
+    assert against_round(policy, round=2, participations=2) == ""
+    assert "against the server would be" in against_round(policy, round=3, participations=3)
     capped = replace(OFFER, budget=Budget(delta=1e-5, max_participations=1))
     assert "participation 2 of the offered 1" in against_round(Policy(), capped, participations=2)
 

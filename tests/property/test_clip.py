@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from laconic.errors import ConfigError
 from laconic.privacy.clip import L2Clip, NoClip
 
 floats = st.floats(-(2.0**127), 2.0**127, width=32)
@@ -47,3 +49,19 @@ def test_what_has_no_norm_contributes_nothing(bad: float, place: int) -> None:
 
 def test_a_zero_code_is_no_division_by_zero() -> None:
     assert torch.equal(L2Clip(clip_norm=1.0)(torch.zeros(3)), torch.zeros(3))
+
+
+@pytest.mark.parametrize("norm", [1e-30, 3e-30, 1e-20, 1e30])
+def test_the_bound_holds_at_the_ends_of_what_float32_can_hold(norm: float) -> None:
+    rng = np.random.default_rng(0)
+    for count in (1, 4, 21, 1000):
+        codes = torch.from_numpy(rng.normal(size=(50, count)).astype(np.float32)) * 1e6
+        clipped = L2Clip(clip_norm=norm)(codes)
+        assert float(torch.linalg.vector_norm(clipped.double(), dim=-1).max()) <= norm
+
+
+@pytest.mark.parametrize("norm", [0.501 * 2.0**-149, 1e-40, 9e-31, 2e30])
+def test_norms_at_which_rounding_shows_are_refused(norm: float) -> None:
+    """Among the smallest floats of all, a clipped code could measure twice its bound."""
+    with pytest.raises(ConfigError, match="clip_norm must be 1e-30 to 1e\\+30"):
+        L2Clip(clip_norm=norm)

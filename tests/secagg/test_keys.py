@@ -178,7 +178,7 @@ def test_keys_of_low_order_are_refused() -> None:
     name = identity.public_key().public_bytes_raw()
     for agreement, reason in (
         ((2**255 - 20).to_bytes(32, "little"), "is of low order"),  # y = −1, of order 2
-        ((1).to_bytes(32, "little"), "neutral element"),
+        ((1).to_bytes(32, "little"), "no point that a secret"),
     ):
         signature = identity.sign(labelled(labels.KEYS, CONTEXT, 2, agreement, name))
         low = PublicKeys(2, agreement, name, signature, bytes(64))

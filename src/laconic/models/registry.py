@@ -18,13 +18,22 @@ MODELS: dict[str, Callable[..., nn.Module]] = {"cnn": cnn, "mlp": mlp, "logistic
 
 
 def build_model(
-    name: str, *, input_shape: Sequence[int], num_classes: int, seed: int, options: dict[str, Any] | None = None
+    name: str | Callable[..., nn.Module],
+    *,
+    input_shape: Sequence[int],
+    num_classes: int,
+    seed: int,
+    options: dict[str, Any] | None = None,
 ) -> nn.Module:
-    """The named model with weights drawn from the seed.
+    """The model that is named, or that a function makes, with weights drawn from the seed.
 
     A factory is called with the options and with whichever of `input_shape` and `num_classes` it takes.
     """
-    factory = imported("model", name) if ":" in name else MODELS.get(name)
+    factory: Any
+    if not isinstance(name, str):
+        factory, name = name, getattr(name, "__name__", "of your own")
+    else:
+        factory = imported("model", name) if ":" in name else MODELS.get(name)
     if factory is not None and not callable(factory):
         raise ConfigError(f"--model {name} is a {type(factory).__name__}, not a function that makes a model")
     if factory is None:

@@ -169,9 +169,13 @@ class Accountant:
         """
         if self.cohort_dependent:
             return False
+        return self.visible_delta(rounds) <= self.delta / 100
+
+    def visible_delta(self, rounds: int) -> float:
+        """What cohorts that show themselves by being too small add to δ, where sampling amplifies."""
         rounds = max(rounds, self.horizon)
         seen = _small_cohorts(self.sampler, self.num_clients, self.slack, self.max_participations, rounds)
-        return seen * (1 + math.exp(_VISIBLE_EPSILON)) <= self.delta / 100
+        return seen * (1 + math.exp(_VISIBLE_EPSILON))
 
     def _most(self, rounds: int, most: int | None) -> int:
         return min(x for x in (rounds, self.max_participations, most) if x is not None)

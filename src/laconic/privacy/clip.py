@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from laconic.errors import ConfigError
 from laconic.parts import Part, positive
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SAFE = 1.0 - 2.0**-20
+SMALLEST_NORM, LARGEST_NORM = 1e-30, 1e30
+"""Where float32 has all its bits: among the smallest numbers of all, rounding doubles a norm."""
 """Norms are clipped to S times this, so that float32 rounding cannot push one above S."""
 
 
@@ -65,6 +68,11 @@ class L2Clip(Clip):
 
     def __post_init__(self) -> None:
         positive(clip_norm=self.clip_norm)
+        if not SMALLEST_NORM <= self.clip_norm <= LARGEST_NORM:
+            raise ConfigError(
+                f"clip_norm must be {SMALLEST_NORM:g} to {LARGEST_NORM:g}, not {self.clip_norm:g}: float32 cannot hold"
+                " codes of other norms exactly enough to bound them"
+            )
 
     def __call__(self, code: Tensor) -> Tensor:
         import torch

@@ -23,7 +23,7 @@ from laconic.secagg import labels
 from laconic.secagg.labels import labelled
 from laconic.secagg.masks import SEED_BYTES
 from laconic.secagg.plan import MAX_CLIENT, RUN_BYTES
-from laconic.secagg.run_key import RunKey, montgomery
+from laconic.secagg.run_key import RunKey, check_order, montgomery
 
 SIGNATURE_BYTES = 64
 _ENTRY = struct.Struct("<I32s32s64s64s")
@@ -103,6 +103,10 @@ class KeyBook:
         """Keep the keys, or refuse them with the reason."""
         self._check_new(keys)
         _check_signatures(self._context, keys)
+        try:
+            check_order(keys.agreement)
+        except WireError as error:
+            raise WireError(f"client {keys.client}: {error}") from None
         self._keep(keys)
 
     def recall(self, keys: PublicKeys) -> None:

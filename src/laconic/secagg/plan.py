@@ -198,6 +198,7 @@ class SumPlan:
             signed=terms.signed,
             security_bits=terms.security_bits,
             failure_bits=terms.failure_bits,
+            certainly=terms.max_colluders,
         )
 
     @property

@@ -48,7 +48,16 @@ class RunKey:
 @lru_cache(maxsize=1 << 14)
 def montgomery(public: bytes) -> bytes:
     """The X25519 form of a public run key. A point and its negative have the same one."""
-    y = (int.from_bytes(public, "little") & ((1 << 255) - 1)) % _PRIME
-    if y == 1:
-        raise WireError("the key is the neutral element: nothing can be kept secret with it")
+    y = int.from_bytes(public, "little") & ((1 << 255) - 1)
+    if y >= _PRIME or y == 1:
+        raise WireError("the key is no point that a secret can be kept with")
     return ((1 + y) * pow(1 - y, -1, _PRIME) % _PRIME).to_bytes(32, "little")
+
+
+@lru_cache(maxsize=1 << 14)
+def check_order(public: bytes) -> None:
+    """Refuse a key of low order. X25519 multiplies by 8, so any secret of ours finds it out."""
+    _ANY.agree(public)
+
+
+_ANY = RunKey(bytes(32))

@@ -30,7 +30,14 @@ def ring_degree(cohort: int, removed: int, security_bits: int) -> int:
 
 @lru_cache(maxsize=4096)
 def committee_size(
-    cohort: int, dropouts: int, colluders: int, *, signed: bool, security_bits: int, failure_bits: int
+    cohort: int,
+    dropouts: int,
+    colluders: int,
+    *,
+    signed: bool,
+    security_bits: int,
+    failure_bits: int,
+    certainly: int = 0,
 ) -> tuple[int, int]:
     """The smallest committee (c, t), drawn at random from the cohort, such that
 
@@ -38,6 +45,9 @@ def committee_size(
     t members or more collude with probability at most 2^−security_bits, if `colluders` clients do (in signed mode:
     so many that two survivor sets could be signed, 2t ≤ c + colluding members, with that probability);
     and t > c/2. If no smaller one will do, it is the whole cohort.
+
+    In signed mode two sets cannot be signed even if all of `certainly` colluders are members: a server that lies may
+    try rounds, attempts and cohorts until the draw suits it.
     """
     for members in range(1, cohort):
         vanished = _tail(cohort, dropouts, members)
@@ -45,6 +55,8 @@ def committee_size(
         if 2 * threshold <= members:
             continue
         enough = 2 * threshold - members if signed else threshold
+        if signed and enough <= certainly:
+            continue
         if _tail(cohort, colluders, members)[enough - 1] <= 2.0**-security_bits:
             return members, threshold
     return cohort, whole_threshold(cohort, dropouts, colluders, signed=signed)

@@ -1,9 +1,10 @@
 """The node: it answers a server's messages, as far as its owner's policy allows.
 
 Every message may be handled by a process of its own: what must be remembered is in the node's folder, and is there
-before the answer leaves. An offer is checked in this order: signature, server, sizes, policy, cost, and only then is a
-record looked at. From there on a failure has one fixed text, since data may have decided it; the node's own log has the
-rest.
+before the answer leaves. An offer is checked in this order: signature, server, sizes, policy, cost, model. Records are
+read in a round, and nowhere before. If they fail, that has one fixed text, since data may have decided it; the node's
+own log has the rest, and the node takes part in nothing more until its owner has looked. So a server that varies its
+offers to find out about the records learns one bit at most.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laconic.errors import LaconicError, PrivacyError, WireError
+from laconic.errors import LaconicError, PrivacyError, WireError, one_line
 from laconic.runtime.federation.entropy import refuse_test_seed, seed_for_tests
 from laconic.runtime.federation.masking import keep_terms, masking
 from laconic.runtime.federation.node_folder import NodeFolder
 from laconic.runtime.federation.node_log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.runtime.federation.requests import Fields, UploadRequest, bytes_in, run_in
-from laconic.runtime.federation.roster import beacon_of, check_roster
+from laconic.runtime.federation.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.secagg import SecAggClient, SumPlan
 from laconic.secagg.keys import PublicKeys
+from laconic.secagg.plan import RUN_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from laconic.runtime.federation.policy import Policy
     from laconic.runtime.federation.training import LocalTraining
 
+_LONGEST = 2000
 WITHHELD = "this node cannot do that now; its own log says why"
 
 
@@ -46,12 +49,16 @@ class Withheld(LaconicError):
         self.detail = detail
 
 
+class RecordsFailed(Withheld):
+    """This node's own records could not be used."""
+
+
 @contextmanager
-def _reasons_withheld() -> Iterator[None]:
+def _on_records() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever records and engines raise
-        raise Withheld(f"{type(error).__name__}: {error}") from error
+        raise RecordsFailed(f"{type(error).__name__}: {error}") from error
 
 
 class Node:
@@ -77,9 +84,13 @@ class Node:
             try:
                 refuse_test_seed(self._policy.allow_test_seed)
                 self._check_size(fields)
+                if kind in ("keys", "upload") and self._folder.attention is not None:
+                    raise Withheld(f"its owner must look at attention.txt first: {self._folder.attention}")
                 return steps[kind](fields)
             except LaconicError as error:
-                told, detail = str(error), getattr(error, "detail", None)
+                told, detail = one_line(error, _LONGEST), getattr(error, "detail", None)
+                if isinstance(error, RecordsFailed):
+                    self._folder.call_for_attention(error.detail)
             except Exception as error:  # nothing that a server sends may tell it more than this
                 told, detail = WITHHELD, f"{type(error).__name__}: {error}"
             self._note_refusal(kind, fields, told, detail)
@@ -103,12 +114,20 @@ class Node:
             raise PrivacyError("this node has accepted another offer of the same run")
         self._refuse_if(refusals.against_offer(self._policy, offer))
         planned = Cost.planned(offer)
-        self._within_lifetime(offer.run, lambda before: planned)
+        self._within_lifetime(offer.run, planned)
         check_model(self._model(offer), offer)
-        self._training(client, offer)
-        self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())
-        self._folder.keep(offer.run, "offer", data)
-        self._folder.log.add(JOINED, offer.run, client=client, scheme=offer.scheme.name, server=offer.server.hex())
+        if known is None:
+            self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())
+            self._folder.keep(offer.run, "policy", self._policy.digest)
+            self._folder.log.add(
+                JOINED,
+                offer.run,
+                client=client,
+                scheme=offer.scheme.name,
+                server=offer.server.hex(),
+                cost=planned.row(),
+            )
+            self._folder.keep(offer.run, "offer", data)
         return {"announcement": self._keys(client, offer).announcement(offer.run)}
 
     def upload(self, fields: Mapping[str, Any]) -> Fields:
@@ -141,25 +160,16 @@ class Node:
         from laconic.runtime.federation import refusals
         from laconic.runtime.federation.lifetime import Cost
 
-        self._refuse_if(
-            refusals.against_round(
-                self._policy,
-                offer,
-                round=request.round,
-                attempt=request.attempt,
-                cohort=len(cohort),
-                participations=self._folder.log.participations(offer.run) + 1,
-            )
-        )
-        planned = Cost(**json.loads(self._folder.kept(offer.run, "cost") or b"{}"))
-        seen, run = request.round + request.attempt, offer.run.hex()
-        cost = self._within_lifetime(offer.run, lambda before: refusals.one_more(before.get(run, planned), seen=seen))
+        uploads = [*self._folder.log.uploads(offer.run), (request.round, request.attempt)]
+        self._refuse_if(refusals.against_round(self._policy, offer, uploads=uploads, cohort=len(cohort)))
+        cost = Cost(**json.loads(self._folder.kept(offer.run, "cost") or b"{}"))
+        self._within_lifetime(offer.run, cost.after(uploads))
         training = self._training(client, offer)
         plan = training.plan(request.round, request.attempt, np.array(cohort), self._shared(offer))
         if sum_plan is not None:
             _check_sum(training, plan, sum_plan)
         weights = training.weights(request.weights, plan, lambda: self._weights_of(offer, request.round - 1))
-        with _reasons_withheld():
+        with _on_records():
             code = training.code(plan, weights)
         if offer.scheme.downlink == "signs":
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
@@ -195,6 +205,7 @@ class Node:
         self, fields: Mapping[str, Any], asked: str, step: Callable[[SecAggClient, bytes], bytes], name: str, what: str
     ) -> Fields:
         run = run_in(fields)
+        self._accepted(run)
         plan = self._folder.kept(run, "plan")
         if not plan:
             raise WireError("this node has no round under way")
@@ -205,19 +216,35 @@ class Node:
         return {name: answer}
 
     def _accepted(self, run: bytes) -> tuple[int, Offer]:
+        """The offer of a run that this node has joined, if its policy still allows it."""
+        from laconic.runtime.federation import refusals
         from laconic.runtime.federation.offer import read_offer
 
         data = self._folder.kept(run, "offer")
         if data is None:
             raise WireError(f"this node has not joined run {run.hex()[:8]}…")
-        return read_offer(data)
+        if not any(row["what"] == JOINED for row in self._folder.log.rows(run)):
+            raise Withheld("the log lacks this run, which the node has joined: rows are missing; restore the log")
+        client, offer = read_offer(data)
+        if self._folder.kept(run, "policy") != self._policy.digest:  # it was changed since
+            for reasons in (
+                refusals.against_server(self._policy, offer.server),
+                refusals.against_sizes(self._policy, offer),
+                refusals.against_offer(self._policy, offer),
+            ):
+                self._refuse_if(reasons)
+            roster = self._folder.kept(run, "roster")
+            if roster is not None:
+                check_listed(read_roster(roster), self._policy.identities)
+            self._folder.keep(run, "policy", self._policy.digest)
+        return client, offer
 
     def _training(self, client: int, offer: Offer) -> LocalTraining:
         """The node's work on its own records. They are loaded here, and nowhere before."""
         from laconic.runtime.federation.training import LocalTraining
 
         model = self._model(offer)
-        with _reasons_withheld():
+        with _on_records():
             return LocalTraining(
                 offer,
                 client,
@@ -230,20 +257,21 @@ class Node:
     def _keys(self, client: int, offer: Offer) -> PublicKeys:
         return PublicKeys.signed(offer.context, client, self._folder.agreement(offer.run), self._folder.identity())
 
-    def _within_lifetime(self, run: bytes, cost_after: Callable[[Mapping[str, Cost]], Cost]) -> Cost:
-        """What the run will have cost, if the limits over all runs allow it. They tell a server nothing of others."""
+    def _within_lifetime(self, run: bytes, cost: Cost) -> None:
+        """Refuse what the limits over all runs do not allow, if the run came to cost this much. What other servers were
+        given is no server's business, so the reason stays here."""
         from laconic.runtime.federation import refusals
         from laconic.runtime.federation.lifetime import logged_costs
 
+        if not self._policy.limits_lifetime:
+            return
         try:
-            before = logged_costs(self._folder.log.rows()) if self._policy.limits_lifetime else {}
+            before = logged_costs(self._folder.log.rows())
         except LaconicError as error:
             raise Withheld(str(error)) from None
-        cost = cost_after(before)
         reasons = refusals.against_lifetime(self._policy, before, run.hex(), cost)
         if reasons:
             raise Withheld("; ".join(reasons))
-        return cost
 
     def _check_size(self, fields: Mapping[str, Any]) -> None:
         size = sum(len(value) for value in fields.values() if isinstance(value, bytes | str))
@@ -285,8 +313,9 @@ class Node:
 
     def _note_refusal(self, kind: str, fields: Mapping[str, Any], reason: str, detail: str | None) -> None:
         run = fields.get("run", self._offered)
-        more = {} if detail is None else {"detail": detail}
-        self._folder.log.add(REFUSED, run if isinstance(run, bytes) else b"", message=kind, reason=reason, **more)
+        named = run if isinstance(run, bytes) and len(run) == RUN_BYTES else b""
+        more = {} if detail is None else {"detail": one_line(detail, _LONGEST)}
+        self._folder.log.add(REFUSED, named, message=one_line(kind, _LONGEST), reason=reason, **more)
 
 
 def _check_sum(training: LocalTraining, plan: RoundPlan, told: SumPlan) -> None:

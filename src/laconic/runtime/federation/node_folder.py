@@ -3,6 +3,7 @@
 identity.key       the node's Ed25519 key, made when first needed
 attempts.json      which attempts it has used
 log.jsonl          what it took part in
+attention.txt      there if records failed: the node takes part in nothing until its owner has removed it
 RUN/               for each run: the offer it accepted, its key, the roster, what it was told once
 lock               held while a message is answered
 """
@@ -60,6 +61,15 @@ class NodeFolder:
                 pass
             yield
 
+    @property
+    def attention(self) -> str | None:
+        """What the node's owner must look at before it takes part in anything."""
+        text = _read(self.path / "attention.txt")
+        return None if text is None else text.decode(errors="replace").strip()
+
+    def call_for_attention(self, reason: str) -> None:
+        _write(self.path / "attention.txt", (reason + "\n").encode())
+
     def keep(self, run: bytes, name: str, data: bytes) -> None:
         """Replace one of the run's files in one step."""
         _write(self._of(run, name), data)
@@ -102,5 +112,10 @@ def _write(target: Path, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
         raise RunFolderError(f"cannot write {target}: {error.strerror}; nothing was sent") from None

@@ -1,7 +1,8 @@
 """The node's own log: what it took part in, what it refused, and the ε that this has cost so far.
 
 One JSON row per line, synced to disk before the node answers. So whatever a server says later, the node knows at least
-as much. A last row that a kill cut short is dropped: what it says was never sent.
+as much. A last row that a kill cut short is dropped: what it says was never sent. How long the log was is kept beside
+it, so rows that went missing are noticed.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ class NodeLog:
         """Write a row down; it is on the disk when this returns."""
         row = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "what": what, "run": run.hex()} | values
         try:
+            self._check_length()
             self._mend()
-            with open(self._path, "a", encoding="utf-8") as stream:
+            with open(self._path, "a", encoding="utf-8", errors="backslashreplace") as stream:
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
                 stream.flush()
                 os.fsync(stream.fileno())
+            self._note_length()
         except OSError as error:
             raise RunFolderError(f"cannot write {self._path}: {error.strerror}; nothing was sent") from None
 
@@ -40,11 +43,16 @@ class NodeLog:
         """All rows, or those of one run."""
         return [row for row in self._read() if run is None or row["run"] == run.hex()]
 
+    def uploads(self, run: bytes) -> list[tuple[int, int]]:
+        """The attempts of the run that this node has uploaded to: (round, attempt)."""
+        return [(row["round"], row["attempt"]) for row in self.rows(run) if row["what"] == UPLOADED]
+
     def participations(self, run: bytes) -> int:
         """In how many attempts of the run this node has uploaded."""
         return sum(row["what"] == UPLOADED for row in self.rows(run))
 
     def _read(self) -> Iterator[dict[str, Any]]:
+        self._check_length()
         try:
             lines = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -61,6 +69,33 @@ class NodeLog:
                     f"{self._path}, line {number}: damaged, so this node does not know what it has spent; restore it"
                 ) from None
             yield row
+
+    def _check_length(self) -> None:
+        """Refuse a log that is shorter than it was: what it has lost may be uploads."""
+        try:
+            before = int(self._length.read_text())
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError):
+            raise RunFolderError(f"{self._length} is damaged: restore it together with {self._path.name}") from None
+        now = self._path.stat().st_size if self._path.exists() else 0
+        if now < before:
+            raise RunFolderError(
+                f"{self._path} has {now} bytes and had {before}: rows are missing, so this node does not know what it"
+                " has spent; restore it"
+            )
+
+    def _note_length(self) -> None:
+        temporary = self._length.with_name(self._length.name + ".new")
+        with open(temporary, "w") as stream:
+            stream.write(f"{self._path.stat().st_size}\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, self._length)
+
+    @property
+    def _length(self) -> Path:
+        return self._path.with_name(self._path.name + ".length")
 
     def _mend(self) -> None:
         """Cut off half a row, so that the next one is not appended to it."""

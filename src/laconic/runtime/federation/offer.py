@@ -69,7 +69,11 @@ class Offer:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
         if self.scheme.record_level:
             raise ConfigError(f"{self.scheme.name}: single records are protected in simulations only so far")
-        positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size)
+        positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size, num_classes=self.num_classes)
+        if not 1 <= len(self.input_shape) <= 8 or not all(
+            isinstance(length, int) and 1 <= length < 2**31 for length in self.input_shape
+        ):
+            raise ConfigError("an offer's records have one to eight dimensions, each of 1 to 2^31 values")
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
         one_of(("plain", "signed"), consistency=self.consistency)
 

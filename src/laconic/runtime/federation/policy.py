@@ -6,6 +6,7 @@ of identities.
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,7 +18,7 @@ from laconic.parts import non_negative_int, one_of, positive, positive_int, prob
 SECURE_AGGREGATION = ("required", "signed", "optional")
 _EPSILONS = ("max_epsilon", "max_participant_epsilon", "lifetime_epsilon", "lifetime_participant_epsilon")
 _COUNTS = ("max_participations", "lifetime_participations")
-_SIZES = ("max_rounds", "max_model_size", "max_nodes", "max_message_bytes")
+_SIZES = ("max_rounds", "max_local_steps", "max_model_size", "max_nodes", "max_message_bytes")
 _LISTS = ("fingerprints", "servers", "identities")
 
 
@@ -33,8 +34,8 @@ class Policy:
     keys: of those who may offer runs, and of the nodes that this one shares sums with. `secure_aggregation` is "signed"
     if a server that lies is to be covered, "optional" if single codes may be sent in the clear.
 
-    The last four bound what an offer can make this node compute and keep: rounds, weights of the model, nodes of the
-    run, bytes of a message.
+    The last five bound what an offer can make this node compute and keep: rounds, local steps in each, weights of the
+    model, nodes of the run, bytes of a message.
     """
 
     max_epsilon: float | None = None
@@ -51,6 +52,7 @@ class Policy:
     servers: tuple[str, ...] = ()
     identities: tuple[str, ...] = ()
     max_rounds: int = 10_000
+    max_local_steps: int = 100_000
     max_model_size: int = 100_000_000
     max_nodes: int = 100_000
     max_message_bytes: int = 1 << 30
@@ -76,6 +78,11 @@ class Policy:
             )
         if len(set(self.identities)) < len(self.identities):
             raise ConfigError("identities names a node twice")
+
+    @property
+    def digest(self) -> bytes:
+        """To see whether it is the policy under which a run was joined."""
+        return hashlib.sha256(repr(self).encode()).digest()
 
     @property
     def limits_lifetime(self) -> bool:

@@ -7,13 +7,12 @@ break one now.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from laconic.runtime.federation.lifetime import Cost, spent
+from laconic.runtime.federation.lifetime import Cost, Upload, charges, spent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from laconic.runtime.federation.offer import Offer
     from laconic.runtime.federation.policy import Policy
@@ -29,12 +28,14 @@ def against_server(policy: Policy, server: bytes) -> list[str]:
 
 def against_sizes(policy: Policy, offer: Offer) -> list[str]:
     """What the offer would make this node compute or keep, and may not."""
-    shape = math.prod(offer.input_shape)
+    shape, train = math.prod(offer.input_shape), offer.scheme.train
+    steps = max(getattr(train, name, None) or 0 for name in ("local_steps", "epochs"))
     return [
         f"{value:,} {what}, more than {name} {limit:,}"
         for value, what, name, limit in (
             (offer.rounds, "rounds", "max_rounds", policy.max_rounds),
             (offer.num_clients, "nodes", "max_nodes", policy.max_nodes),
+            (steps, "local steps or epochs", "max_local_steps", policy.max_local_steps),
             (offer.size, "weights", "max_model_size", policy.max_model_size),
             (shape, "values in a record", "max_model_size", policy.max_model_size),
             (offer.num_classes, "classes", "max_model_size", policy.max_model_size),
@@ -88,11 +89,10 @@ def _against_cost(policy: Policy, offer: Offer) -> list[str]:
     return reasons
 
 
-def against_round(
-    policy: Policy, offer: Offer, *, round: int, attempt: int, cohort: int, participations: int
-) -> list[str]:
-    """Why this round is refused; `participations` counts it in, `cohort` are the announced nodes."""
+def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], cohort: int) -> list[str]:
+    """Why this round is refused: the last of the node's uploads in the run. `cohort` are the announced nodes."""
     reasons = []
+    round, participations = uploads[-1][0], len(uploads)
     if not 1 <= round <= offer.rounds:
         reasons.append(f"round {round} of a run that was offered with {offer.rounds}")
     honest = cohort - offer.mechanism.slack
@@ -107,8 +107,8 @@ def against_round(
         reasons.append(f"participation {participations} of the offered {budget.max_participations}")
     limit = _least(policy.max_epsilon, budget.epsilon)
     if limit is not None:
-        # What the server must have charged by now, repeated attempts at this round counted in.
-        released = accountant.released_epsilon(round + attempt, budget.accountant, participations)
+        charged = max(charges(uploads), participations)
+        released = accountant.released_epsilon(charged, budget.accountant, participations)
         if released > limit:
             reasons.append(f"ε would be {_figure(released)}, above {limit:g}")
     limit = _least(policy.max_participant_epsilon, budget.participant_epsilon)
@@ -139,11 +139,6 @@ def against_lifetime(policy: Policy, before: Mapping[str, Cost], run: str, cost:
         )
         if limit is not None and value > limit
     ]
-
-
-def one_more(known: Cost, *, seen: int) -> Cost:
-    """A run's cost with one more upload; `seen` are the rounds that the server must have charged by then."""
-    return replace(known, participations=known.participations + 1, rounds=max(known.rounds, seen))
 
 
 def planned_epsilons(mechanism: Mechanism) -> tuple[float, float]:

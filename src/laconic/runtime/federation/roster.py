@@ -41,12 +41,17 @@ def check_roster(data: bytes, context: bytes, num_clients: int, own: PublicKeys,
     mine = entries[own.client]
     if (mine.agreement, mine.identity) != (own.agreement, own.identity):
         raise WireError("this node's own key is not in the roster")
-    strangers = [entry.client for entry in entries if identities and entry.identity.hex() not in identities]
-    if strangers:
-        raise PrivacyError(f"nodes {strangers} of the roster are not among the identities of the policy")
+    check_listed(entries, identities)
     book = KeyBook(context)
     for entry in entries:
         book.learn(entry)
+
+
+def check_listed(entries: Iterable[PublicKeys], identities: Collection[str]) -> None:
+    """Refuse nodes that the owner has not listed, if there is a list."""
+    strangers = [entry.client for entry in entries if identities and entry.identity.hex() not in identities]
+    if strangers:
+        raise PrivacyError(f"nodes {strangers} of the roster are not among the identities of the policy")
 
 
 def beacon_of(run: bytes, roster: bytes) -> bytes:

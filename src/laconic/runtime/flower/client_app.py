@@ -3,6 +3,7 @@
 A node is configured where it runs, with `--node-config`:
 
 policy       the file that says what this node allows; without one it refuses everything
+model        a model of the owner's own, as package.module:factory
 folder       where it keeps its keys and its log
 data …       whatever the app's `records` wants to know
 threads      for torch
@@ -35,8 +36,11 @@ _LOG = getLogger("flwr")
 Loader = Callable[[Context], "Records | tuple[Any, Any]"]
 
 
-def client_app(records: Loader) -> ClientApp:
-    """A `ClientApp` that answers laconic's exchanges. `records` loads this node's own records; they stay here."""
+def client_app(records: Loader, *, model: Callable[..., nn.Module] | None = None) -> ClientApp:
+    """A `ClientApp` that answers laconic's exchanges. `records` loads this node's own records; they stay here.
+
+    `model` makes the run's model, if it is none of laconic's own; the server's configuration names the same function.
+    """
     app = ClientApp()
 
     def answer(kind: str, message: Message, context: Context) -> Message:
@@ -45,7 +49,7 @@ def client_app(records: Loader) -> ClientApp:
             node = Node(
                 NodeFolder(_setting(context, "folder", "where this node keeps its keys and its log")),
                 read_policy(_setting(context, "policy", "the file that says what this node allows")),
-                model=lambda offer: _model(context, offer),
+                model=lambda offer: _model(context, offer, model),
                 records=lambda offer: _checked(records, context),
             )
             _use_threads(context, kind)
@@ -82,11 +86,13 @@ def _setting(context: Context, name: str, what: str) -> str:
     return value
 
 
-def _model(context: Context, offer: Offer) -> nn.Module:
-    """The model that the app's configuration names, with the run's initial weights.
+def _model(context: Context, offer: Offer, factory: Callable[..., nn.Module] | None) -> nn.Module:
+    """The run's model with its initial weights: the node's own, the app's, or one of laconic's.
 
-    If it leaves the choice to the server, that is between laconic's own models: no offer makes a node call other code.
-    Those are first laid out without memory, so that an offer cannot make a node allocate more than it says.
+    Whoever starts a run can change the app's configuration, so a name from there, or from the offer, is never imported.
+    A model of the node's own is named where the node is started: --node-config 'model="package.module:factory"'. An
+    app hands its model over as a function.
+    Laconic's own are first laid out without memory: an offer cannot make a node allocate more than it says.
     """
     import torch
 
@@ -96,21 +102,25 @@ def _model(context: Context, offer: Offer) -> nn.Module:
     from laconic.streams import Streams
     from laconic.train.flat import trainable_size
 
-    section = config_of(context.run_config).model
-    name = section.name if section.name != "auto" else offer.model
-    if name != section.name and name not in MODELS:
-        raise ConfigError(unknown("model", name, MODELS))
+    section, own = config_of(context.run_config).model, context.node_config.get("model")
+    wanted = section.name if section.name != "auto" else offer.model
+    chosen = own if isinstance(own, str) else factory or wanted
+    if chosen is wanted and wanted not in MODELS:
+        raise ConfigError(
+            unknown("model", wanted, MODELS) + "; a model of your own is named by each node, in its --node-config, or"
+            " handed to client_app by the app"
+        )
 
     def build() -> nn.Module:
         return build_model(
-            name,
+            chosen,
             input_shape=offer.input_shape,
             num_classes=offer.num_classes,
             seed=Streams(offer.public_seed).key("model") & (2**63 - 1),
             options=section.options,
         )
 
-    if name in MODELS:
+    if chosen in MODELS:
         with torch.device("meta"):
             size = trainable_size(build())
         if size != offer.size:
