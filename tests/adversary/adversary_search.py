@@ -49,6 +49,7 @@ SURVIVORS = (
     "split",
 )
 STRANGER = 99
+MEMORY = Path("/dev/shm")
 _SPARE = RunKey(b"spare".ljust(32, b"."))
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
@@ -74,7 +75,7 @@ class Search(RuleBasedStateMachine):
         if type(self).sabotage is not None:
             type(self).sabotage(self.patch)  # type: ignore[misc]
         self.watch = Watch(self.patch)
-        self.folder = Path(tempfile.mkdtemp(prefix="liar-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="liar-", dir=MEMORY if MEMORY.is_dir() else None))
         self.world = World(self.folder, clients=CLIENTS, dropouts=DROPOUTS, colluders=COLLUDERS)
         self.tolds: list[Told] = []
         self.now = 0

@@ -15,7 +15,7 @@ def searched(messages: int, length: int) -> None:
         length += 1
 
 
-@pytest.mark.parametrize("length", [10, 40])
+@pytest.mark.parametrize("length", [10, 20])
 def test_no_lie_opens_less_than_an_honest_sum(length: int) -> None:
     """20,000 messages in both together."""
     searched(10_000, length)

@@ -66,7 +66,10 @@ def test_a_node_knows_who_it_is_and_what_it_did(tmp_path: Path, capsys: pytest.C
     assert re.search(
         r"1 participations, ε against the servers 1\.\d+, against an outsider 1\.\d+ of 2 \(δ = 1e-06\)", shown.out
     )
+    folder.call_for_attention("DataError: no such file")
+    assert "no such file" in call(capsys, "node", tmp_path / "node").out
     told = call(capsys, "node", tmp_path / "node", "--json", "--delta", "1e-3").json
+    assert told["attention"] == "DataError: no such file"
     assert told["lifetime"]["participations"] == 1
     assert told["lifetime"]["delta"] == 1e-3
     assert call(capsys, "node", tmp_path / "node", "--delta", "2").code == 2

@@ -46,12 +46,21 @@ def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) 
     identity, runs = files.identity().public_key().public_bytes_raw().hex(), _runs(rows)
     lifetime = _lifetime(rows, limits, delta or limits.max_delta or 1e-5)
     if as_json:
-        click.echo(json.dumps({"identity": identity, "runs": runs, "lifetime": lifetime}, ensure_ascii=False))
+        click.echo(
+            json.dumps(
+                {"identity": identity, "runs": runs, "lifetime": lifetime, "attention": files.attention},
+                ensure_ascii=False,
+            )
+        )
         return
     click.echo(f"identity  {identity}")
     if policy is not None:
         click.echo(f"policy    {policy} is in order")
     click.echo(_in_words(lifetime))
+    if files.attention is not None:
+        click.echo(
+            f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
+        )
     for run, row in runs.items():
         epsilon = (
             "" if row["participant_epsilon"] is None else f", ε against the server {row['participant_epsilon']:.3f}"

@@ -205,7 +205,8 @@ class Node:
         self, fields: Mapping[str, Any], asked: str, step: Callable[[SecAggClient, bytes], bytes], name: str, what: str
     ) -> Fields:
         run = run_in(fields)
-        self._accepted(run)
+        if self._folder.kept(run, "policy") != self._policy.digest:  # else the offer need not be read, nor torch loaded
+            self._accepted(run)
         plan = self._folder.kept(run, "plan")
         if not plan:
             raise WireError("this node has no round under way")
