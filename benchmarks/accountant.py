@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 
-from laconic.privacy import tight
-from laconic.privacy.accountant import epsilon
+from laconic.privacy.accounting import tight
+from laconic.privacy.accounting.accountant import epsilon
 
 ASKED = 8
 

@@ -313,7 +313,7 @@ def _spread(runs: list[dict[str, Any]], key: str) -> str:
 
 
 def _bytes(count: float) -> str:
-    from laconic.measure.ledger import human_bytes
+    from laconic.report.ledger import human_bytes
 
     return human_bytes(count)
 

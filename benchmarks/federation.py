@@ -23,12 +23,12 @@ from typing import Any
 
 from benchmarks.federation_page import page
 from benchmarks.machine import machine
-from laconic.runtime.build import settle
-from laconic.runtime.config import RunConfig
-from laconic.runtime.flower.processes import Processes
-from laconic.runtime.flower.supervise import Supervisor
-from laconic.runtime.flower.trial import Trial, trial_policy
-from laconic.runtime.folder import RunFolder
+from laconic.federation.trial.processes import Processes
+from laconic.federation.trial.supervise import Supervisor
+from laconic.federation.trial.trial import Trial, trial_policy
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
+from laconic.store.folder import RunFolder
 
 NODES, ROUNDS = 5, 4
 _BASE = {

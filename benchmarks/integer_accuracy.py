@@ -20,15 +20,15 @@ from pathlib import Path
 from benchmarks.contest import note
 from benchmarks.machine import machine
 from benchmarks.report import table as markdown
-from laconic.papers.tables import Row, find_table
-from laconic.privacy.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.gaussian import Gaussian
-from laconic.runtime.build import settle
-from laconic.runtime.config import RunConfig
-from laconic.runtime.devices import choose_device
-from laconic.runtime.experiment import Experiment
-from laconic.runtime.reproduce import quick_version
-from laconic.runtime.simulator import Simulation
+from laconic.experiment.devices import choose_device
+from laconic.experiment.experiment import Experiment
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.gaussian import Gaussian
+from laconic.reproduce.reproduction import quick_version
+from laconic.reproduce.tables import Row, find_table
+from laconic.runner.run import Simulation
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
 
 PUBLISHED = {  # scheme: (table, compression ratio)
     "fl-top-dp": ("uai-table1", 0.005),

@@ -20,7 +20,7 @@ import laconic
 from benchmarks import workload as w1
 from benchmarks.pacing import Pacer
 from laconic.data.population import FunctionPopulation, PooledPopulation, Population, Records
-from laconic.privacy.sampling import AsPublished
+from laconic.privacy.accounting.sampling import AsPublished
 
 _SCHEME_OPTIONS: dict[str, dict[str, Any]] = {
     # Float noise, as the peers draw it, unless integers are asked for.

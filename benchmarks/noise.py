@@ -18,7 +18,7 @@ from benchmarks.contest import Process, Unavailable, contest, module
 from benchmarks.pacing import Pacer, serve
 from benchmarks.peers.environments import python_of
 from benchmarks.settings import Settings
-from laconic.privacy.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation
+from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation
 from laconic.streams import Stream
 
 SCALE, COUNT, OPENDP_COUNT = 200.0, 2_000_000, 20_000

@@ -24,8 +24,8 @@ from laconic.data.population import PooledPopulation, Records, gather
 from laconic.data.sparse import SparseRows
 from laconic.models.networks import mlp
 from laconic.streams import Streams
-from laconic.train.choose import choose_engine
-from laconic.train.engine import Engine, Task
+from laconic.train.engines.choose import choose_engine
+from laconic.train.engines.engine import Engine, Task
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalSGD
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from laconic.runtime.flower.client_app import client_app
+from laconic.federation.flower.client_app import client_app
 
 SCHEMA = Path(__file__).with_name("schema.toml")
 

@@ -10,7 +10,7 @@ from flwr.app import Context
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import load_table
-from laconic.runtime.flower.server_app import ServerData, server_app
+from laconic.federation.flower.server_app import ServerData, server_app
 
 SCHEMA = Path(__file__).with_name("schema.toml")
 

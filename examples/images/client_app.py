@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 
-from laconic.runtime.flower.client_app import client_app
+from laconic.federation.flower.client_app import client_app
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Context
 
-from laconic.runtime.flower.server_app import ServerData, server_app
+from laconic.federation.flower.server_app import ServerData, server_app
 
 
 def data(context: Context) -> ServerData:

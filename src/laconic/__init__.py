@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from laconic.data.population import Population as Population
     from laconic.data.population import Records as Records
     from laconic.errors import LaconicError as LaconicError
+    from laconic.experiment.experiment import Experiment as Experiment
     from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.front_end import scattering_front_end as scattering_front_end
-    from laconic.privacy.accountant import Accountant as Accountant
-    from laconic.privacy.budget import Budget as Budget
-    from laconic.privacy.calibrate import calibrate_noise as calibrate_noise
-    from laconic.privacy.sampling import AsPublished as AsPublished
-    from laconic.privacy.sampling import FixedSize as FixedSize
-    from laconic.privacy.sampling import Poisson as Poisson
-    from laconic.runtime.experiment import Experiment as Experiment
-    from laconic.runtime.outcome import RunResult as RunResult
-    from laconic.runtime.simulator import Simulation as Simulation
+    from laconic.privacy.accounting.accountant import Accountant as Accountant
+    from laconic.privacy.accounting.budget import Budget as Budget
+    from laconic.privacy.accounting.calibrate import calibrate_noise as calibrate_noise
+    from laconic.privacy.accounting.sampling import AsPublished as AsPublished
+    from laconic.privacy.accounting.sampling import FixedSize as FixedSize
+    from laconic.privacy.accounting.sampling import Poisson as Poisson
+    from laconic.runner.outcome import RunResult as RunResult
+    from laconic.runner.run import Simulation as Simulation
     from laconic.scheme import Scheme as Scheme
 
 _HOMES = {
@@ -46,15 +46,15 @@ _HOMES = {
     "LaconicError": "laconic.errors",
     "ScatteringFrontEnd": "laconic.features.front_end",
     "scattering_front_end": "laconic.features.front_end",
-    "Accountant": "laconic.privacy.accountant",
-    "Budget": "laconic.privacy.budget",
-    "calibrate_noise": "laconic.privacy.calibrate",
-    "AsPublished": "laconic.privacy.sampling",
-    "FixedSize": "laconic.privacy.sampling",
-    "Poisson": "laconic.privacy.sampling",
-    "Experiment": "laconic.runtime.experiment",
-    "RunResult": "laconic.runtime.outcome",
-    "Simulation": "laconic.runtime.simulator",
+    "Accountant": "laconic.privacy.accounting.accountant",
+    "Budget": "laconic.privacy.accounting.budget",
+    "calibrate_noise": "laconic.privacy.accounting.calibrate",
+    "AsPublished": "laconic.privacy.accounting.sampling",
+    "FixedSize": "laconic.privacy.accounting.sampling",
+    "Poisson": "laconic.privacy.accounting.sampling",
+    "Experiment": "laconic.experiment.experiment",
+    "RunResult": "laconic.runner.outcome",
+    "Simulation": "laconic.runner.run",
     "Scheme": "laconic.scheme",
 }
 __all__ = ["__version__", "schemes", *sorted(_HOMES)]

@@ -18,17 +18,17 @@ from laconic.data.population import (
     pooled_records,
 )
 from laconic.errors import ConfigError, RunFolderError, unknown
+from laconic.experiment.cautions import log_cautions
+from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import ScatteringFrontEnd, describe
-from laconic.privacy.budget import Budget
-from laconic.privacy.sampling import FixedSize, Poisson, Sampler
-from laconic.runtime.cautions import log_cautions
-from laconic.runtime.config import write_toml
-from laconic.runtime.experiment import Experiment
-from laconic.runtime.folder import RunFolder
-from laconic.runtime.front_end import FRONT_ENDS
-from laconic.runtime.outcome import RunResult
-from laconic.runtime.simulator import Simulation
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
+from laconic.runner.outcome import RunResult
+from laconic.runner.run import Simulation
 from laconic.scheme import Scheme
+from laconic.settings.config import write_toml
+from laconic.settings.front_end import FRONT_ENDS
+from laconic.store.folder import RunFolder
 
 
 def run(

@@ -11,7 +11,7 @@ from torch import Tensor
 from laconic.errors import PrivacyError, TrainingError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
-from laconic.privacy.sampling import Sampler
+from laconic.privacy.accounting.sampling import Sampler
 from laconic.scheme import Scheme
 from laconic.server.rules import State
 from laconic.streams import Stream, Streams, joint, side_by_side

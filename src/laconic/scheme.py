@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from laconic.codecs.base import Codec, Identity
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of
-from laconic.privacy.clip import Clip, NoClip
-from laconic.privacy.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.gaussian import Noise, NoNoise
+from laconic.privacy.mechanism.clip import Clip, NoClip
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.gaussian import Noise, NoNoise
 from laconic.secure_sum import PlainSum, SumProtocol
 from laconic.server.rules import Average, ServerRule
 from laconic.server.vote import MajorityVote

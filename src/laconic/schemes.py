@@ -16,10 +16,10 @@ from laconic.codecs.sign import Sign
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, TopSubset
 from laconic.errors import ConfigError
 from laconic.parts import one_of
-from laconic.privacy.clip import L2Clip, UnitEntries
-from laconic.privacy.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.gaussian import Gaussian, Noise
-from laconic.privacy.record_sampling import record_sampler
+from laconic.privacy.accounting.record_sampling import record_sampler
+from laconic.privacy.mechanism.clip import L2Clip, UnitEntries
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 from laconic.scheme import Scheme
 from laconic.secure_sum import SecureSum
 from laconic.server.error_feedback import ErrorFeedback

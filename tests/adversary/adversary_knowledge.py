@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from adversary_world import Attempt, World, node_of
 
-from laconic.privacy.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.secagg import SecAggClient, SumPlan, Terms, messages
 from laconic.secagg import client as client_module
-from laconic.secagg.keys import PublicKeys, share_key
-from laconic.secagg.run_key import RunKey
-from laconic.secagg.shamir import PRIME, from_limbs, reconstruct
+from laconic.secagg.crypto.keys import PublicKeys, share_key
+from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.crypto.shamir import PRIME, from_limbs, reconstruct
 from laconic.secagg.shares import num_secrets, pads, secrets_to_open
 
 
@@ -179,7 +179,7 @@ class _Insider:
     """What a colluder can derive with its key."""
 
     def __init__(self, client: int, terms: Terms, private: RunKey, roster: list[PublicKeys]) -> None:
-        from laconic.secagg.keys import KeyBook, PairSecrets
+        from laconic.secagg.crypto.keys import KeyBook, PairSecrets
 
         book = KeyBook(terms.context)
         book._known = {entry.client: entry for entry in roster}  # the adversary need not check anything

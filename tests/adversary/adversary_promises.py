@@ -5,8 +5,8 @@ from __future__ import annotations
 from adversary_knowledge import Knowledge, Masked, Watch
 from adversary_world import RUN, World
 
-from laconic.runtime.federation.node_log import UPLOADED
-from laconic.secagg.run_key import montgomery
+from laconic.federation.node.log import UPLOADED
+from laconic.secagg.crypto.run_key import montgomery
 
 
 def complaints(world: World, watch: Watch) -> list[str]:
@@ -50,7 +50,7 @@ def leaks(world: World, watch: Watch) -> list[str]:
 
 def _accepted(world: World, client: int) -> bytes:
     """The offer that the node has accepted for the run."""
-    from laconic.runtime.federation.offer import read_offer
+    from laconic.federation.offer import read_offer
 
     data = world.folder(client).kept(RUN, "offer")
     assert data is not None

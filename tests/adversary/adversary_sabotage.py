@@ -9,14 +9,15 @@ import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from laconic.runtime.federation import node as node_module
-from laconic.runtime.federation import roster as roster_module
-from laconic.runtime.federation.node import Node
-from laconic.runtime.federation.offer import Offer
-from laconic.secagg import attempts, keys, messages
+from laconic.federation import roster as roster_module
+from laconic.federation.node import node as node_module
+from laconic.federation.node.node import Node
+from laconic.federation.offer import Offer
+from laconic.secagg import attempts, messages
 from laconic.secagg import client as client_module
-from laconic.secagg.keys import KeyBook, PairSecrets, PublicKeys
-from laconic.secagg.run_key import montgomery
+from laconic.secagg.crypto import keys
+from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys
+from laconic.secagg.crypto.run_key import montgomery
 
 
 def offers_unbound(patch: pytest.MonkeyPatch) -> None:

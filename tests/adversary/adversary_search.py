@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from laconic.errors import ConfigError
-from laconic.privacy.sampling import Poisson
-from laconic.runtime.federation.offer import Offer
-from laconic.secagg.run_key import RunKey
+from laconic.federation.offer import Offer
+from laconic.privacy.accounting.sampling import Poisson
+from laconic.secagg.crypto.run_key import RunKey
 
 CLIENTS, COLLUDERS, DROPOUTS = 8, 2, 2
 HONEST = CLIENTS - COLLUDERS

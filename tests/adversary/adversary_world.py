@@ -20,19 +20,19 @@ from torch import nn
 
 from conftest import make_population
 from laconic import schemes
-from laconic.privacy.budget import Budget
-from laconic.privacy.sampling import Poisson
-from laconic.runtime import wire
-from laconic.runtime.federation.node import Node
-from laconic.runtime.federation.node_folder import NodeFolder
-from laconic.runtime.federation.offer import Offer, sign_offer
-from laconic.runtime.federation.policy import Policy
-from laconic.runtime.federation.requests import REFUSED, Fields, UploadRequest
-from laconic.runtime.federation.roster import beacon_of
-from laconic.runtime.federation.training import initial_weights, weights_digest
+from laconic.clients import wire
+from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.node import Node
+from laconic.federation.node.policy import Policy
+from laconic.federation.offer import Offer, sign_offer
+from laconic.federation.requests import REFUSED, Fields, UploadRequest
+from laconic.federation.roster import beacon_of
+from laconic.federation.weights import initial_weights, weights_digest
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.sampling import Poisson
 from laconic.secagg import SumPlan, Terms, messages
-from laconic.secagg.keys import PublicKeys
-from laconic.secagg.run_key import RunKey
+from laconic.secagg.crypto.keys import PublicKeys
+from laconic.secagg.crypto.run_key import RunKey
 
 SERVER = Ed25519PrivateKey.from_private_bytes(b"server".ljust(32, b"."))
 RUN = b"the run, 16 bytes"[:16]

@@ -20,8 +20,8 @@ import laconic
 from conftest import make_population, make_records
 from laconic import schemes
 from laconic.errors import LaconicError, RunFolderError
-from laconic.runtime.chain import _digest_of_row
-from laconic.runtime.folder import json_text
+from laconic.store.chain import _digest_of_row
+from laconic.store.folder import json_text
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=1, batch_size=4)
 PLAIN = schemes.fl_std(local_lr=0.2, local_steps=1, batch_size=4)
@@ -398,7 +398,7 @@ def test_a_kill_inside_the_save_after_a_kill_inside_a_save(
     cases: list[Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
     """The second save is announced while files may still be those of the first, which was never confirmed."""
-    from laconic.runtime.folder import RunFolder
+    from laconic.store.folder import RunFolder
 
     case, out = cases[0], tmp_path / "run"
     write = RunFolder.write

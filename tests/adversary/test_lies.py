@@ -22,21 +22,21 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from laconic import schemes
 from laconic.data.population import Records
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
-from laconic.privacy.accountant import Accountant, epsilon
-from laconic.privacy.budget import Budget
-from laconic.privacy.sampling import AsPublished, FixedSize, Poisson
-from laconic.runtime.federation import offer as offer_module
-from laconic.runtime.federation.entropy import TEST_SEED, federation_streams
-from laconic.runtime.federation.lifetime import Cost, charges, logged_costs, spent
-from laconic.runtime.federation.node import WITHHELD, Node
-from laconic.runtime.federation.node_log import REFUSED, UPLOADED
-from laconic.runtime.federation.offer import Offer, sign_offer
-from laconic.runtime.federation.requests import REFUSED as REFUSAL
-from laconic.runtime.federation.requests import bytes_in
+from laconic.federation import offer as offer_module
+from laconic.federation.entropy import TEST_SEED, federation_streams
+from laconic.federation.node.lifetime import Cost, charges, logged_costs, spent
+from laconic.federation.node.log import REFUSED, UPLOADED
+from laconic.federation.node.node import WITHHELD, Node
+from laconic.federation.offer import Offer, sign_offer
+from laconic.federation.requests import REFUSED as REFUSAL
+from laconic.federation.requests import bytes_in
+from laconic.privacy.accounting.accountant import Accountant, epsilon
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
 from laconic.secagg import messages
-from laconic.secagg.keys import PublicKeys
-from laconic.secagg.masks import add_masks
-from laconic.secagg.run_key import RunKey
+from laconic.secagg.crypto.keys import PublicKeys
+from laconic.secagg.crypto.masks import add_masks
+from laconic.secagg.crypto.run_key import RunKey
 
 
 @pytest.fixture

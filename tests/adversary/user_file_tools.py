@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from laconic.data.ehr.schema import Schema
-from laconic.data.folder import load_table
+from laconic.data.files.folder import load_table
 from laconic.data.idx import read_idx
 from laconic.data.sparse import dense
-from laconic.runtime.config import DataSection
-from laconic.runtime.datasets import load_federation
+from laconic.settings.config import DataSection
+from laconic.settings.datasets import load_federation
 from laconic.streams import Streams
 
 RIGHT_OR_REFUSED = "right or refused"

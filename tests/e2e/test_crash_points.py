@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from e2e_tools import Ended, call, charges, rounds, strict_json, words
 
-from laconic.runtime.folder import RunFolder
+from laconic.store.folder import RunFolder
 
 RUN = words(
     "run fl-std-dp --clip-norm 0.4 --noise-multiplier 2 --dataset synthetic --num-clients 60 --sampling-rate 0.2"
@@ -150,15 +150,15 @@ def interrupted_at(
 
 
 STAGES = {
-    "planning": ("laconic.runtime.simulator.plan_round", 4, ""),
-    "charging": ("laconic.runtime.journal.Journal.charge", 4, ""),
-    "training": ("laconic.runtime.clients.bounded_codes", 30, ""),
-    "server step": ("laconic.measure.ledger.Ledger.add", 3, ""),
+    "planning": ("laconic.runner.run.plan_round", 4, ""),
+    "charging": ("laconic.store.journal.Journal.charge", 4, ""),
+    "training": ("laconic.clients.simulated.bounded_codes", 30, ""),
+    "server step": ("laconic.report.ledger.Ledger.add", 3, ""),
     "evaluation": ("laconic.train.flat.FlatModel.evaluate", 2, ""),
-    "recording": ("laconic.runtime.folder.RunFolder.append", 3, "rounds.jsonl"),
+    "recording": ("laconic.store.folder.RunFolder.append", 3, "rounds.jsonl"),
     "display": ("laconic.cli.progress.PlainProgress.row", 3, ""),
-    "checkpoint": ("laconic.runtime.folder.RunFolder.write", 3, "checkpoint/state.safetensors"),
-    "report": ("laconic.runtime.folder.RunFolder.write", 1, "report.html"),
+    "checkpoint": ("laconic.store.folder.RunFolder.write", 3, "checkpoint/state.safetensors"),
+    "report": ("laconic.store.folder.RunFolder.write", 1, "report.html"),
 }
 
 
@@ -181,14 +181,14 @@ def test_interrupted_in_every_stage(
 
 
 def on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laconic.runtime.clients.environment_of", lambda *args: "another machine")
+    monkeypatch.setattr("laconic.clients.simulated.environment_of", lambda *args: "another machine")
 
 
 def killed_after_four_charges(run: Run, writes: Writes, monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
     """Rounds 1 to 4 are charged and 1 to 3 recorded, but there is no checkpoint yet."""
     writes.die_at(-1, torn=False)
     with monkeypatch.context() as patch:
-        patch.setattr("laconic.runtime.simulator.save_state", lambda *args: None)
+        patch.setattr("laconic.runner.run.save_state", lambda *args: None)
         run(out.with_name("probe"), *EVERY_ROUND)
         fourth = [i for i, name in enumerate(writes.names) if name == "charges.jsonl"][3]
         killed_at(run, writes, out, fourth + 1, *EVERY_ROUND)
@@ -222,7 +222,7 @@ def test_abandoned_attempts_are_counted_once(
     killed_after_four_charges(run, writes, monkeypatch, out)
     on_another_machine(monkeypatch)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        interrupted_at(patch, "laconic.runtime.simulator.plan_round", 2, error=Killed)
+        interrupted_at(patch, "laconic.runner.run.plan_round", 2, error=Killed)
         run(out, *EVERY_ROUND, "--resume")
     assert run(out, *EVERY_ROUND, "--resume").code == 0
     statement = strict_json((out / "privacy.json").read_text())

@@ -18,10 +18,10 @@ from e2e_tools import COMMAND, charges, rounds
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 from safetensors.torch import load_file
 
-from laconic.runtime.config import RunConfig, write_toml
-from laconic.runtime.federation.entropy import TEST_SEED
-from laconic.runtime.federation.node_folder import NodeFolder
-from laconic.runtime.federation.node_log import UPLOADED
+from laconic.federation.entropy import TEST_SEED
+from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.log import UPLOADED
+from laconic.settings.config import RunConfig, write_toml
 
 pytestmark = pytest.mark.e2e
 SEED = 3
@@ -206,8 +206,8 @@ def kill(*words: str) -> None:
 
 def expect_refused(folder: Path) -> None:
     """A node whose key was not registered is not let in."""
-    from laconic.runtime.flower.certificates import make_node_key
-    from laconic.runtime.flower.processes import Processes, free_port
+    from laconic.federation.trial.certificates import make_node_key
+    from laconic.federation.trial.processes import Processes, free_port
 
     trial = folder / "federation"
     make_node_key(folder / "stranger")

@@ -10,8 +10,8 @@ from e2e_tools import call, words
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from laconic.runtime.federation.lifetime import Cost
-from laconic.runtime.federation.node_folder import NodeFolder
+from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.lifetime import Cost
 
 PRIVATE = "fl-std-dp --dataset synthetic --sampling-rate 1 --noise-multiplier 1"
 

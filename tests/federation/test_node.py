@@ -18,25 +18,25 @@ from torch import nn
 from conftest import make_population
 from laconic import schemes
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
-from laconic.privacy.budget import Budget
-from laconic.privacy.sampling import Poisson
+from laconic.federation.courier import Answers
+from laconic.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
+from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.log import NodeLog
+from laconic.federation.node.node import Node
+from laconic.federation.node.policy import Policy
+from laconic.federation.offer import Offer, read_offer, sign_offer
+from laconic.federation.populations import FarRecords
+from laconic.federation.requests import REFUSED, Fields, UploadRequest
+from laconic.federation.roster import read_roster
+from laconic.federation.server import remote_clients as server
+from laconic.federation.server.members import Members, invite
+from laconic.federation.server.remote_clients import FederatedClients
+from laconic.federation.weights import initial_weights, weights_digest
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.sampling import Poisson
 from laconic.round import plan_round
-from laconic.runtime.federation import server
-from laconic.runtime.federation.courier import Answers
-from laconic.runtime.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
-from laconic.runtime.federation.members import Members, invite
-from laconic.runtime.federation.node import Node
-from laconic.runtime.federation.node_folder import NodeFolder
-from laconic.runtime.federation.node_log import NodeLog
-from laconic.runtime.federation.offer import Offer, read_offer, sign_offer
-from laconic.runtime.federation.policy import Policy
-from laconic.runtime.federation.populations import FarRecords
-from laconic.runtime.federation.requests import REFUSED, Fields, UploadRequest
-from laconic.runtime.federation.roster import read_roster
-from laconic.runtime.federation.server import FederatedClients
-from laconic.runtime.federation.training import initial_weights, weights_digest
-from laconic.secagg.keys import PublicKeys
-from laconic.secagg.run_key import RunKey
+from laconic.secagg.crypto.keys import PublicKeys
+from laconic.secagg.crypto.run_key import RunKey
 from laconic.streams import Streams
 
 SERVER = Ed25519PrivateKey.generate()
@@ -312,7 +312,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_members_are_kept_in_the_run_folder(tmp_path: Path) -> None:
-    from laconic.runtime.folder import RunFolder
+    from laconic.store.folder import RunFolder
 
     small = Small(tmp_path)
     small.join()

@@ -11,12 +11,12 @@ import pytest
 
 from laconic import schemes
 from laconic.errors import ConfigError
-from laconic.privacy.budget import Budget
-from laconic.privacy.sampling import Poisson
-from laconic.runtime.federation import refusals as node_refusals
-from laconic.runtime.federation.offer import Offer
-from laconic.runtime.federation.policy import Policy, read_policy
-from laconic.runtime.federation.refusals import planned_epsilons
+from laconic.federation.node import refusals as node_refusals
+from laconic.federation.node.policy import Policy, read_policy
+from laconic.federation.node.refusals import planned_epsilons
+from laconic.federation.offer import Offer
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.sampling import Poisson
 
 TRAIN = {"local_lr": 0.1, "local_steps": 1}
 SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=4.0, **TRAIN)

@@ -15,16 +15,16 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from conftest import make_population, make_records
-from laconic.runtime.build import settle
-from laconic.runtime.config import RunConfig
-from laconic.runtime.datasets import Federation
-from laconic.runtime.federation.node_folder import NodeFolder
-from laconic.runtime.flower.client_app import client_app
-from laconic.runtime.flower.federate import run_federation
-from laconic.runtime.flower.server_app import ServerData
-from laconic.runtime.folder import RunFolder
-from laconic.runtime.outcome import RunResult
-from laconic.runtime.simulator import Simulation
+from laconic.federation.flower.client_app import client_app
+from laconic.federation.flower.federate import run_federation
+from laconic.federation.flower.server_app import ServerData
+from laconic.federation.node.folder import NodeFolder
+from laconic.runner.outcome import RunResult
+from laconic.runner.run import Simulation
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
+from laconic.settings.datasets import Federation
+from laconic.store.folder import RunFolder
 
 SIZES = [14, 9, 11, 12, 7]
 FIRST_NODE = 1000

@@ -16,11 +16,11 @@ from flwr.app import Error, Message
 
 from laconic.data.population import Records
 from laconic.errors import PrivacyError, RunFolderError, TrainingError
-from laconic.runtime.federation.entropy import TEST_SEED
-from laconic.runtime.federation.node import WITHHELD
-from laconic.runtime.federation.node_log import REFUSED, REVEALED, UPLOADED
-from laconic.runtime.flower.courier import FlowerCourier
-from laconic.runtime.flower.messages import fields_of, to_reply
+from laconic.federation.entropy import TEST_SEED
+from laconic.federation.flower.courier import FlowerCourier
+from laconic.federation.flower.messages import fields_of, to_reply
+from laconic.federation.node.log import REFUSED, REVEALED, UPLOADED
+from laconic.federation.node.node import WITHHELD
 
 STAGES = [(kind, when) for kind in ("upload", "unmask") for when in ("request", "reply")]
 

@@ -12,9 +12,9 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower
 import torch
 from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of
 
-from laconic.runtime import simulator
-from laconic.runtime.federation.entropy import TEST_SEED
-from laconic.secagg.keys import ENTRY_BYTES
+from laconic.federation.entropy import TEST_SEED
+from laconic.runner import run as simulator
+from laconic.secagg.crypto.keys import ENTRY_BYTES
 
 CASES = [
     ("fl-std", {}),

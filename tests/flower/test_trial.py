@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from flower_tools import config_for, run_config
 
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
-from laconic.runtime.config import RunConfig, write_toml
-from laconic.runtime.federation.policy import read_policy
-from laconic.runtime.flower import processes, supervise
-from laconic.runtime.flower.app_config import config_of
-from laconic.runtime.flower.certificates import make_certificates, make_node_key
-from laconic.runtime.flower.supervise import Supervisor, lives
-from laconic.runtime.flower.trial import last_words
-from laconic.runtime.folder import RunFolder
+from laconic.federation.flower.app_config import config_of
+from laconic.federation.node.policy import read_policy
+from laconic.federation.trial import processes, supervise
+from laconic.federation.trial.certificates import make_certificates, make_node_key
+from laconic.federation.trial.supervise import Supervisor, lives
+from laconic.federation.trial.trial import last_words
+from laconic.settings.config import RunConfig, write_toml
+from laconic.store.folder import RunFolder
 
 
 def test_the_certificates_are_good_for_loopback_and_for_nobody_else(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_processes_end_when_the_parent_is_killed(tmp_path: Path) -> None:
     script = f"""
 import sys, time
 from pathlib import Path
-from laconic.runtime.flower import processes
+from laconic.federation.trial import processes
 processes.program = lambda name: sys.executable
 some = processes.Processes()
 child = some.start("any", "-c", "import time; time.sleep(600)", log=Path({str(tmp_path / "log")!r}), home=Path("."))
@@ -132,7 +132,7 @@ def test_an_app_that_flower_left_alone_ends(tmp_path: Path) -> None:
     """Even if its main thread hangs."""
     app = """
 import os, sys, threading
-from laconic.runtime.flower import orphan
+from laconic.federation.flower import orphan
 orphan._POLL, orphan._GRACE, sys.argv[0] = 0.05, 0.1, "/some/where/flwr-serverapp"
 orphan.end_if_orphaned()
 print(os.getpid(), flush=True)
@@ -272,10 +272,10 @@ def test_the_policy_of_a_trial_allows_its_run(tmp_path: Path) -> None:
 
     from conftest import make_population
     from laconic import schemes
-    from laconic.privacy.budget import Budget
-    from laconic.privacy.sampling import Poisson
-    from laconic.runtime.experiment import Experiment
-    from laconic.runtime.flower.trial import trial_policy
+    from laconic.experiment.experiment import Experiment
+    from laconic.federation.trial.trial import trial_policy
+    from laconic.privacy.accounting.budget import Budget
+    from laconic.privacy.accounting.sampling import Poisson
 
     scheme = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=1)
     experiment = Experiment(

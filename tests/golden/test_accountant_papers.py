@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from laconic.privacy.accountant import Accountant
-from laconic.privacy.calibrate import calibrate_noise
-from laconic.privacy.gaussian import Gaussian
-from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
+from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
+from laconic.privacy.mechanism.gaussian import Gaussian
 
 
 def accountant(sampler: Sampler, sigma: float, num_clients: int = 6000) -> Accountant:

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import math
 import tomllib
-from importlib import resources
 
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from laconic.catalogue import SCHEMES, build_scheme, scheme_entry
-from laconic.measure.ledger import Ledger
-from laconic.papers.stand_ins import STAND_INS, on_other_data
-from laconic.papers.tables import BYTES, PER_PARAMETER, Row, Table, all_tables, find_table, load_table, table_names
+from laconic.clients.wire import message_size
 from laconic.plan import RoundPlan
-from laconic.privacy.accountant import epsilon
-from laconic.privacy.calibrate import calibrate_noise
-from laconic.privacy.discrete_gaussian import papers_bits
-from laconic.privacy.gaussian import Gaussian
-from laconic.privacy.sampling import AsPublished
+from laconic.privacy.accounting.accountant import epsilon
+from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.sampling import AsPublished
+from laconic.privacy.mechanism.discrete_gaussian import papers_bits
+from laconic.privacy.mechanism.gaussian import Gaussian
+from laconic.report.ledger import Ledger
+from laconic.reproduce.stand_ins import STAND_INS, on_other_data
+from laconic.reproduce.tables import (
+    BYTES,
+    PER_PARAMETER,
+    PUBLISHED,
+    Row,
+    Table,
+    all_tables,
+    find_table,
+    load_table,
+    table_names,
+)
 from laconic.round import downlink_encoding, uplink_encoding
-from laconic.runtime.config import RunConfig
-from laconic.runtime.outcome import formula_bits
-from laconic.runtime.wire import message_size
+from laconic.runner.outcome import formula_bits
+from laconic.settings.config import RunConfig
 
 CNN, MLP, CHIL_MLP = 1_663_370, 1_496_601, 4_926_201
 ROWS = {
@@ -266,7 +275,7 @@ def test_one_row_in_full() -> None:
 @pytest.mark.parametrize("name", table_names())
 def test_every_setting_is_used(name: str) -> None:
     """A typo in a scheme's or an option's name would silently change nothing."""
-    data = tomllib.loads((resources.files("laconic.papers") / f"{name}.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads((PUBLISHED / f"{name}.toml").read_text(encoding="utf-8"))
     table = load_table(name)
     present = {row.scheme for row in table.rows}
     for scheme in [*data.get("of", {}), *(key for key in data.get("clip_norm", {}) if key != "ratio")]:

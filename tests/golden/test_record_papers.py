@@ -9,8 +9,8 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 
-from laconic.privacy.record_accountant import RecordAccountant
-from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
+from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
 
 Q = 300 / 804  # |B| / min|D_k|
 
@@ -89,7 +89,7 @@ def test_a_cap_bounds_the_released_epsilon() -> None:
 
 
 def test_always_there_and_all_records_is_the_gaussian_mechanism() -> None:
-    from laconic.privacy.tight import gaussian_epsilon
+    from laconic.privacy.accounting.tight import gaussian_epsilon
 
     chosen = accountant(Poisson(sampling_rate=1.0), 5.0, record_rate=1.0, local_steps=3)
     assert chosen.released_epsilon(4) == pytest.approx(gaussian_epsilon(5 / math.sqrt(12), 1.3e-5), rel=1e-3)

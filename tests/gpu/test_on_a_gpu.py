@@ -14,15 +14,15 @@ from laconic.codecs.dct import LowPassDCT
 from laconic.data.population import PooledPopulation, Records
 from laconic.models.networks import cnn, mlp
 from laconic.plan import RoundPlan
-from laconic.privacy.discrete_sampler import draw_discrete_gaussian
+from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian
 from laconic.schemes import fl_std_dp
 from laconic.solvers.sparse import Fista
 from laconic.streams import Stream, Streams
-from laconic.train.cohort import CohortAtOnce
-from laconic.train.engine import Task
+from laconic.train.engines.cohort import CohortAtOnce
+from laconic.train.engines.engine import Task
+from laconic.train.engines.one_by_one import OneByOne
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalSGD
-from laconic.train.one_by_one import OneByOne
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -83,7 +83,7 @@ def test_recorded_training_agrees_with_one_by_one(name: str, some: bool) -> None
 
 
 def _summed(trained: object, counts: Tensor) -> object:
-    from laconic.train.engine import Updates
+    from laconic.train.engines.engine import Updates
 
     total = trained.weighted_sum(counts)  # type: ignore[attr-defined]
     return Updates(trained.clients, total[None], trained.num_records)  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from laconic.errors import ConfigError
-from laconic.privacy.clip import L2Clip, NoClip
+from laconic.privacy.mechanism.clip import L2Clip, NoClip
 
 floats = st.floats(-(2.0**127), 2.0**127, width=32)
 codes = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=2, max_side=30), elements=floats)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from laconic.privacy import composed_loss
-from laconic.privacy.composed_loss import ComposedLoss, Loss
+from laconic.privacy.accounting import composed_loss
+from laconic.privacy.accounting.composed_loss import ComposedLoss, Loss
 
 
 def exact_tail(loss: Loss, count: int) -> tuple[np.ndarray, np.ndarray, float]:

@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.secagg import messages
 from laconic.secagg.client import SecAggClient
-from laconic.secagg.plan import SumPlan, Terms
+from laconic.secagg.crypto.shamir import PRIME, from_limbs, reconstruct
 from laconic.secagg.server import SecAggServer, ServerRound
-from laconic.secagg.shamir import PRIME, from_limbs, reconstruct
 from laconic.secagg.shares import check_value, secrets_to_open
+from laconic.secagg.terms import SumPlan, Terms
 
 FINGERPRINT = "5a" * 16
 

@@ -15,7 +15,7 @@ from secagg_tools import identity_of, make_plan, make_terms
 from laconic.errors import PrivacyError, RunFolderError
 from laconic.secagg import AttemptsInMemory, AttemptsOnDisk, SecAggClient, SecAggServer
 from laconic.secagg.attempts import Attempts, Mark, Step
-from laconic.secagg.run_key import RunKey
+from laconic.secagg.crypto.run_key import RunKey
 
 RUN, OTHER = b"r" * 16, b"s" * 16
 

@@ -14,9 +14,9 @@ from scipy.stats import hypergeom
 from secagg_tools import make_plan, make_terms
 
 from laconic.errors import ConfigError
-from laconic.secagg.field import Ring
-from laconic.secagg.masks import add_masks, keystream
-from laconic.secagg.shamir import LIMBS, PRIME, complete, evaluate, from_limbs, reconstruct, to_limbs
+from laconic.secagg.crypto.field import Ring
+from laconic.secagg.crypto.masks import add_masks, keystream
+from laconic.secagg.crypto.shamir import LIMBS, PRIME, complete, evaluate, from_limbs, reconstruct, to_limbs
 from laconic.secagg.shares import deal, num_corrected, pads
 from laconic.secagg.sizes import _tail, committee_size, ring_degree, whole_threshold
 

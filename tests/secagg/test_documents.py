@@ -9,7 +9,7 @@ from secagg_tools import make_plan, make_terms
 
 from benchmarks.masks import measure
 from laconic.secagg import messages
-from laconic.secagg.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
+from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/secure-aggregation.md").read_text(encoding="utf-8")

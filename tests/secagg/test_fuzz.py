@@ -13,7 +13,7 @@ from secagg_tools import Federation, identity_of, make_plan, make_terms, started
 
 from laconic.errors import LaconicError, WireError
 from laconic.secagg import ServerRound, messages
-from laconic.secagg.keys import KeyBook, PublicKeys
+from laconic.secagg.crypto.keys import KeyBook, PublicKeys
 from laconic.secagg.shares import secrets_to_open
 
 CASES_A_BATCH = 1000

@@ -6,10 +6,11 @@ import re
 import subprocess
 from pathlib import Path
 
-from laconic.runtime.federation.offer import _HEAD
-from laconic.secagg import claims, labels
-from laconic.secagg.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
-from laconic.secagg.labels import labelled
+from laconic.federation.offer import _HEAD
+from laconic.secagg import claims
+from laconic.secagg.crypto import labels
+from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
+from laconic.secagg.crypto.labels import labelled
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from secagg_tools import Federation, make_plan, make_terms, openable, started
 
 from laconic.secagg import InProcessFederation, RoundAborted, SumPlan, Vanishes
+from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.secagg.foretell import foretell
-from laconic.secagg.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 
 
 @st.composite

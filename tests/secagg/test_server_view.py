@@ -22,7 +22,7 @@ from secagg_tools import (
 from laconic.errors import PrivacyError, WireError
 from laconic.secagg import SumPlan, messages
 from laconic.secagg.client import check_survivors
-from laconic.secagg.masks import add_masks
+from laconic.secagg.crypto.masks import add_masks
 
 
 def unmasked(plan: SumPlan, uploads: dict[int, bytes], seeds: dict[tuple[int, int], bytes]) -> list[int]:

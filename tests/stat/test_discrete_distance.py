@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from laconic.privacy import discrete_sampler
-from laconic.privacy.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation
-from laconic.privacy.discrete_table import TABLE_TOTAL_VARIATION, DiscreteTables, discrete_tables
+from laconic.privacy.mechanism import discrete_sampler
+from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation
+from laconic.privacy.mechanism.discrete_table import TABLE_TOTAL_VARIATION, DiscreteTables, discrete_tables
 from laconic.streams import Stream
 
 pytestmark = pytest.mark.stat

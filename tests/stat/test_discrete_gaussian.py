@@ -12,9 +12,9 @@ from scipy import stats
 from laconic.errors import PrivacyError
 from laconic.packing import centred
 from laconic.plan import RoundPlan
-from laconic.privacy.discrete_gaussian import DiscreteGaussian, papers_bits
-from laconic.privacy.discrete_sampler import draw_discrete_gaussian, draw_total_variation
-from laconic.privacy.discrete_table import discrete_tables
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian, papers_bits
+from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_total_variation
+from laconic.privacy.mechanism.discrete_table import discrete_tables
 from laconic.streams import Stream, side_by_side
 
 pytestmark = pytest.mark.stat

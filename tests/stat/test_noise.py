@@ -11,9 +11,9 @@ from scipy import stats
 
 from laconic import schemes
 from laconic.packing import centred
-from laconic.privacy.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.gaussian import Gaussian
-from laconic.privacy.sampling import Poisson
+from laconic.privacy.accounting.sampling import Poisson
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.round import client_messages, noise_stream, plan_round
 from laconic.scheme import Scheme
 from laconic.streams import Streams

@@ -18,10 +18,10 @@ import torch
 from scipy import stats
 
 from laconic.plan import RoundPlan
-from laconic.privacy.accountant import Accountant
-from laconic.privacy.clip import Clip, L2Clip, UnitEntries
-from laconic.privacy.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.sampling import Poisson
+from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.sampling import Poisson
+from laconic.privacy.mechanism.clip import Clip, L2Clip, UnitEntries
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.streams import Stream
 
 pytestmark = pytest.mark.stat

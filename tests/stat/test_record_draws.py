@@ -12,12 +12,12 @@ from scipy import stats
 from torch import nn
 
 from laconic.data.population import PooledPopulation, Records
-from laconic.privacy.record_sampling import PerClassPoisson, PoissonRecords, PublishedBatches, RecordSampler
+from laconic.privacy.accounting.record_sampling import PerClassPoisson, PoissonRecords, PublishedBatches, RecordSampler
 from laconic.streams import Streams
-from laconic.train.engine import Task
+from laconic.train.engines.engine import Task
+from laconic.train.engines.per_record import PerRecord
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalDPSGD
-from laconic.train.per_record import PerRecord
 
 pytestmark = pytest.mark.stat
 ALPHA = 1e-6

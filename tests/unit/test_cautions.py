@@ -12,10 +12,10 @@ import laconic
 from laconic import schemes
 from laconic.catalogue import scheme_entry
 from laconic.errors import ConfigError
-from laconic.papers.tables import all_tables
-from laconic.privacy.cautions import cautions, check_delta
-from laconic.privacy.gaussian import Gaussian
-from laconic.privacy.sampling import FixedSize, Poisson, Sampler
+from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
+from laconic.privacy.mechanism.gaussian import Gaussian
+from laconic.privacy.statement.cautions import cautions, check_delta
+from laconic.reproduce.tables import all_tables
 
 SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=2.0, local_lr=0.1, local_steps=1)
 RECORDS = schemes.fl_std_record_dp(

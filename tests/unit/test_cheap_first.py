@@ -9,10 +9,10 @@ import pytest
 
 import laconic
 from laconic.errors import ConfigError
-from laconic.privacy.calibrate import calibrate_noise
-from laconic.privacy.sampled_gaussian import sampled_gaussian
-from laconic.runtime.build import settle
-from laconic.runtime.config import RunConfig
+from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.sampled_gaussian import sampled_gaussian
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
 
 CONFIG = RunConfig.from_dict(
     {
@@ -44,7 +44,7 @@ def never(*args: Any, **options: Any) -> Any:
 def test_a_name_or_number_that_cannot_be_is_refused_before_any_data_are_loaded(
     monkeypatch: pytest.MonkeyPatch, key: str, value: Any, match: str
 ) -> None:
-    monkeypatch.setattr("laconic.runtime.build.load_federation", never)
+    monkeypatch.setattr("laconic.settings.build.load_federation", never)
     with pytest.raises(ConfigError, match=match):
         settle(CONFIG.with_values({key: value}))
 
@@ -62,9 +62,9 @@ def test_a_name_or_number_that_cannot_be_is_refused_before_any_data_are_loaded(
 def test_what_cannot_work_is_refused_before_the_noise_is_calibrated(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], match: str
 ) -> None:
-    monkeypatch.setattr("laconic.runtime.settle_privacy.smallest_noise", never)
-    monkeypatch.setattr("laconic.runtime.settle_privacy.calibrate_noise", never)
-    monkeypatch.setattr("laconic.runtime.settle_privacy.clip_norm_from", never)
+    monkeypatch.setattr("laconic.settings.settle_privacy.smallest_noise", never)
+    monkeypatch.setattr("laconic.settings.settle_privacy.calibrate_noise", never)
+    monkeypatch.setattr("laconic.settings.settle_privacy.clip_norm_from", never)
     with pytest.raises(ConfigError, match=match):
         settle(CONFIG.with_values(changes))
 

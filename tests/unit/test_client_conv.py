@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
-from laconic.train.chains import pool_before_relu
-from laconic.train.client_conv import ClientConv2d, use_client_convolutions
+from laconic.train.layers.chains import pool_before_relu
+from laconic.train.layers.client_conv import ClientConv2d, use_client_convolutions
 
 _CPU = torch.device("cpu")
 _POOLS = {

@@ -17,10 +17,10 @@ from laconic.data.ehr import sources
 from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest
 from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError
-from laconic.runtime.build import settle
-from laconic.runtime.clinical import load_clinical
-from laconic.runtime.config import DataSection, RunConfig
-from laconic.runtime.predict import predict
+from laconic.settings.build import settle
+from laconic.settings.clinical import load_clinical
+from laconic.settings.config import DataSection, RunConfig
+from laconic.settings.predict import predict
 from laconic.streams import Streams
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))

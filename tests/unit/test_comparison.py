@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.measure.comparison import Measured, compared, markdown, reproduced_text, table_csv
-from laconic.measure.kept_weights import KeptWeights, Layer
-from laconic.measure.table_plots import plot_table
-from laconic.papers.tables import Table, load_table
-from laconic.runtime.reproduce import Reproduction
+from laconic.reproduce.comparison import Measured, compared, markdown, reproduced_text, table_csv
+from laconic.reproduce.kept_weights import KeptWeights, Layer
+from laconic.reproduce.reproduction import Reproduction
+from laconic.reproduce.table_plots import plot_table
+from laconic.reproduce.tables import Table, load_table
 
 RUN = Measured(
     seed=0,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from laconic.errors import ConfigError
-from laconic.runtime.config import RunConfig, parse_set, parse_value, read_toml, write_toml
+from laconic.settings.config import RunConfig, parse_set, parse_value, read_toml, write_toml
 
 ALL = RunConfig().with_values(
     {"scheme.name": "fl-std-dp", "scheme.clip_norm": 0.5, "data.dataset": 'a "b" \\ c', "sampler.sampling_rate": 1 / 60}

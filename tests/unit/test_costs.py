@@ -15,11 +15,11 @@ from torch import nn
 import laconic
 from conftest import make_population
 from laconic import schemes
-from laconic.runtime import costs
-from laconic.runtime.config import RunConfig
-from laconic.runtime.experiment import Experiment
-from laconic.runtime.forecast import forecast
-from laconic.runtime.simulator import Simulation
+from laconic.experiment.experiment import Experiment
+from laconic.runner.run import Simulation
+from laconic.settings import costs
+from laconic.settings.config import RunConfig
+from laconic.settings.forecast import forecast
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=2, batch_size=4)
 PLAIN = schemes.fl_std(local_lr=0.2, local_steps=2, batch_size=4)
@@ -28,9 +28,9 @@ MASKED_ROUND = """
 import json, resource, sys, torch, laconic
 from laconic import schemes
 from laconic.data.population import as_population
-from laconic.runtime.costs import memory_bytes
-from laconic.runtime.experiment import Experiment
-from laconic.runtime.simulator import Simulation
+from laconic.settings.costs import memory_bytes
+from laconic.experiment.experiment import Experiment
+from laconic.runner.run import Simulation
 import laconic.secagg, dp_accounting.rdp, scipy.stats
 
 def peak():  # on Linux, getrusage's figure includes the process that started this one

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from laconic.data import folder as module
-from laconic.data.folder import FolderPopulation, load_table
+from laconic.data.files import folder as module
+from laconic.data.files.folder import FolderPopulation, load_table
 from laconic.data.partition import ByColumn
 from laconic.data.population import PooledPopulation, Population, Records, gather
 from laconic.errors import ConfigError, DataError

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from laconic.data.folder import FolderPopulation
+from laconic.data.files.folder import FolderPopulation
 from laconic.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from laconic.data.labels import ClassCount, num_classes
+from laconic.data.files.labels import ClassCount, num_classes
 from laconic.errors import DataError
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import re
 import runpy
@@ -17,7 +18,7 @@ import torch
 from laconic.catalogue import SCHEMES
 from laconic.cli.main import cli
 from laconic.parts import Part
-from laconic.runtime.config import RunConfig
+from laconic.settings.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -89,15 +90,24 @@ def test_files_named_in_architecture_exist() -> None:
     assert not missing
 
 
-def test_every_source_file_is_named_in_architecture() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+def test_every_module_is_explained() -> None:
+    """In its package's docstring, or on the page if it belongs to no package; and every package is in the tree."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     source = ROOT / "src/laconic"
-    files = [
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*.py")
-        if path.parent == source or path.stem != "__init__"
-    ]
-    assert not [name for name in files if f"`{name}`" not in text]
+    for path in source.rglob("*.py"):
+        if path.parent == source:
+            assert f"`{path.name}`" in page, path
+        elif path.stem != "__init__":
+            named = ast.get_docstring(ast.parse((path.parent / "__init__.py").read_text(encoding="utf-8"))) or ""
+            assert re.search(rf"^{path.stem}  +\S", named, flags=re.M), path
+        elif path.parent.parent == source:
+            assert f"{path.parent.name}/" in page, path
+
+
+def test_no_folder_shows_more_than_a_reader_can_take_in() -> None:
+    for folder in (ROOT / "src/laconic").rglob("*"):
+        if folder.is_dir():
+            assert len([path for path in folder.glob("*.py") if path.stem != "__init__"]) <= 14, folder
 
 
 def test_every_scheme_is_explained() -> None:

@@ -13,11 +13,11 @@ from torch import nn
 import laconic
 from conftest import make_population, make_records
 from laconic.catalogue import SCHEMES, build_scheme
+from laconic.clients import simulated
 from laconic.errors import ConfigError, RunFolderError
 from laconic.round import in_half
-from laconic.runtime import clients as simulated
-from laconic.runtime.outcome import formula_bits
-from laconic.train.engine import Task
+from laconic.runner.outcome import formula_bits
+from laconic.train.engines.engine import Task
 
 OPTIONS: dict[str, Any] = {
     "clip_norm": 0.7,

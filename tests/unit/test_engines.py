@@ -14,13 +14,13 @@ from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError, DataError
 from laconic.models.networks import cnn, logistic, mlp
 from laconic.streams import Streams
-from laconic.train.choose import choose_engine
-from laconic.train.cohort import CohortAtOnce, rounded_up
-from laconic.train.engine import Task, Trained, Updates
-from laconic.train.factored import factor_large_layers, worth_factoring
+from laconic.train.engines.choose import choose_engine
+from laconic.train.engines.cohort import CohortAtOnce, rounded_up
+from laconic.train.engines.engine import Task, Trained, Updates
+from laconic.train.engines.one_by_one import OneByOne
 from laconic.train.flat import FlatModel
+from laconic.train.layers.factored import factor_large_layers, worth_factoring
 from laconic.train.local import LocalSGD
-from laconic.train.one_by_one import OneByOne
 
 CPU = torch.device("cpu")
 SIZES = [4, 9, 1, 12, 7]

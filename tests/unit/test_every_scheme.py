@@ -12,11 +12,11 @@ from torch import nn
 import laconic
 from conftest import make_population, make_records
 from laconic.catalogue import SCHEMES, build_scheme
+from laconic.clients import wire
+from laconic.experiment.experiment import Experiment
 from laconic.packing import FLOAT32, SIGNS, Encoding
 from laconic.round import client_weight, downlink_encoding, uplink_encoding
-from laconic.runtime import wire
-from laconic.runtime.experiment import Experiment
-from laconic.runtime.simulator import Simulation
+from laconic.runner.run import Simulation
 from laconic.scheme import Scheme
 
 SIZES = [6, 9, 3, 12, 7, 5, 4, 8] * 5

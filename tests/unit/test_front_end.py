@@ -21,10 +21,10 @@ from laconic.features.front_end import ScatteringFrontEnd, scattering_front_end
 from laconic.features.population import ClientFeatures, as_features
 from laconic.features.projection import principal_components, random_selection
 from laconic.features.scattering import Scattering
-from laconic.runtime.build import settle
-from laconic.runtime.config import RunConfig
-from laconic.runtime.forecast import forecast
-from laconic.runtime.simulator import Simulation
+from laconic.runner.run import Simulation
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
+from laconic.settings.forecast import forecast
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)

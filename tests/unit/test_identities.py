@@ -10,8 +10,8 @@ import torch
 from test_every_scheme import run, scheme
 
 from laconic import schemes
-from laconic.privacy.clip import L2Clip
-from laconic.privacy.gaussian import Gaussian
+from laconic.privacy.mechanism.clip import L2Clip
+from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.scheme import Scheme
 
 TRAIN: dict[str, Any] = {"local_lr": 0.3, "local_steps": 3, "batch_size": 5}

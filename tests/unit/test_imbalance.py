@@ -13,12 +13,12 @@ from laconic.data.population import PooledPopulation, Records
 from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError
 from laconic.models.networks import mlp
-from laconic.runtime.build import settle
-from laconic.runtime.config import RunConfig
 from laconic.schemes import fl_std, fl_std_dp, fl_top
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
 from laconic.streams import Streams
-from laconic.train.choose import choose_engine
-from laconic.train.engine import Engine, Task
+from laconic.train.engines.choose import choose_engine
+from laconic.train.engines.engine import Engine, Task
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 from laconic.train.local import LocalSGD

@@ -121,7 +121,8 @@ def test_example_apps_use_the_laconic_that_is_installed() -> None:
 
 
 def test_the_app_of_a_trial_uses_the_laconic_that_is_installed() -> None:
-    trial = pytest.importorskip("laconic.runtime.flower.trial", reason="flwr is not installed: pip install '.[flower]'")
+    missing = "flwr is not installed: pip install '.[flower]'"
+    trial = pytest.importorskip("laconic.federation.trial.trial", reason=missing)
     assert tomllib.loads(trial._APP)["project"]["dependencies"] == []
 
 

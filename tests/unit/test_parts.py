@@ -12,9 +12,9 @@ from laconic import schemes
 from laconic.catalogue import SCHEMES, build_scheme
 from laconic.errors import ConfigError
 from laconic.parts import Part
-from laconic.privacy.clip import Clip, L2Clip, NoClip
-from laconic.privacy.gaussian import Gaussian, NoNoise
-from laconic.privacy.sampling import Poisson, Sampler
+from laconic.privacy.accounting.sampling import Poisson, Sampler
+from laconic.privacy.mechanism.clip import Clip, L2Clip, NoClip
+from laconic.privacy.mechanism.gaussian import Gaussian, NoNoise
 from laconic.scheme import Scheme
 from laconic.secure_sum import PlainSum
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laconic.errors import ConfigError, PrivacyError
-from laconic.privacy.accountant import Accountant, largest
-from laconic.privacy.budget import Budget
-from laconic.privacy.calibrate import calibrate_noise
-from laconic.privacy.gaussian import Gaussian
-from laconic.privacy.sampling import AsPublished, FixedSize, Poisson, Sampler
-from laconic.privacy.statement import privacy_statement, statement_lines
+from laconic.privacy.accounting.accountant import Accountant, largest
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
+from laconic.privacy.mechanism.gaussian import Gaussian
+from laconic.privacy.statement.statement import privacy_statement, statement_lines
 
 
 def accountant(sampler: Sampler, sigma: float = 1.5, num_clients: int = 600) -> Accountant:

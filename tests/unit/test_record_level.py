@@ -18,18 +18,18 @@ from laconic.cli.main import cli
 from laconic.data.population import PooledPopulation, Records
 from laconic.data.sparse import Inputs, SparseRows, dense
 from laconic.errors import ConfigError
-from laconic.privacy.record_sampling import PerClassPoisson, PublishedBatches, RecordSampler, record_sampler
-from laconic.runtime.build import settle
-from laconic.runtime.config import RunConfig
-from laconic.runtime.forecast import forecast
+from laconic.privacy.accounting.record_sampling import PerClassPoisson, PublishedBatches, RecordSampler, record_sampler
 from laconic.schemes import fl_sign_record_dp, fl_std_record_dp
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
+from laconic.settings.forecast import forecast
 from laconic.streams import Streams
-from laconic.train.clipped_slopes import FirstApart, WholeSlopes, clipped_slopes
-from laconic.train.engine import Task
-from laconic.train.first_linear import FirstLinear
+from laconic.train.engines.engine import Task
+from laconic.train.engines.per_record import PerRecord
 from laconic.train.flat import FlatModel
+from laconic.train.layers.clipped_gradients import FirstApart, WholeSlopes, clipped_slopes
+from laconic.train.layers.first_linear import FirstLinear
 from laconic.train.local import LocalDPSGD
-from laconic.train.per_record import PerRecord
 
 CPU = torch.device("cpu")
 
@@ -81,7 +81,7 @@ def test_clipped_slopes_are_those_of_single_records(
         records = Records(SparseRows.from_dense(records.inputs), records.targets)
     model = flat(mlp(dropout), records)
     keys = torch.arange(40) * 1_000_003
-    monkeypatch.setattr("laconic.train.clipped_slopes._MOST_NUMBERS", 16 * model.size)  # several pieces
+    monkeypatch.setattr("laconic.train.layers.clipped_gradients._MOST_NUMBERS", 16 * model.size)  # several pieces
     slopes = FirstApart(model, model.first_linear) if apart else WholeSlopes(model)  # type: ignore[arg-type]
     assert isinstance(model.first_linear, FirstLinear)
     found = slopes.total(model.initial, records.inputs, records.targets, keys, 0.6)
@@ -277,8 +277,8 @@ def test_what_would_make_the_epsilon_untrue_is_refused() -> None:
     from dataclasses import replace
 
     from laconic.codecs.subset import NewRandomSubset
-    from laconic.privacy.clip import L2Clip
-    from laconic.privacy.gaussian import Gaussian
+    from laconic.privacy.mechanism.clip import L2Clip
+    from laconic.privacy.mechanism.gaussian import Gaussian
     from laconic.secure_sum import SecureSum
 
     scheme = fl_std_record_dp(**OPTIONS)

@@ -11,9 +11,9 @@ import torch
 from laconic import schemes
 from laconic.errors import PrivacyError, TrainingError
 from laconic.plan import RoundPlan
-from laconic.privacy.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.gaussian import NoNoise
-from laconic.privacy.sampling import FixedSize, Poisson
+from laconic.privacy.accounting.sampling import FixedSize, Poisson
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.gaussian import NoNoise
 from laconic.round import (
     client_message,
     client_messages,

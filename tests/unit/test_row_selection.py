@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laconic.errors import ConfigError
-from laconic.papers.selection import choose_rows
-from laconic.papers.tables import load_table
+from laconic.reproduce.selection import choose_rows
+from laconic.reproduce.tables import load_table
 
 TABLE = load_table("eurosp-table3")
 

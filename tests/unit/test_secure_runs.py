@@ -15,16 +15,16 @@ from torch import nn
 import laconic
 from conftest import make_population, make_records
 from laconic.catalogue import build_scheme
+from laconic.clients import wire
+from laconic.clients.secure_sums import sum_plan, sum_terms
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
+from laconic.experiment.dropouts import STAGES, uploading, vanishing_clients
 from laconic.plan import RoundPlan
-from laconic.privacy.sampling import FixedSize, Poisson
+from laconic.privacy.accounting.sampling import FixedSize, Poisson
 from laconic.round import plan_round
-from laconic.runtime import wire
-from laconic.runtime.dropouts import STAGES, uploading, vanishing_clients
-from laconic.runtime.secure import sum_plan, sum_terms
 from laconic.scheme import Scheme
 from laconic.secagg import Vanishes
-from laconic.secagg.keys import ANNOUNCEMENT_BYTES
+from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES
 from laconic.streams import Streams
 
 TRAIN = {"local_lr": 0.3, "local_steps": 2, "batch_size": 4}
@@ -182,7 +182,7 @@ def test_a_repeated_round_is_a_new_attempt_with_new_noise_and_is_charged_again(
 
     with pytest.raises(RuntimeError, match="killed"):
         run(scheme(), secagg="masked", out=tmp_path / "run", observer=stop, checkpoint_seconds=1e9)
-    monkeypatch.setattr("laconic.runtime.clients.environment_of", lambda device, way: "another machine")
+    monkeypatch.setattr("laconic.clients.simulated.environment_of", lambda device, way: "another machine")
     again = run(scheme(), secagg="masked", out=tmp_path / "run", resume=True)
     assert [row["attempt"] for row in again.history] == [1, 1, 1, 0]
     assert again.statement["released"]["rounds_charged"] == 4 + 3

@@ -14,15 +14,15 @@ from torch import nn
 import laconic
 from conftest import make_population, make_records
 from laconic import schemes
+from laconic.clients import wire
 from laconic.data.population import FunctionPopulation, Population
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, TrainingError
+from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.round import uplink_encoding
-from laconic.runtime import wire
-from laconic.runtime.experiment import Experiment
-from laconic.runtime.folder import RunFolder
-from laconic.runtime.journal import Journal
-from laconic.runtime.simulator import Simulation
+from laconic.runner.run import Simulation
+from laconic.store.folder import RunFolder
+from laconic.store.journal import Journal
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=2, batch_size=4)
 PLAIN = schemes.fl_std(local_lr=0.2, local_steps=2, batch_size=4)
@@ -280,10 +280,10 @@ def test_noise_is_never_used_again_on_other_weights(tmp_path: Path, monkeypatch:
 
     options: dict[str, Any] = {"out": tmp_path / "run", "checkpoint_seconds": 1e9}
     for place, last in (("home", 5), ("elsewhere", 2)):
-        monkeypatch.setattr("laconic.runtime.clients.environment_of", lambda *args, place=place: place)
+        monkeypatch.setattr("laconic.clients.simulated.environment_of", lambda *args, place=place: place)
         with pytest.raises(Stopped):
             run(PRIVATE, observer=stop_after(last), resume=True, **options)
-    monkeypatch.setattr("laconic.runtime.clients.environment_of", lambda *args: "home")
+    monkeypatch.setattr("laconic.clients.simulated.environment_of", lambda *args: "home")
     result = run(PRIVATE, resume=True, **options)
     assert [row["attempt"] for row in result.history] == [2, 2, 1, 1, 1, 0]
     assert result.statement["released"]["rounds_charged"] == 5 + 2 + 6
@@ -412,7 +412,7 @@ def test_ctrl_c_in_the_middle_of_a_round_changes_nothing(
             raise KeyboardInterrupt
         return original(*args, **kwargs)
 
-    from laconic.runtime import simulator
+    from laconic.runner import run as simulator
 
     target = simulator if place == "server_step" else simulator.SimulatedClients
     name = place if place == "server_step" else "collect"

@@ -15,14 +15,14 @@ from laconic.errors import ConfigError, DataError
 from laconic.models.networks import logistic, mlp
 from laconic.schemes import fl_std, fl_top
 from laconic.streams import Streams
-from laconic.train import sparse_first
-from laconic.train.choose import choose_engine
-from laconic.train.engine import Task
-from laconic.train.first_linear import FirstLinear
+from laconic.train.engines import sparse_first
+from laconic.train.engines.choose import choose_engine
+from laconic.train.engines.engine import Task
+from laconic.train.engines.one_by_one import OneByOne
+from laconic.train.engines.sparse_first import SparseFirst
 from laconic.train.flat import FlatModel
+from laconic.train.layers.first_linear import FirstLinear
 from laconic.train.local import LocalSGD
-from laconic.train.one_by_one import OneByOne
-from laconic.train.sparse_first import SparseFirst
 
 CPU = torch.device("cpu")
 COLUMNS, SIZES = 60, [4, 9, 1, 12, 7]

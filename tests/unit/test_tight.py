@@ -11,11 +11,11 @@ from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, PoissonSampl
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from benchmarks.accountant import main as benchmark
-from laconic.privacy import composed_loss, tight
-from laconic.privacy.accountant import Accountant, epsilon
-from laconic.privacy.gaussian import Gaussian
-from laconic.privacy.sampling import Poisson
-from laconic.privacy.tight import gaussian_epsilon, tight_epsilon
+from laconic.privacy.accounting import composed_loss, tight
+from laconic.privacy.accounting.accountant import Accountant, epsilon
+from laconic.privacy.accounting.sampling import Poisson
+from laconic.privacy.accounting.tight import gaussian_epsilon, tight_epsilon
+from laconic.privacy.mechanism.gaussian import Gaussian
 
 SETTINGS = [(1.54, 1 / 60), (1.1, 0.2), (5.0, 0.02), (60.0, 0.001)]
 

@@ -13,10 +13,10 @@ from torch import nn
 import laconic
 from conftest import make_population, make_records
 from laconic import schemes
-from laconic.measure.report import result_lines
-from laconic.privacy.statement import statement_lines
-from laconic.runtime.planned import _at_most, answered_for, charged
-from laconic.runtime.simulator import Simulation
+from laconic.privacy.statement.statement import statement_lines
+from laconic.report.html import result_lines
+from laconic.runner.planned import _at_most, answered_for, charged
+from laconic.runner.run import Simulation
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=2, batch_size=4)
 SIZES = [4, 9, 1, 12, 7, 5, 3, 8] * 5
@@ -105,7 +105,7 @@ def test_without_patience_the_charges_count() -> None:
 
 def test_where_cohorts_cannot_be_drawn_again_the_worst_ones_count() -> None:
     torch.manual_seed(0)
-    experiment = laconic.runtime.experiment.Experiment(
+    experiment = laconic.experiment.experiment.Experiment(
         scheme=PRIVATE,
         model=nn.Linear(6, 3),
         population=make_population(SIZES),

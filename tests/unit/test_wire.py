@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laconic.clients.wire import Message, decode, encode, message_size
 from laconic.errors import WireError
 from laconic.packing import FLOAT16
 from laconic.round import in_half
-from laconic.runtime.wire import Message, decode, encode, message_size
 
 PRINT = "0123456789abcdef0123456789abcdef"
 MESSAGE = Message("code", 7, 1, 42, 3.0, PRINT, torch.arange(5, dtype=torch.float32))

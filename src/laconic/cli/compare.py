@@ -19,8 +19,8 @@ def compare(folders: tuple[Path, ...], plot: Path | None, as_json: bool) -> None
 
     Takes run folders, finished or not.
     """
-    from laconic.measure.plots import plot_curves, read_history
-    from laconic.runtime.folder import json_text
+    from laconic.report.plots import plot_curves, read_history
+    from laconic.store.folder import json_text
 
     histories = {str(folder): read_history(folder) for folder in folders}
     rows = {name: _row(history, _metric(Path(name))) | _spent(Path(name)) for name, history in histories.items()}
@@ -34,7 +34,7 @@ def compare(folders: tuple[Path, ...], plot: Path | None, as_json: bool) -> None
     from rich.console import Console
     from rich.table import Table
 
-    from laconic.measure.ledger import human_bytes
+    from laconic.report.ledger import human_bytes
 
     table = Table(
         "run", "rounds", "last", "best (test)", "at round", "outsider's ε", "server's ε", "up", "down", box=None

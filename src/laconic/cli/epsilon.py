@@ -10,7 +10,7 @@ import click
 from laconic.cli.options import NUMBER
 
 if TYPE_CHECKING:
-    from laconic.privacy.accountant import RunAccountant
+    from laconic.privacy.accounting.accountant import RunAccountant
 
 
 def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,8 +136,8 @@ def calibrate(
     """
     from laconic.errors import PrivacyError
     from laconic.parts import probability
-    from laconic.privacy.accountant import METHODS
-    from laconic.privacy.calibrate import smallest_noise
+    from laconic.privacy.accounting.accountant import METHODS
+    from laconic.privacy.accounting.calibrate import smallest_noise
 
     probability(delta=delta)
     sampler, population = _sampler(sampling_rate, cohort_size, num_clients, as_published)
@@ -167,7 +167,7 @@ def calibrate(
 
 
 def _check_delta(accountant: RunAccountant, delta: float, allowed: bool) -> None:
-    from laconic.privacy.cautions import check_delta
+    from laconic.privacy.statement.cautions import check_delta
 
     check_delta(delta, units=accountant.units, one=accountant.promise.one, allowed=allowed)
 
@@ -175,7 +175,7 @@ def _check_delta(accountant: RunAccountant, delta: float, allowed: bool) -> None
 def _cautions(
     accountant: RunAccountant, delta: float, num_clients: int | None, released: float, participant: float
 ) -> list[str]:
-    from laconic.privacy.cautions import LARGE_UNCHECKED, cautions
+    from laconic.privacy.statement.cautions import LARGE_UNCHECKED, cautions
 
     found = cautions(accountant, delta=delta, released=released, participant=participant, known=num_clients is not None)
     if num_clients is None and delta >= LARGE_UNCHECKED:
@@ -187,9 +187,9 @@ def _accountant(
     sampler: Any, num_clients: int, delta: float, record_rate: float | None, local_steps: int
 ) -> Callable[[float], RunAccountant]:
     """From σ to the accountant of one client, or of one record if there is a rate for records."""
-    from laconic.privacy.accountant import Accountant
-    from laconic.privacy.gaussian import Gaussian
-    from laconic.privacy.record_accountant import RecordAccountant
+    from laconic.privacy.accounting.accountant import Accountant
+    from laconic.privacy.accounting.record_accountant import RecordAccountant
+    from laconic.privacy.mechanism.gaussian import Gaussian
 
     def of_client(noise_multiplier: float) -> RunAccountant:
         noise = Gaussian(noise_multiplier=noise_multiplier)
@@ -212,7 +212,7 @@ def _accountant(
 def _sampler(sampling_rate: float | None, cohort_size: int | None, num_clients: int | None, as_published: bool) -> Any:
     """(sampler, population)."""
     from laconic.errors import ConfigError
-    from laconic.privacy.sampling import AsPublished, FixedSize, Poisson
+    from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
 
     if (sampling_rate is None) == (cohort_size is None):
         raise ConfigError("give either --sampling-rate (Poisson) or --cohort-size with --num-clients (fixed size)")
@@ -229,7 +229,7 @@ def _sampler(sampling_rate: float | None, cohort_size: int | None, num_clients: 
 
 
 def _json(result: dict[str, Any]) -> str:
-    from laconic.runtime.folder import json_text
+    from laconic.store.folder import json_text
 
     return json_text(result)
 

@@ -13,9 +13,9 @@ from laconic.cli.options import config_values, requested_config, run_options
 from laconic.cli.run import check_folder, default_folder, display_for, print_cautions, print_summary, stop_like_ctrl_c
 
 if TYPE_CHECKING:
-    from laconic.runtime.config import RunConfig
-    from laconic.runtime.experiment import Experiment
-    from laconic.runtime.folder import RunFolder
+    from laconic.experiment.experiment import Experiment
+    from laconic.settings.config import RunConfig
+    from laconic.store.folder import RunFolder
 
 
 @click.command()
@@ -61,7 +61,7 @@ def federate(
     path = out or default_folder(config, resume, "-federation")
     summary = _federated(config, asked, path, policies, resume, what, show=not (quiet or as_json), quiet=quiet)
     if as_json:
-        from laconic.runtime.folder import json_text
+        from laconic.store.folder import json_text
 
         click.echo(json_text(summary))
     else:
@@ -80,8 +80,8 @@ def _federated(
     quiet: bool,
 ) -> dict[str, Any]:
     """Start or go on with the federation in the folder."""
-    from laconic.runtime.folder import RunFolder
-    from laconic.runtime.resume import resumed_config
+    from laconic.settings.resume import resumed_config
+    from laconic.store.folder import RunFolder
 
     _need_flower()
     folder = RunFolder(path)
@@ -104,9 +104,9 @@ def _supervised(
     show: bool,
     quiet: bool,
 ) -> dict[str, Any]:
-    from laconic.runtime.flower.processes import Processes
-    from laconic.runtime.flower.supervise import Supervisor
-    from laconic.runtime.flower.trial import Trial, trial_policy
+    from laconic.federation.trial.processes import Processes
+    from laconic.federation.trial.supervise import Supervisor
+    from laconic.federation.trial.trial import Trial, trial_policy
 
     display = display_for(experiment, show=show, quiet=quiet)
 
@@ -135,8 +135,8 @@ def _supervised(
 def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     """The experiment, for the display and for mistakes that can be seen before anything is started."""
     from laconic.errors import ConfigError
-    from laconic.runtime.federation.settings import Settings, settle_federated
-    from laconic.runtime.simulator import Simulation
+    from laconic.federation.server.settings import Settings, settle_federated
+    from laconic.runner.run import Simulation
 
     nodes = Settings.of(config.federation).nodes
     config = config.with_values({"federation.nodes": nodes})
@@ -153,7 +153,7 @@ def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
 def _policies(given: tuple[str, ...]) -> dict[int | None, str]:
     """The text of each policy, by node; None is everyone's."""
     from laconic.errors import ConfigError
-    from laconic.runtime.federation.policy import read_policy
+    from laconic.federation.node.policy import read_policy
 
     found: dict[int | None, str] = {}
     for text in given:

@@ -12,7 +12,7 @@ import click
 from laconic.parts import probability
 
 if TYPE_CHECKING:
-    from laconic.runtime.federation.policy import Policy
+    from laconic.federation.node.policy import Policy
 
 
 @click.command()
@@ -35,8 +35,8 @@ def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) 
     A new folder gets a new identity. Servers have one, too: the same file, as server-key. docs/flower.md says who needs
     to know which.
     """
-    from laconic.runtime.federation.node_folder import NodeFolder
-    from laconic.runtime.federation.policy import Policy, read_policy
+    from laconic.federation.node.folder import NodeFolder
+    from laconic.federation.node.policy import Policy, read_policy
 
     limits = Policy() if policy is None else read_policy(policy)
     if delta is not None:
@@ -72,7 +72,7 @@ def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) 
 
 def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
     """What all runs together have cost, beside what the policy allows; None where it is no finite number."""
-    from laconic.runtime.federation.lifetime import logged_costs, spent
+    from laconic.federation.node.lifetime import logged_costs, spent
 
     figures = spent(logged_costs(rows).values(), delta)
     return {

@@ -221,7 +221,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def config_values(options: dict[str, Any], sets: tuple[str, ...], model_options: tuple[str, ...]) -> dict[str, Any]:
     """The values that the user gave, by their place in the configuration; --set wins over the flags."""
     from laconic.errors import ConfigError
-    from laconic.runtime.config import parse_set, parse_value
+    from laconic.settings.config import parse_set, parse_value
 
     values = {name.replace("__", "."): value for name, value in options.items() if value is not None}
     for text in model_options:
@@ -234,7 +234,7 @@ def config_values(options: dict[str, Any], sets: tuple[str, ...], model_options:
 
 def requested_config(what: str | None, values: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The configuration from a scheme's name or a TOML file plus the given values; and all values asked for."""
-    from laconic.runtime.config import RunConfig, read_toml
+    from laconic.settings.config import RunConfig, read_toml
 
     asked: dict[str, Any] = {}
     if what is not None and (what.endswith(".toml") or "/" in what):

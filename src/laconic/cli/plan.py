@@ -15,8 +15,8 @@ from laconic.cli.options import config_values, requested_config, run_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(what: str, as_json: bool, sets: tuple[str, ...], model_options: tuple[str, ...], **options: Any) -> None:
     """σ or ε, bytes and memory of a run, without running it. Takes the options of `laconic run`."""
-    from laconic.runtime.folder import json_text
-    from laconic.runtime.forecast import forecast
+    from laconic.settings.forecast import forecast
+    from laconic.store.folder import json_text
 
     config, _ = requested_config(what, config_values(options, sets, model_options))
     result = forecast(config)
@@ -30,8 +30,8 @@ def _print(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from laconic.measure.ledger import human_bytes
-    from laconic.privacy.statement import grid_text
+    from laconic.privacy.statement.statement import grid_text
+    from laconic.report.ledger import human_bytes
 
     console = Console()
     console.print(

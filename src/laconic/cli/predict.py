@@ -22,8 +22,8 @@ def predict(folder: Path, table: Path, best: bool, out: Path | None, as_json: bo
     as the run's training records were, by the preprocessing.toml in the folder.
     """
     from laconic.errors import DataError
-    from laconic.runtime.folder import json_text
-    from laconic.runtime.predict import predict as predicted
+    from laconic.settings.predict import predict as predicted
+    from laconic.store.folder import json_text
 
     found = predicted(folder, table, weights="best" if best else "model")
     pairs = list(zip(found.patients, found.probabilities.tolist(), strict=True))

@@ -7,8 +7,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-from laconic.measure.ledger import human_bytes
-from laconic.runtime.experiment import Experiment
+from laconic.experiment.experiment import Experiment
+from laconic.report.ledger import human_bytes
 
 
 class PlainProgress:

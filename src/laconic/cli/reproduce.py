@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from laconic.papers.tables import Row
-    from laconic.runtime.reproduce import Reproduction
-    from laconic.runtime.simulator import Simulation
+    from laconic.reproduce.reproduction import Reproduction
+    from laconic.reproduce.tables import Row
+    from laconic.runner.run import Simulation
 
 
 @click.command()
@@ -62,9 +62,9 @@ def reproduce(
     OUT/TABLE as table.md, table.csv and table.png; the runs are in OUT/runs.
     """
     from laconic.cli.reproduce_show import list_rows, list_tables, show
-    from laconic.papers.selection import choose_rows
-    from laconic.papers.stand_ins import STAND_INS, on_other_data
-    from laconic.papers.tables import all_tables, find_table
+    from laconic.reproduce.selection import choose_rows
+    from laconic.reproduce.stand_ins import STAND_INS, on_other_data
+    from laconic.reproduce.tables import all_tables, find_table
 
     tables = [find_table(name) for name in names]
     if not tables:
@@ -83,9 +83,9 @@ def reproduce(
     from laconic.cli.run import stop_like_ctrl_c
     from laconic.data.sources import sources_kept
     from laconic.errors import TrainingError
-    from laconic.runtime.config import parse_set
-    from laconic.runtime.reproduce import Reproduction
-    from laconic.runtime.table_files import write_table
+    from laconic.reproduce.reproduction import Reproduction
+    from laconic.reproduce.table_files import write_table
+    from laconic.settings.config import parse_set
 
     stop_like_ctrl_c()
     common: dict[str, Any] = {
@@ -118,7 +118,7 @@ def reproduce(
 def _run_rows(reproduction: Reproduction, rows: list[Row], seeds: int, *, quiet: bool) -> list[str]:
     """Run what is not finished yet, every row with the first seed, then with the next; returns what went wrong."""
     from laconic.errors import TrainingError
-    from laconic.runtime.table_files import write_table
+    from laconic.reproduce.table_files import write_table
 
     todo = [(row, seed) for seed in range(seeds) for row in rows if not reproduction.finished(row, seed)]
     failed = []

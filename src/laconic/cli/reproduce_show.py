@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from laconic.papers.tables import Table
-    from laconic.runtime.reproduce import Reproduction
+    from laconic.reproduce.reproduction import Reproduction
+    from laconic.reproduce.tables import Table
 
 
 def show(reproductions: list[Reproduction], as_json: bool) -> None:
-    from laconic.measure.comparison import compared, reproduced_text
+    from laconic.reproduce.comparison import compared, reproduced_text
 
     if as_json:
-        from laconic.runtime.folder import json_text
+        from laconic.store.folder import json_text
 
         entries = [
             {"table": r.table.name, "folder": str(r.folder), "notes": r.notes, "rows": compared(r.table, r.results())}
@@ -35,7 +35,7 @@ def show(reproductions: list[Reproduction], as_json: bool) -> None:
 
 def _side_by_side(table: Table, entries: list[dict[str, Any]]) -> list[list[str]]:
     """Rows that were run, as 'paper / here', under their headings."""
-    from laconic.measure.comparison import (
+    from laconic.reproduce.comparison import (
         accuracy_text,
         auroc_text,
         data_text,
@@ -78,7 +78,7 @@ def _echo_columns(lines: list[list[str]]) -> None:
 
 def list_tables(tables: list[Table], as_json: bool) -> None:
     if as_json:
-        from laconic.runtime.folder import json_text
+        from laconic.store.folder import json_text
 
         rows = [
             {"table": t.name, "also": t.also, "rows": len(t.rows), "title": t.title, "needs": t.needs} for t in tables
@@ -96,7 +96,7 @@ def list_tables(tables: list[Table], as_json: bool) -> None:
 def list_rows(tables: list[Table], as_json: bool) -> None:
     """The published figures of tables, and what each row was run with."""
     if as_json:
-        from laconic.runtime.folder import json_text
+        from laconic.store.folder import json_text
 
         entries = [
             {
@@ -122,7 +122,7 @@ def list_rows(tables: list[Table], as_json: bool) -> None:
 
 
 def _published_rows(table: Table) -> list[list[str]]:
-    from laconic.measure.comparison import number_text
+    from laconic.reproduce.comparison import number_text
 
     titles = {"up": f"up, {table.unit}", "down": f"down, {table.unit}", "epsilon": "ε", "accuracy": table.metric}
     figures = [asdict(row.published) for row in table.rows]

@@ -14,11 +14,11 @@ from laconic.cli.options import config_values, requested_config, run_options
 
 if TYPE_CHECKING:
     from laconic.cli.progress import PlainProgress
-    from laconic.runtime.config import RunConfig
-    from laconic.runtime.experiment import Experiment
-    from laconic.runtime.folder import RunFolder
-    from laconic.runtime.outcome import RunResult
-    from laconic.runtime.simulator import Simulation
+    from laconic.experiment.experiment import Experiment
+    from laconic.runner.outcome import RunResult
+    from laconic.runner.run import Simulation
+    from laconic.settings.config import RunConfig
+    from laconic.store.folder import RunFolder
 
 
 @click.command()
@@ -56,7 +56,7 @@ def run(
     folder_path = out or default_folder(config, resume)
     result = _resumable(config, asked, folder_path, resume, what, show=not (quiet or as_json), quiet=quiet)
     if as_json:
-        from laconic.runtime.folder import json_text
+        from laconic.store.folder import json_text
 
         click.echo(json_text(result.summary()))
     else:
@@ -65,7 +65,7 @@ def run(
 
 def default_folder(config: RunConfig, resume: bool, suffix: str = "") -> Path:
     from laconic.errors import ConfigError
-    from laconic.runtime.folder import free_folder
+    from laconic.store.folder import free_folder
 
     if resume:
         raise ConfigError("--resume needs the folder of the run: --out runs/NAME")
@@ -76,10 +76,10 @@ def _resumable(
     config: RunConfig, asked: dict[str, Any], path: Path, resume: bool, what: str | None, *, show: bool, quiet: bool
 ) -> RunResult:
     """Start or go on with the run in the folder."""
-    from laconic.runtime.build import settle
-    from laconic.runtime.folder import RunFolder
-    from laconic.runtime.launch import simulation_in
-    from laconic.runtime.resume import resumed_config
+    from laconic.settings.build import settle
+    from laconic.settings.launch import simulation_in
+    from laconic.settings.resume import resumed_config
+    from laconic.store.folder import RunFolder
 
     folder = RunFolder(path)
     unfinished = (".lock", "checkpoint", "config.toml.new")  # all that a kill before the first round leaves
@@ -107,7 +107,7 @@ def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: 
 
 def print_cautions(experiment: Experiment) -> None:
     """What makes the promise worth little, before anything is trained."""
-    from laconic.runtime.cautions import planned_cautions
+    from laconic.experiment.cautions import planned_cautions
 
     for text in planned_cautions(experiment):
         print(f"laconic: warning: {text}", file=sys.stderr)
@@ -138,8 +138,8 @@ def print_summary(summary: dict[str, Any], rounds: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from laconic.measure.report import ledger_lines, result_lines
-    from laconic.privacy.statement import statement_lines
+    from laconic.privacy.statement.statement import statement_lines
+    from laconic.report.html import ledger_lines, result_lines
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)

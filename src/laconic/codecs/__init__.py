@@ -1,1 +1,7 @@
-"""Compression: `encode` and `decode` of one codec side by side."""
+"""Compression: `encode` and `decode` of one codec side by side.
+
+base    `Codec` and `Identity`, the one that changes nothing
+dct     the discrete cosine transform, and `LowPassDCT`, which sends its first coefficients
+sign    `Sign`: one bit a weight
+subset  some coordinates: new at random, fixed at random, or chosen with public data
+"""

@@ -1,14 +1,26 @@
 """Secure aggregation: the server learns the sum of the clients' integer vectors mod 2^b and nothing else.
 
 Read `client.py` and `server.py` first; they are the protocol. `docs/secure-aggregation.md` says what it promises.
+
+attempts  which attempts a client has used, in memory or on disk
+claims    against whom a sum is claimed to be secure, in one wording
+client    `SecAggClient`: keys, upload, consent, reveal
+foretell  what a round will come to, from who vanishes when, without masks
+messages  the messages as bytes
+opening   from the members' answers back to the seeds, checked
+server    `SecAggServer` and `ServerRound`: from the clients' messages to the sum
+session   `InProcessFederation`: both sides in one process, with dropouts, and the bytes counted
+shares    the seeds of an upload as encrypted shares
+sizes     how large committee and neighbourhood must be
+terms     `Terms` of a run and `SumPlan` of an attempt; neighbours, committee and threshold follow from them
 """
 
 from laconic.secagg.attempts import Attempts, AttemptsInMemory, AttemptsOnDisk
 from laconic.secagg.client import SecAggClient
 from laconic.secagg.opening import RoundAborted
-from laconic.secagg.plan import SumPlan, Terms
 from laconic.secagg.server import Opened, SecAggServer, ServerRound
 from laconic.secagg.session import InProcessFederation, RoundOutcome, Traffic, Vanishes
+from laconic.secagg.terms import SumPlan, Terms
 
 __all__ = [
     "Attempts",

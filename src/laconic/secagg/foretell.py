@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from laconic.secagg.plan import SumPlan
 from laconic.secagg.session import Vanishes
+from laconic.secagg.terms import SumPlan
 
 
 def foretell(plan: SumPlan, vanishing: Mapping[int, Vanishes]) -> tuple[tuple[int, ...], str]:

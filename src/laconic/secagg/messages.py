@@ -20,12 +20,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import ConfigError, WireError
-from laconic.secagg import labels
-from laconic.secagg.keys import ENTRY_BYTES, SIGNATURE_BYTES, KeyBook, PublicKeys, check_version, is_signed
-from laconic.secagg.labels import labelled
-from laconic.secagg.plan import FINGERPRINT_BYTES, RUN_BYTES, SumPlan, Terms
-from laconic.secagg.shamir import LIMBS
+from laconic.secagg.crypto import labels
+from laconic.secagg.crypto.keys import ENTRY_BYTES, SIGNATURE_BYTES, KeyBook, PublicKeys, check_version, is_signed
+from laconic.secagg.crypto.labels import labelled
+from laconic.secagg.crypto.shamir import LIMBS
 from laconic.secagg.shares import CHECK_BYTES, SHARE_BYTES, Dealing, num_corrected, num_secrets, unpack_elements
+from laconic.secagg.terms import FINGERPRINT_BYTES, RUN_BYTES, SumPlan, Terms
 
 _HEADER = struct.Struct(f"<4sBB{RUN_BYTES}sIII32s")
 _PLAN = struct.Struct(f"<{FINGERPRINT_BYTES}s32sBQII")

@@ -11,9 +11,9 @@ import random
 import numpy as np
 
 from laconic.errors import PrivacyError
-from laconic.secagg.plan import SumPlan
-from laconic.secagg.shamir import PRIME, evaluate, from_limbs, reconstruct
+from laconic.secagg.crypto.shamir import PRIME, evaluate, from_limbs, reconstruct
 from laconic.secagg.shares import Dealing, check_value
+from laconic.secagg.terms import SumPlan
 
 _SEARCHES = 300
 

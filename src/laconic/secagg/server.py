@@ -21,11 +21,11 @@ import numpy as np
 
 from laconic.errors import ConfigError, WireError
 from laconic.secagg import messages
-from laconic.secagg.keys import KeyBook, PublicKeys
-from laconic.secagg.masks import add_masks
+from laconic.secagg.crypto.keys import KeyBook, PublicKeys
+from laconic.secagg.crypto.masks import add_masks
 from laconic.secagg.opening import RoundAborted, open_seeds
-from laconic.secagg.plan import SumPlan, Terms
 from laconic.secagg.shares import Dealing, secrets_to_open
+from laconic.secagg.terms import SumPlan, Terms
 
 
 class SecAggServer:

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from laconic.secagg.client import SecAggClient
 from laconic.secagg.messages import plan_bytes
 from laconic.secagg.opening import RoundAborted
-from laconic.secagg.plan import SumPlan, Terms
 from laconic.secagg.server import SecAggServer, ServerRound
+from laconic.secagg.terms import SumPlan, Terms
 
 
 class Vanishes(IntEnum):

@@ -18,11 +18,11 @@ import numpy as np
 
 from laconic.errors import WireError
 from laconic.packing import pack, packed_size, unpack
-from laconic.secagg import labels
-from laconic.secagg.labels import labelled
-from laconic.secagg.masks import keystream
-from laconic.secagg.plan import SumPlan
-from laconic.secagg.shamir import ELEMENT_BITS, LIMBS, PRIME, complete, to_limbs
+from laconic.secagg.crypto import labels
+from laconic.secagg.crypto.labels import labelled
+from laconic.secagg.crypto.masks import keystream
+from laconic.secagg.crypto.shamir import ELEMENT_BITS, LIMBS, PRIME, complete, to_limbs
+from laconic.secagg.terms import SumPlan
 
 CHECK_BYTES = 8
 SHARE_BYTES = packed_size(LIMBS, ELEMENT_BITS)

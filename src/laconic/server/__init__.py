@@ -1,1 +1,6 @@
-"""What the server does with the (noisy) mean code: all of it is post-processing."""
+"""What the server does with the (noisy) mean code: all of it is post-processing.
+
+error_feedback  `ErrorFeedback`: momentum and error feedback in the code domain
+rules           `ServerRule` and `Average` (with server learning rate and momentum)
+vote            `MajorityVote` for signs
+"""

@@ -14,8 +14,8 @@ from torch.func import functional_call
 
 from laconic.data.sparse import Inputs
 from laconic.errors import ConfigError, DataError
-from laconic.train.dropout import KeyedDropout, layer_keys, with_keyed_dropout
-from laconic.train.first_linear import FirstLinear, find_first_linear
+from laconic.train.layers.dropout import KeyedDropout, layer_keys, with_keyed_dropout
+from laconic.train.layers.first_linear import FirstLinear, find_first_linear
 from laconic.train.losses import Loss, choose_loss, correct, cross_entropy
 from laconic.train.metrics import by_client, two_class_metrics, two_class_scores
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive, positive_int
-from laconic.privacy.budget import Budget
-from laconic.privacy.record_accountant import RecordAccountant
-from laconic.privacy.record_sampling import RecordSampler
-from laconic.privacy.sampling import Sampler
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.privacy.accounting.record_sampling import RecordSampler
+from laconic.privacy.accounting.sampling import Sampler
 
 OPTIMIZERS = ("sgd", "adam")
 BALANCES = ("none", "downsample", "oversample", "weights")

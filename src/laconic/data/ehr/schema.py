@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
 from laconic.data.ehr.toml_values import short, toml, typed
-from laconic.data.user_file import open_file
+from laconic.data.files.user_file import open_file
 from laconic.errors import ConfigError, one_line, unknown
 from laconic.parts import below_one, positive_int
 

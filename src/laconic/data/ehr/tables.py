@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from laconic.data.user_file import gunzipped, listed, named, open_file, refused, refused_as_too_much, too_much
+from laconic.data.files.user_file import gunzipped, listed, named, open_file, refused, refused_as_too_much, too_much
 from laconic.errors import DataError, LaconicError, how_to_install, one_line, unknown
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")

@@ -1,0 +1,137 @@
+"""The secure sums of a run: their terms and plans, which every runtime shares, and those of a simulation.
+
+`simulated` adds the clients' integers in the open; `masked` sends every vector through the protocol, as bytes, in this
+process. Both lose the same clients, open the same sums and abort the same rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laconic.clients.known_keys import KnownKeys
+from laconic.errors import PrivacyError
+from laconic.experiment.dropouts import uploading, vanishing_clients
+from laconic.experiment.experiment import Experiment
+from laconic.plan import RoundPlan
+from laconic.round import uplink_encoding
+from laconic.scheme import Scheme
+from laconic.secagg import InProcessFederation, SumPlan, Terms, Vanishes
+from laconic.secagg.foretell import foretell
+from laconic.secagg.session import InProcessRound
+from laconic.secagg.terms import NO_OFFER
+from laconic.streams import Streams
+
+
+def sum_terms(scheme: Scheme, plan: RoundPlan, *, run: bytes, beacon: bytes, consistency: str = "plain") -> Terms:
+    """The terms of a simulation's secure sums; any of its rounds' plans will do, they agree in what matters here."""
+    return Terms(
+        run=run,
+        offer=NO_OFFER,
+        fingerprint=scheme.fingerprint,
+        beacon=beacon,
+        consistency=consistency,
+        max_dropouts=plan.max_dropouts,
+        max_colluders=plan.max_colluders,
+        least_cohort=plan.least_cohort,
+    )
+
+
+def sum_plan(terms: Terms, scheme: Scheme, plan: RoundPlan, code_size: int) -> SumPlan:
+    """One attempt at the sum of a round that may be opened (`RoundPlan.viable`)."""
+    if not plan.viable:
+        raise PrivacyError(f"round {plan.round}: a cohort of {len(plan.cohort)} clients cannot carry the noise")
+    return SumPlan(
+        terms=terms,
+        round=plan.round,
+        attempt=plan.attempt,
+        bits=uplink_encoding(scheme, code_size, plan).bits,
+        size=code_size,
+        cohort=tuple(plan.cohort.tolist()),
+    )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The sum of a round, or why there is none; and the bytes of a masked one, by kind."""
+
+    total: Tensor | None
+    reason: str = ""
+    traffic: dict[str, int] = field(default_factory=dict)
+
+
+class SecureSums:
+    """The secure sums of one simulated run."""
+
+    def __init__(self, experiment: Experiment, streams: Streams, code_size: int) -> None:
+        self._experiment, self._streams, self._code_size = experiment, streams, code_size
+        # From the seed, so that a resumed run has the same committees and loses the same rounds. Keys are always new.
+        run, beacon = streams.key("secagg run"), (streams.key("beacon", half) for half in (0, 1))
+        self.terms = sum_terms(
+            experiment.scheme,
+            experiment.typical_plan(),
+            run=run.to_bytes(16, "little"),
+            beacon=b"".join(half.to_bytes(16, "little") for half in beacon),
+            consistency=experiment.consistency,
+        )
+        self._federation = InProcessFederation(self.terms) if experiment.secagg == "masked" else None
+        self._known = KnownKeys()
+        self._finished: list[RoundPlan] = []
+
+    def recall(self, finished: list[RoundPlan]) -> None:
+        """The rounds that were finished before this process: their clients keep the keys that they have."""
+        self._finished = [plan for plan in finished if plan.viable]
+
+    def attempt(self, plan: RoundPlan) -> Attempt:
+        vanishing, clients = self._who_vanishes(plan)
+        if self._federation is None and not vanishing:
+            return Attempt(plan.cohort)
+        planned = self._sum_plan(plan)
+        if self._federation is None:
+            return Attempt(clients, foretold=foretell(planned, vanishing)[1])
+        for earlier in self._finished:
+            self._known.recall(self._sum_plan(earlier), self._who_vanishes(earlier)[1].tolist())
+        self._finished = []
+        again = self._known.counted_before(planned, clients.tolist())
+        return Attempt(clients, masked=self._federation.begin(planned, vanishing), counted_before=again)
+
+    def _who_vanishes(self, plan: RoundPlan) -> tuple[dict[int, Vanishes], np.ndarray]:
+        """Who does, and who comes as far as the upload."""
+        e = self._experiment
+        vanishing = vanishing_clients(plan, self._streams, rate=e.dropout_rate, stage=e.dropout_stage)
+        return vanishing, uploading(plan, vanishing)
+
+    def _sum_plan(self, plan: RoundPlan) -> SumPlan:
+        return sum_plan(self.terms, self._experiment.scheme, plan, self._code_size)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a secure sum. `clients` are those that come as far as their upload."""
+
+    clients: np.ndarray
+    foretold: str = ""
+    """Simulated: why the round will not be opened; empty if it will."""
+    masked: InProcessRound | None = None
+    counted_before: dict[str, int] = field(default_factory=dict)
+    """Masked: bytes that a resumed run sends again, and has counted."""
+
+    def upload(self, clients: np.ndarray, residues: Tensor) -> None:
+        """Masked: some clients' vectors go through the protocol."""
+        assert self.masked is not None
+        for client, vector in zip(clients.tolist(), residues.cpu().numpy(), strict=True):
+            self.masked.upload(client, vector)
+
+    def open(self, total: Tensor) -> Opened:
+        """The sum. `total` is what a simulated one added up itself; a masked one opens its own, of the same type."""
+        if self.masked is None:
+            return Opened(None if self.foretold else total, self.foretold)
+        outcome = self.masked.finish()
+        traffic = {kind: size - self.counted_before.get(kind, 0) for kind, size in asdict(outcome.traffic).items()}
+        if outcome.total is None:
+            return Opened(None, outcome.reason, traffic)
+        opened = torch.from_numpy(outcome.total.astype(np.int64)).to(total.device)
+        return Opened(opened, "", traffic)

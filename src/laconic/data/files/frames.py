@@ -1,0 +1,169 @@
+"""A client's table, or one table for all: CSV, gzipped CSV and Parquet, as a frame and as records.
+
+Messages name files, rows and columns but never values: the values are what is to be kept private.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laconic.data.files.user_file import (
+    gunzipped,
+    listed,
+    named,
+    open_file,
+    refused,
+    refused_as_too_much,
+    suffix,
+    too_much,
+    unreadable,
+)
+from laconic.data.population import Records, as_records
+from laconic.errors import LaconicError, one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_REPEATED = re.compile(r"(.*)\.\d+", re.DOTALL)
+"""What pandas makes of a name that is there twice: 'target' and 'target.1'."""
+
+
+def read_frame(file: Path) -> pd.DataFrame:
+    """The table in a file; every column has a name of its own."""
+    try:
+        if suffix(file) == ".parquet":
+            return _read_parquet(file)
+        # Else pandas takes surplus values in front for row labels, which would shift every column by one.
+        frame = _read_csv(file, low_memory=False, index_col=False)
+        _check_csv_names(file, frame)
+        return frame
+    except ImportError:
+        raise refused(file, "reading CSV and Parquet files needs pandas: pip install pandas pyarrow") from None
+    except LaconicError:
+        raise
+    except Exception as error:  # a damaged file makes pandas and pyarrow raise nearly anything
+        raise unreadable(file, error) from None
+
+
+def records_of(file: Path, frame: pd.DataFrame, target: str) -> tuple[Records, tuple[str, ...]]:
+    """The records of a table, and the names of the features: all columns but the target."""
+    need_column(file, frame, target)
+    features = frame.drop(columns=target)
+    if 0 in features.shape:
+        raise refused(file, f"no {'rows below the header' if features.shape[1] else 'columns besides the target'}")
+    # Features are floats even where all are whole; in float64, as a cast to float32 here would warn of overflow.
+    inputs = np.stack([_numbers(file, features[name]) for name in features], axis=1, dtype=np.float64)
+    records = as_records((inputs, _targets(file, frame[target])), one_line(file))
+    return records, tuple(str(name) for name in features.columns)
+
+
+def need_column(file: Path, frame: pd.DataFrame, name: str) -> None:
+    if name not in frame.columns:
+        raise refused(file, f"no column {named(name)}; its columns: {listed(frame.columns)}")
+
+
+def first_bad(bad: Any) -> int:
+    """The first bad row, counted as a person does: from 1, below the header."""
+    return int(np.asarray(bad, dtype=bool).argmax()) + 1
+
+
+def _read_csv(file: Path, **options: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    with open_file(file) as opened, warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            if suffix(file) == ".csv":
+                return pd.read_csv(file, compression=None, **options)
+            return pd.read_csv(gunzipped(file, opened), **options)
+        except pd.errors.ParserWarning:  # "leads to a loss of data"
+            raise refused(file, "row 1 has more values than the header has columns") from None
+
+
+def _check_csv_names(file: Path, frame: pd.DataFrame) -> None:
+    """pandas invents names where the header has none or one twice; a label would become a feature that way."""
+    names = set(frame.columns)
+    repeats = [match for name in names if (match := _REPEATED.fullmatch(name)) and match[1] in names]
+    if not repeats and not any(name.startswith("Unnamed: ") for name in names):
+        return
+    header = _read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0].tolist()
+    if "" in header:
+        number = header.index("") + 1
+        raise refused(file, f"column {number} has no name; name it, or write no row numbers (index=False in pandas)")
+    _refuse_repeats(file, header)
+
+
+def _refuse_repeats(file: Path, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise refused(file, f"has the column {named(name)} twice; rename or drop one")
+        seen.add(name)
+
+
+def _read_parquet(file: Path) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # From an open file: given a path, pyarrow makes columns out of folders called like 'site=3'.
+    with open_file(file) as opened:
+        parquet = pq.ParquetFile(opened)
+        about = parquet.metadata
+        if too_much(8 * about.num_rows * max(1, about.num_columns), file.stat().st_size):
+            raise refused_as_too_much(file, "if that is right, save it as .csv or .npz")
+        _refuse_repeats(file, parquet.schema_arrow.names)
+        for column in parquet.schema_arrow:
+            if pa.types.is_nested(column.type):
+                raise refused(file, f"column {named(column.name)}: holds lists or structures; give each part a column")
+        table = parquet.read()
+    for place, column in enumerate(table.schema):
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if pa.types.is_decimal(kind):
+            kind = pa.float64()
+        # Names of clients stay a dictionary; pandas has no other way to do arithmetic with these.
+        if kind != column.type and (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+            table = table.set_column(place, column.name, table.column(place).cast(kind))
+    frame = table.to_pandas()
+    if frame.columns.nlevels > 1:
+        raise refused(file, "its columns have names of several levels; give each column one name")
+    return frame
+
+
+def _numbers(file: Path, column: pd.Series[Any]) -> np.ndarray:
+    """A column's finite numbers; a copy, as pandas' own arrays are read-only and torch warns."""
+    import pandas as pd
+
+    if not pd.api.types.is_numeric_dtype(column) or column.dtype.kind == "c":
+        where = f"{_row_of_text(column)}column {named(column.name)}"
+        raise refused(file, f"{where}: not a number; encode or drop the column")
+    values: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    bad = ~np.isfinite(values)
+    if bad.any():
+        where = f"row {first_bad(bad)}, column {named(column.name)}"
+        raise refused(file, f"{where}: missing, NaN or infinite; fill in or drop the row")
+    return values
+
+
+def _row_of_text(column: pd.Series[Any]) -> str:
+    import pandas as pd
+
+    try:
+        bad = column.notna() & pd.to_numeric(column, errors="coerce").isna()
+    except TypeError:  # not even text
+        return ""
+    return f"row {first_bad(bad)}, " if bad.any() else ""
+
+
+def _targets(file: Path, column: pd.Series[Any]) -> np.ndarray:
+    """Whole numbers with every digit kept, if that is what the column has; beyond 64 bits they would be others."""
+    values = _numbers(file, column)
+    if column.dtype.kind not in "iub":
+        return values
+    if column.max() > np.iinfo(np.int64).max:
+        raise refused(file, f"column {named(column.name)}: whole numbers beyond 64 bits; renumber the classes from 0")
+    return np.array(column, dtype=np.int64)

@@ -1,0 +1,45 @@
+"""What a run's promise is worth, said before it starts: see `privacy/cautions`."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from laconic.data.population import Population
+from laconic.privacy.statement.cautions import cautions
+
+if TYPE_CHECKING:
+    from laconic.experiment.experiment import Experiment
+
+_log = logging.getLogger("laconic")
+
+
+def count_units(population: Population, *, record_level: bool) -> int:
+    """How many there are of what is protected: clients, or the records of all clients."""
+    if not record_level:
+        return population.num_clients
+    return sum(population.size(client) for client in range(population.num_clients))
+
+
+def planned_cautions(experiment: Experiment) -> list[str]:
+    """What must be said if the run goes as planned, up to its budget; the server's ε is the average client's."""
+    accountant, budget = experiment.accountant, experiment.budget
+    if accountant is None or budget is None:
+        return []
+    rate = experiment.sampler.rate_in(experiment.population.num_clients)
+    average = max(1, round(experiment.rounds * rate))
+    counts = [count for count in (average, budget.max_participations) if count is not None]
+    released = accountant.released_epsilon(experiment.rounds, budget.accountant)
+    participant = accountant.participant_epsilon(min(counts))
+    return cautions(
+        accountant,
+        delta=budget.delta,
+        released=min(released, budget.epsilon or released),
+        participant=min(participant, budget.participant_epsilon or participant),
+    )
+
+
+def log_cautions(experiment: Experiment) -> None:
+    """A warning each, for Python: unless the user set up logging, they go to stderr."""
+    for text in planned_cautions(experiment):
+        _log.warning("laconic: warning: %s", text)

@@ -1,0 +1,206 @@
+"""An experiment: the live objects of a run, whether they came from a file, the command line or Python."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from laconic.data.population import Population, Records
+from laconic.errors import ConfigError
+from laconic.experiment.cautions import count_units
+from laconic.experiment.dropouts import BEFORE_UPLOAD, STAGES
+from laconic.experiment.mechanism import Mechanism
+from laconic.parts import below_one, non_negative, non_negative_int, one_of, positive_int
+from laconic.plan import RoundPlan
+from laconic.privacy.accounting.accountant import METHODS, RunAccountant
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.grid import Grid
+from laconic.privacy.statement.cautions import check_delta
+from laconic.scheme import Scheme
+from laconic.train.engines.choose import ENGINES
+from laconic.train.engines.precision import PRECISIONS
+from laconic.train.flat import trainable_size
+from laconic.train.losses import Loss
+
+SECAGG = ("simulated", "masked")
+CONSISTENCIES = ("plain", "signed")
+BEST_BY = ("auto", "accuracy", "balanced-accuracy", "auroc", "loss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything a simulation needs.
+
+    `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
+    `public` records belong to nobody, and some schemes choose with them what to train. All records are as they came;
+    with a `front_end`, a fixed public module, the `model` is a head that sees only what it makes of them. `notes` are
+    sentences for the privacy statement: what was chosen on private data without being charged. `best_by` is the metric
+    by which the best round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where
+    there is none. `test_clients` says whose each test record is, for metrics by client (not in a private run).
+
+    `secagg` says how the sums of a private run come about: 'simulated' adds the clients' integers in the open, 'masked'
+    sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
+    `dropout_rate` vanishes, at `dropout_stage`.
+
+    A δ of one over the number of clients (or records) or more is refused, unless `allow_large_delta` insists on it.
+    """
+
+    scheme: Scheme
+    model: nn.Module
+    population: Population
+    sampler: Sampler
+    rounds: int
+    budget: Budget | None = None
+    test: Records | None = None
+    test_clients: np.ndarray | None = None
+    holdout: Records | None = None
+    public: Records | None = None
+    front_end: nn.Module | None = None
+    loss: str | Loss = "auto"
+    seed: int = 0
+    device: str = "cpu"
+    engine: str = "auto"
+    chunk: int | None = None
+    workers: int | None = None
+    precision: str = "auto"
+    profile: bool = False
+    eval_every: int = 1
+    patience: int | None = None
+    best_by: str = "auto"
+    checkpoint_seconds: float = 10.0
+    max_dropouts: int = 0
+    max_colluders: int = 0
+    secagg: str = "simulated"
+    consistency: str = "plain"
+    dropout_rate: float = 0.0
+    dropout_stage: str = BEFORE_UPLOAD
+    allow_large_delta: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_options(**{name: getattr(self, name) for name in inspect.signature(check_options).parameters})
+        if self.patience is not None and self.holdout is None:
+            raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
+        self.sampler.check(self.population.num_clients)
+        if self.scheme.downlink == "signs" and self.sampler.rate_in(self.population.num_clients) < 1:
+            raise ConfigError(
+                f"{self.scheme.name} sends only signs down, so every client must take part in every round:"
+                " use --sampling-rate 1"
+            )
+        if self.secagg == "masked":
+            check_maskable(self.scheme)
+        if self.dropout_rate and not self.scheme.noise.private:
+            raise ConfigError(
+                f"{self.scheme.name} has no secure sum to drop out of: use --dropout-rate with -dp schemes"
+            )
+        if self.scheme.private:
+            if self.budget is None:
+                raise ConfigError(f"{self.scheme.name} is private and needs a delta (--delta)")
+            self.budget.check(self.sampler, METHODS if self.scheme.record_level else None)
+            one = "record" if self.scheme.record_level else "client"
+            check_delta(self.budget.delta, units=self.protected, one=one, allowed=self.allow_large_delta)
+            slack = self.max_dropouts + self.max_colluders
+            planned = self.sampler.planned_cohort(self.population.num_clients)
+            if slack >= planned:
+                raise ConfigError(
+                    f"max_dropouts + max_colluders = {slack} leaves nobody of a cohort of {planned:g} to add the noise"
+                )
+
+    @functools.cached_property
+    def protected(self) -> int:
+        """How many there are of what is protected: clients or records."""
+        return count_units(self.population, record_level=self.scheme.record_level)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What the run does to one client's data, in public numbers."""
+        return Mechanism(
+            scheme=self.scheme,
+            sampler=self.sampler,
+            num_clients=self.population.num_clients,
+            num_records=self.protected if self.scheme.record_level else None,
+            size=trainable_size(self.model),
+            rounds=self.rounds,
+            budget=self.budget,
+            max_dropouts=self.max_dropouts,
+            max_colluders=self.max_colluders,
+            # Of a larger cohort more clients vanish before their upload, so a lost round makes it less likely that one
+            # client was there, and amplification holds. Whether a committee can open depends on who is in it.
+            loses_by_cohort=self.dropout_rate > 0 and self.dropout_stage != BEFORE_UPLOAD,
+        )
+
+    @property
+    def accountant(self) -> RunAccountant | None:
+        """The accountant of the run; None for a scheme that promises nothing."""
+        return self.mechanism.accountant
+
+    @property
+    def code_size(self) -> int:
+        """m: how many values a client sends."""
+        return self.mechanism.code_size
+
+    @property
+    def sensitivity(self) -> float:
+        """S: the largest norm of a client's code."""
+        return self.mechanism.sensitivity
+
+    def typical_plan(self) -> RoundPlan:
+        """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
+        return self.mechanism.typical_plan()
+
+    @property
+    def grid(self) -> Grid | None:
+        """The grid of integer noise; None for other noise."""
+        return self.mechanism.grid
+
+    def delta_slack(self) -> float:
+        """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
+        return self.mechanism.delta_slack()
+
+
+def check_options(
+    *,
+    rounds: int,
+    eval_every: int,
+    checkpoint_seconds: float,
+    engine: str,
+    best_by: str,
+    max_dropouts: int,
+    max_colluders: int,
+    seed: int,
+    precision: str,
+    secagg: str,
+    consistency: str,
+    dropout_stage: str,
+    dropout_rate: float,
+    chunk: int | None,
+    workers: int | None,
+    patience: int | None,
+) -> None:
+    """Refuse numbers and names that no run can have: before any data are loaded, and for whoever has loaded them."""
+    positive_int(rounds=rounds, eval_every=eval_every)
+    non_negative(checkpoint_seconds=checkpoint_seconds)
+    one_of(ENGINES, engine=engine)
+    one_of(BEST_BY, best_by=best_by)
+    non_negative_int(max_dropouts=max_dropouts, max_colluders=max_colluders, seed=seed)
+    one_of(PRECISIONS, precision=precision)
+    one_of(SECAGG, secagg=secagg)
+    one_of(CONSISTENCIES, consistency=consistency)
+    one_of(STAGES, dropout_stage=dropout_stage)
+    below_one(dropout_rate=dropout_rate)
+    for name, value in (("chunk", chunk), ("workers", workers), ("patience", patience)):
+        if value is not None:
+            positive_int(**{name: value})
+
+
+def check_maskable(scheme: Scheme) -> None:
+    """Only integers can be masked."""
+    if not scheme.noise.private:
+        raise ConfigError(f"{scheme.name} sends plain codes, which are not masked: use a scheme in -dp")
+    if not scheme.noise.on_integers:
+        raise ConfigError(f"{scheme.name} has continuous noise, which cannot be masked: use --noise integer")

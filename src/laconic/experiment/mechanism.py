@@ -1,0 +1,124 @@
+"""The mechanism of a run: all that its ε follows from. Public numbers alone, so a node can check an offer with it.
+
+It has no data and no model. Only the number of weights counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from laconic.errors import PrivacyError
+from laconic.plan import RoundPlan
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.grid import Grid
+from laconic.scheme import Scheme
+from laconic.train.local import LocalDPSGD
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """A scheme for so many weights, among so many clients, for so many rounds."""
+
+    scheme: Scheme
+    sampler: Sampler
+    num_clients: int
+    size: int
+    rounds: int
+    budget: Budget | None
+    max_dropouts: int = 0
+    max_colluders: int = 0
+    num_records: int | None = None
+    """How many records all clients have together, where records are what is protected."""
+    loses_by_cohort: bool = False
+    """Whether a round may be lost because of who took part."""
+
+    @property
+    def slack(self) -> int:
+        """How many of a cohort the noise does not count on."""
+        return self.max_dropouts + self.max_colluders
+
+    @property
+    def accountant(self) -> RunAccountant | None:
+        """The accountant of the run; None for a scheme that promises nothing."""
+        if not self.scheme.private or self.budget is None:
+            return None
+        accountant: Accountant | RecordAccountant
+        if isinstance(self.scheme.train, LocalDPSGD):
+            accountant = self.scheme.train.accountant(
+                sampler=self.sampler, num_clients=self.num_clients, budget=self.budget
+            )
+            accountant = replace(accountant, num_records=self.num_records)
+        else:
+            accountant = Accountant(
+                sampler=self.sampler,
+                noise=self.scheme.noise,
+                num_clients=self.num_clients,
+                delta=self.budget.delta - self.delta_slack(),
+                sensitivity=self.sensitivity,
+                slack=self.slack,
+                max_participations=self.budget.max_participations,
+                horizon=self.rounds,
+            )
+        cap = self.budget.max_participations
+        # The server's budget can end the run, unless the cap keeps every client within it.
+        stoppable = self.budget.participant_epsilon is not None and (
+            cap is None or not self.budget.participant_fits(accountant, cap)
+        )
+        return replace(accountant, cohort_dependent=stoppable or self.loses_by_cohort)
+
+    @property
+    def code_size(self) -> int:
+        """m: how many values a client sends."""
+        return self.scheme.codec.code_size(self.size)
+
+    @property
+    def sensitivity(self) -> float:
+        """S: the largest norm of a client's code."""
+        return self.scheme.clip.sensitivity(self.code_size)
+
+    def typical_plan(self) -> RoundPlan:
+        """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
+        planned = self.sampler.planned_cohort(self.num_clients)
+        return RoundPlan(
+            round=1,
+            attempt=0,
+            cohort=np.arange(max(1 + self.slack, round(planned))),
+            planned_cohort=planned,
+            least_cohort=self.sampler.least_cohort(self.num_clients, self.slack),
+            largest_cohort=self.sampler.largest_cohort(self.num_clients),
+            max_dropouts=self.max_dropouts,
+            max_colluders=self.max_colluders,
+            run_seed=0,
+            round_seed=0,
+            fingerprint=self.scheme.fingerprint,
+        )
+
+    @property
+    def grid(self) -> Grid | None:
+        """The grid of integer noise; None for other noise."""
+        if not isinstance(self.scheme.noise, DiscreteGaussian):
+            return None
+        return self.scheme.noise.grid(code_size=self.code_size, sensitivity=self.sensitivity, plan=self.typical_plan())
+
+    def delta_slack(self) -> float:
+        """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
+        assert self.budget is not None
+        clients = max(1, round(self.sampler.planned_cohort(self.num_clients)))
+        draws = 2.0 * self.code_size * clients * self.rounds  # twice: cohorts vary, rounds repeat
+        slack = self.scheme.noise.delta_slack(
+            code_size=self.code_size,
+            num_draws=draws,
+            sensitivity=self.sensitivity,
+            plan=self.typical_plan(),
+        )
+        slack *= 1 + math.exp(20)  # a distance between distributions counts so often in δ, for any ε up to 20
+        if slack > self.budget.delta / 100:
+            raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
+        return slack

@@ -1,0 +1,128 @@
+"""A federation from its first message to its last: wait for nodes, let them join, run, and leave a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from logging import INFO, getLogger
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.serverapp import Grid
+
+from laconic.errors import ConfigError, PrivacyError, RunFolderError
+from laconic.federation.courier import Answers
+from laconic.federation.flower.courier import FlowerCourier
+from laconic.federation.flower.strategy import SchemeStrategy
+from laconic.federation.node.folder import kept_key
+from laconic.federation.server.members import Members, invite, make_offer
+from laconic.federation.server.notices import Notices
+from laconic.federation.server.remote_clients import FederatedClients
+from laconic.federation.server.settings import Settings, settle_federated
+from laconic.runner.outcome import RunResult
+from laconic.runner.run import Simulation
+from laconic.settings.build import Settled
+from laconic.settings.config import RunConfig
+from laconic.settings.datasets import Federation
+from laconic.settings.launch import prepare
+from laconic.store.folder import RunFolder
+
+_LOG = getLogger("flwr")
+_POLL = 0.5
+
+
+def run_federation(
+    grid: Grid,
+    config: RunConfig,
+    federation: Callable[[int], Federation],
+    *,
+    folder: RunFolder,
+    key: Path,
+    resume: bool = False,
+) -> RunResult:
+    """Run the configured federation over the nodes that the grid reaches."""
+    if folder.exists and not resume:
+        raise RunFolderError(f"{folder.path} holds a run already: set resume=true, or choose another out")
+    settings = Settings.of(config.federation)
+    config = config.with_values({"run.checkpoint_seconds": 0.0})  # no round can be repeated, so each is kept
+    folder.open()
+    try:
+        (folder.path / "failure.json").unlink(missing_ok=True)
+        notices = Notices(folder)
+        members, joined = Members.load(folder), None
+        if members is None:
+            nodes = wait_for_nodes(grid, settings)
+            server = Ed25519PrivateKey.from_private_bytes(kept_key(key))
+            settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices)
+            members.save(folder)
+        else:
+            settled = settle_federated(config, federation(len(members.nodes)))
+            if config.run.rounds > members.offer.rounds:
+                raise ConfigError(
+                    f"run.rounds = {config.run.rounds}, but the nodes have agreed to {members.offer.rounds}:"
+                    " start a new run for more"
+                )
+        courier = FlowerCourier(grid, members.nodes)
+        clients = FederatedClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
+        simulation = Simulation(settled.experiment, someone=clients)
+        clients.notice = lambda client, reason: notices.add(
+            simulation.state.rounds + 1, client, courier.nodes[client], reason
+        )
+        simulation.check_budget()
+        prepare(simulation, folder, settled)
+        strategy = SchemeStrategy(simulation, clients, courier, patience=settings.join_timeout)
+        simulation.observer = _show
+        strategy.start(grid)
+        assert strategy.result is not None
+        return strategy.result
+    finally:
+        folder.close()
+
+
+def _joined(
+    grid: Grid,
+    nodes: Sequence[int],
+    config: RunConfig,
+    federation: Callable[[int], Federation],
+    server: Ed25519PrivateKey,
+    settings: Settings,
+    notices: Notices,
+) -> tuple[Settled, Members, Answers]:
+    """Offer the run until all nodes that are left accept it. Every offer is a run of its own."""
+    while True:
+        settled = settle_federated(config, federation(len(nodes)))
+        offer = make_offer(settled, server)
+        courier = FlowerCourier(grid, nodes)
+        members, answers = invite(offer, nodes, server, courier, settings.join_timeout)
+        if members is not None:
+            return settled, members, answers
+        refused = dict(sorted(answers.missing.items()))
+        for client, reason in refused.items():
+            notices.add(0, client, nodes[client], reason)
+        reasons = "; ".join(f"node {client} ({nodes[client]}) {reason}" for client, reason in refused.items())
+        nodes = [node for client, node in enumerate(nodes) if client not in refused]
+        if len(nodes) < settings.min_nodes:
+            raise PrivacyError(f"{len(nodes)} nodes take part, but min_nodes is {settings.min_nodes}: {reasons}")
+
+
+def wait_for_nodes(grid: Grid, settings: Settings) -> list[int]:
+    """The nodes that are there, in the order in which they were registered, once there are enough."""
+    end = time.monotonic() + settings.join_timeout
+    while True:
+        found = sorted(grid.get_nodes(), key=lambda node: (node.registered_at, node.node_id))
+        late = time.monotonic() > end
+        if len(found) >= (settings.min_nodes if late else settings.nodes):
+            return [node.node_id for node in found]
+        if late:
+            raise ConfigError(
+                f"{len(found)} nodes are there after {settings.join_timeout:g} s, but it takes {settings.min_nodes}:"
+                " start more, or lower federation.min_nodes"
+            )
+        time.sleep(_POLL)
+
+
+def _show(row: dict[str, Any]) -> None:
+    parts = [f"{name} {row[name]:.4g}" for name in ("accuracy", "loss", "epsilon") if name in row]
+    parts += [f"discarded: {row['discarded']}"] if "discarded" in row else []
+    _LOG.log(INFO, "round %s: %s", row["round"], ", ".join(parts))

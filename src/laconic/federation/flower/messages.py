@@ -1,0 +1,58 @@
+"""Fields as Flower messages, and back. Each kind of exchange is a message type of its own.
+
+keys        query.keys      once per run
+upload      train.upload    every round
+consent     query.consent   every round, in signed mode
+unmask      query.unmask    every round in which sums are masked
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from laconic.errors import WireError
+from laconic.federation.courier import fields_bytes
+from laconic.federation.requests import Fields
+
+TYPES = {"keys": "query.keys", "upload": "train.upload", "consent": "query.consent", "unmask": "query.unmask"}
+_LARGE = ("weights", "roster", "shared")
+"""Fields that are the same for all nodes: Flower stores a record that several messages hold only once."""
+
+
+def to_message(kind: str, node: int, fields: Fields, *, group: str, ttl: float) -> Message:
+    """A request to a node; after `ttl` seconds neither it nor its answer is delivered any more."""
+    return Message(_content(fields), node, TYPES[kind], group_id=group, ttl=ttl)
+
+
+def to_reply(fields: Fields, request: Message) -> Message:
+    return Message(_content(fields), reply_to=request)
+
+
+def fields_of(message: Message) -> Fields:
+    """The fields of a request or an answer."""
+    fields: dict[str, Any] = {}
+    for record in message.content.config_records.values():
+        fields |= dict(record)
+    for name, value in fields.items():
+        if isinstance(value, bool) or not isinstance(value, bytes | int | str):
+            raise WireError(f"the field '{name}' is a {type(value).__name__}")
+    return fields
+
+
+def overhead(message: Message) -> int:
+    """The bytes of a message beside its fields: of all of Flower's objects as they are serialised, less the fields."""
+    parts = [message.deflate()]
+    if message.has_content():
+        parts += [message.content.deflate(), *(record.deflate() for record in message.content.values())]
+    return sum(map(len, parts)) - (fields_bytes([fields_of(message)]) if message.has_content() else 0)
+
+
+def _content(fields: Fields) -> RecordDict:
+    shared = {name: value for name, value in fields.items() if name in _LARGE}
+    own = {name: value for name, value in fields.items() if name not in _LARGE}
+    content = RecordDict({"own": ConfigRecord(dict(own))})
+    if shared:
+        content["shared"] = ConfigRecord(dict(shared))
+    return content

@@ -1,0 +1,181 @@
+"""What a node's data has cost over all runs that it ever took part in, composed from the node's own log.
+
+Each upload is logged with the Gaussian mechanism that it was part of. Gaussians compose exactly: uploads with noise
+multipliers z_1, z_2, … are one with 1/z² = Σ 1/z_i², whichever server, scheme or run they were for. That is the ε
+against a server that was in all of them. Against an outsider, sampling amplifies run by run; the runs' Rényi
+divergences add up, or their privacy losses where all have the same mechanism.
+
+All of it compares the node's data with none at all (zero-out). A run that counts a client's data as replaced is charged
+for that, which is more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from laconic.errors import ConfigError, RunFolderError
+from laconic.federation.node.log import JOINED, UPLOADED
+from laconic.privacy.accounting.accountant import Accountant, epsilon, largest, renyi_divergences
+from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
+from laconic.privacy.accounting.tight import gaussian_epsilon
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from laconic.federation.offer import Offer
+
+
+Upload = tuple[int, int]
+"""Round and attempt."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A run, as far as it can cost a node: what its uploads give away, and how often.
+
+    `noise_multiplier` is None for uploads without noise. `rounds` are what outsiders see, with or without this node:
+    a run counts for them from the moment it was joined, since counting only runs in which the node was drawn would
+    undo what sampling is worth. `delta` is what the noise sampler's finite precision, and cohorts that show themselves
+    by being too small, cost over the run.
+    """
+
+    noise_multiplier: float | None
+    sampler: dict[str, Any]
+    num_clients: int
+    amplified: bool
+    rounds: int
+    delta: float
+    participations: int = 0
+
+    @classmethod
+    def planned(cls, offer: Offer) -> Self:
+        """The run as it is offered: as many rounds and participations as its own budget allows."""
+        mechanism, budget = offer.mechanism, offer.budget
+        accountant = mechanism.accountant
+        sampler = offer.sampler.to_dict()
+        if not isinstance(accountant, Accountant) or budget is None:
+            return cls(None, sampler, offer.num_clients, False, offer.rounds, 0.0, offer.rounds)
+        rounds = largest(lambda count: budget.released_fits(accountant, count, count), offer.rounds)
+        cap = min(rounds, budget.max_participations or rounds)
+        event = offer.scheme.noise.event(
+            sensitivity_scale=offer.sampler.sensitivity_scale,
+            sensitivity=mechanism.sensitivity,
+            largest_cohort=offer.sampler.largest_cohort(offer.num_clients),
+        )
+        # What no proof covers is not amplified.
+        amplified = accountant.amplified(offer.rounds) and not offer.sampler.caveat
+        return cls(
+            noise_multiplier=float(event.noise_multiplier),
+            sampler=sampler,
+            num_clients=offer.num_clients,
+            amplified=amplified,
+            rounds=rounds,
+            delta=mechanism.delta_slack() + (accountant.visible_delta(offer.rounds) if amplified else 0.0),
+            participations=largest(lambda count: budget.participant_fits(accountant, count), cap),
+        )
+
+    def row(self) -> dict[str, Any]:
+        """For the log: all but what the log counts itself."""
+        return {name: value for name, value in asdict(self).items() if name != "participations"}
+
+    def after(self, uploads: Sequence[Upload]) -> Self:
+        """The run as it is planned, with these uploads: repeated attempts come on top of the planned rounds."""
+        rounds = max(self.rounds + charges(uploads) - max((r for r, _ in uploads), default=0), charges(uploads))
+        return replace(self, rounds=max(rounds, len(uploads)), participations=len(uploads))
+
+    @property
+    def gaussian(self) -> DpEvent:
+        from dp_accounting import GaussianDpEvent
+
+        return GaussianDpEvent(self.noise_multiplier)
+
+    @property
+    def released(self) -> tuple[DpEvent, int, bool]:
+        """(what a round shows an outsider, how often, whether neighbours differ by a replaced client)."""
+        sampler = Sampler.from_dict(self.sampler)
+        if not self.amplified:
+            return self.gaussian, self.participations, False
+        return sampler.released_event(self.gaussian, self.num_clients), self.rounds, sampler.adjacency == REPLACE_ONE
+
+
+@dataclass(frozen=True)
+class Spent:
+    """ε over several runs, against a server that was in all of them and against an outsider who saw all results."""
+
+    participations: int
+    participant_epsilon: float
+    epsilon: float
+
+
+def charges(uploads: Sequence[Upload]) -> int:
+    """How many releases a server must have charged, as far as a node with these uploads can know.
+
+    One for each round up to the last, and one for each attempt before the one that the node took part in.
+    """
+    attempts: dict[int, int] = {}
+    for round, attempt in uploads:
+        attempts[round] = max(attempt, attempts.get(round, 0))
+    return max(attempts, default=0) + sum(attempts.values())
+
+
+def spent(costs: Iterable[Cost], delta: float) -> Spent:
+    """All costs together, at this δ."""
+    joined = list(costs)
+    uploaded = [cost for cost in joined if cost.participations]
+    participations = sum(cost.participations for cost in uploaded)
+    left = delta - sum(cost.delta for cost in joined)
+    if not uploaded:
+        return Spent(0, 0.0, 0.0)
+    if left <= 0 or any(cost.noise_multiplier is None for cost in uploaded):
+        return Spent(participations, math.inf, math.inf)
+    inverse = sum(cost.participations / cost.noise_multiplier**2 for cost in uploaded if cost.noise_multiplier)
+    participant = gaussian_epsilon(1 / math.sqrt(inverse), left)
+    private = [cost for cost in joined if cost.noise_multiplier is not None]
+    return Spent(participations, participant, min(participant, _released_epsilon(private, left)))
+
+
+def _released_epsilon(costs: list[Cost], delta: float) -> float:
+    from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+    counts: Counter[tuple[DpEvent, bool]] = Counter()
+    for cost in costs:
+        event, count, replaced = cost.released
+        if count:
+            counts[event, replaced] += count
+    if len(counts) == 1:
+        (((event, replaced), count),) = counts.items()
+        return epsilon(event, count, delta, "rdp" if replaced else "pld", replace_one=replaced)
+    orders = tuple(rdp.DEFAULT_RDP_ORDERS)
+    total = [0.0] * len(orders)
+    for (event, replaced), count in counts.items():
+        divergences = renyi_divergences(event, orders, replaced)
+        total = [known + count * more for known, more in zip(total, divergences, strict=True)]
+    return float(rdp.compute_epsilon(orders, total, delta)[0])
+
+
+def logged_costs(rows: Iterable[Mapping[str, Any]]) -> dict[str, Cost]:
+    """By run, what a node's log says that it has cost: every run that was joined, with its uploads."""
+    import laconic.schemes  # noqa: F401 - a sampler is known once its module is imported
+
+    planned: dict[str, Cost] = {}
+    uploads: dict[str, list[Upload]] = {}
+    for row in rows:
+        if row["what"] not in (JOINED, UPLOADED):
+            continue
+        try:
+            run = str(row["run"])
+            planned[run] = Cost(**row["cost"])
+            Sampler.from_dict(planned[run].sampler)
+            if row["what"] == UPLOADED:
+                uploads.setdefault(run, []).append((int(row["round"]), int(row["attempt"])))
+        except (KeyError, TypeError, ValueError, AttributeError, ConfigError):
+            raise RunFolderError(
+                f"the log's row of run {str(row['run'])[:8]}… does not say what the run costs (an older version wrote"
+                " it, or it is damaged): limits over a lifetime need a log of this version; keep the old folder and"
+                " begin a new one, or drop the lifetime limits"
+            ) from None
+    return {run: cost.after(uploads.get(run, [])) for run, cost in planned.items()}

@@ -1,0 +1,332 @@
+"""The node: it answers a server's messages, as far as its owner's policy allows.
+
+Every message may be handled by a process of its own: what must be remembered is in the node's folder, and is there
+before the answer leaves. An offer is checked in this order: signature, server, sizes, policy, cost, model. Records are
+read in a round, and nowhere before. If they fail, that has one fixed text, since data may have decided it; the node's
+own log has the rest, and the node takes part in nothing more until its owner has looked. So a server that varies its
+offers to find out about the records learns one bit at most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laconic.errors import LaconicError, PrivacyError, WireError, one_line
+from laconic.federation.entropy import refuse_test_seed, seed_for_tests
+from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
+from laconic.federation.node.masking import keep_terms, masking
+from laconic.federation.requests import Fields, UploadRequest, bytes_in, run_in
+from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
+from laconic.secagg import SecAggClient, SumPlan
+from laconic.secagg.crypto.keys import PublicKeys
+from laconic.secagg.terms import RUN_BYTES
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from laconic.data.population import Records
+    from laconic.federation.node.lifetime import Cost
+    from laconic.federation.node.policy import Policy
+    from laconic.federation.node.training import LocalTraining
+    from laconic.federation.offer import Offer
+    from laconic.plan import RoundPlan
+
+_LONGEST = 2000
+WITHHELD = "this node cannot do that now; its own log says why"
+
+
+class Withheld(LaconicError):
+    """A refusal whose reason stays on the node: its records, or what other servers were given, may have decided it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(WITHHELD)
+        self.detail = detail
+
+
+class RecordsFailed(Withheld):
+    """This node's own records could not be used."""
+
+
+@contextmanager
+def _on_records() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # whatever records and engines raise
+        raise RecordsFailed(f"{type(error).__name__}: {error}") from error
+
+
+class Node:
+    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here."""
+
+    def __init__(
+        self,
+        folder: NodeFolder,
+        policy: Policy,
+        *,
+        model: Callable[[Offer], nn.Module],
+        records: Callable[[Offer], Records],
+        **options: Any,
+    ) -> None:
+        self._folder, self._policy = folder, policy
+        self._model, self._records, self._options = model, records, options
+        self._offered = b""
+
+    def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
+        """The answer to one message. What is refused, or cannot be done, is an answer too: it says why."""
+        steps = {"keys": self.join, "upload": self.upload, "consent": self.consent, "unmask": self.reveal}
+        with self._folder.alone():
+            try:
+                refuse_test_seed(self._policy.allow_test_seed)
+                self._check_size(fields)
+                if kind in ("keys", "upload") and self._folder.attention is not None:
+                    raise Withheld(f"its owner must look at attention.txt first: {self._folder.attention}")
+                return steps[kind](fields)
+            except LaconicError as error:
+                told, detail = one_line(error, _LONGEST), getattr(error, "detail", None)
+                if isinstance(error, RecordsFailed):
+                    self._folder.call_for_attention(error.detail)
+            except Exception as error:  # nothing that a server sends may tell it more than this
+                told, detail = WITHHELD, f"{type(error).__name__}: {error}"
+            self._note_refusal(kind, fields, told, detail)
+            return {REFUSED: told}
+
+    def join(self, fields: Mapping[str, Any]) -> Fields:
+        """Once per run: accept the offer, and announce a key for the run."""
+        from laconic.federation.node import refusals
+        from laconic.federation.node.lifetime import Cost
+        from laconic.federation.offer import verify_offer
+        from laconic.federation.weights import check_model
+
+        data = bytes_in(fields, "offer")
+        signed = verify_offer(data)
+        self._refuse_if(refusals.against_server(self._policy, signed.server))
+        client, offer = signed.client, signed.open()
+        self._offered = offer.run
+        self._refuse_if(refusals.against_sizes(self._policy, offer))
+        known = self._folder.kept(offer.run, "offer")
+        if known is not None and known != data:
+            raise PrivacyError("this node has accepted another offer of the same run")
+        self._refuse_if(refusals.against_offer(self._policy, offer))
+        planned = Cost.planned(offer)
+        self._within_lifetime(offer.run, planned)
+        check_model(self._model(offer), offer)
+        if known is None:
+            self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())
+            self._folder.keep(offer.run, "policy", self._policy.digest)
+            self._folder.log.add(
+                JOINED,
+                offer.run,
+                client=client,
+                scheme=offer.scheme.name,
+                server=offer.server.hex(),
+                cost=planned.row(),
+            )
+            self._folder.keep(offer.run, "offer", data)
+        return {"announcement": self._keys(client, offer).announcement(offer.run)}
+
+    def upload(self, fields: Mapping[str, Any]) -> Fields:
+        """One round: train, protect, and send what the server may see."""
+        request = UploadRequest.from_fields(fields)
+        client, offer = self._accepted(request.run)
+        self._keep_once(offer, client, request)
+        if not offer.masked:
+            training, plan, code, cost = self._trained(client, offer, request, [client])
+            return {"upload": self._logged(training, plan, cost, training.message(plan, code))}
+        with masking(self._folder, offer.run) as member:
+            sum_plan = member.begin(request.plan)
+            if (sum_plan.round, sum_plan.attempt) != (request.round, request.attempt):
+                raise WireError("the plan of the sum is of another round than the message")
+            if sum_plan.cohort[-1] >= offer.num_clients:
+                raise WireError(f"a cohort with client {sum_plan.cohort[-1]}, but the offer is to {offer.num_clients}")
+            training, plan, code, cost = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
+            self._folder.keep(offer.run, "plan", request.plan)
+            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()))}
+
+    def _trained(
+        self,
+        client: int,
+        offer: Offer,
+        request: UploadRequest,
+        cohort: Sequence[int],
+        sum_plan: SumPlan | None = None,
+    ) -> tuple[LocalTraining, RoundPlan, Tensor, Cost]:
+        """The code of this round, if the policy allows the round; and what the run has cost with it."""
+        from laconic.federation.node import refusals
+        from laconic.federation.node.lifetime import Cost
+
+        uploads = [*self._folder.log.uploads(offer.run), (request.round, request.attempt)]
+        self._refuse_if(refusals.against_round(self._policy, offer, uploads=uploads, cohort=len(cohort)))
+        cost = Cost(**json.loads(self._folder.kept(offer.run, "cost") or b"{}"))
+        self._within_lifetime(offer.run, cost.after(uploads))
+        training = self._training(client, offer)
+        plan = training.plan(request.round, request.attempt, np.array(cohort), self._shared(offer))
+        if sum_plan is not None:
+            _check_sum(training, plan, sum_plan)
+        weights = training.weights(request.weights, plan, lambda: self._weights_of(offer, request.round - 1))
+        with _on_records():
+            code = training.code(plan, weights)
+        if offer.scheme.downlink == "signs":
+            self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
+        return training, plan, code, cost
+
+    def _logged(self, training: LocalTraining, plan: RoundPlan, cost: Cost, upload: bytes) -> bytes:
+        """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
+        run, accountant = training.offer.run, training.offer.mechanism.accountant
+        taken = self._folder.log.participations(run) + 1
+        self._folder.log.add(
+            UPLOADED,
+            run,
+            round=plan.round,
+            attempt=plan.attempt,
+            cohort=len(plan.cohort) if training.offer.masked else None,
+            participations=taken,
+            participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
+            noise=training.noise_of(plan),
+            cost=cost.row(),
+            **({"test_seed": True} if seed_for_tests() is not None else {}),
+        )
+        return upload
+
+    def consent(self, fields: Mapping[str, Any]) -> Fields:
+        """Signed mode: sign the one set of survivors."""
+        return self._as_member(fields, "survivors", SecAggClient.consent, "consent", CONSENTED)
+
+    def reveal(self, fields: Mapping[str, Any]) -> Fields:
+        """Open this member's shares of what the sum of the survivors needs."""
+        return self._as_member(fields, "request", SecAggClient.reveal, "reveal", REVEALED)
+
+    def _as_member(
+        self, fields: Mapping[str, Any], asked: str, step: Callable[[SecAggClient, bytes], bytes], name: str, what: str
+    ) -> Fields:
+        run = run_in(fields)
+        if self._folder.kept(run, "policy") != self._policy.digest:  # else the offer need not be read, nor torch loaded
+            self._accepted(run)
+        plan = self._folder.kept(run, "plan")
+        if not plan:
+            raise WireError("this node has no round under way")
+        with masking(self._folder, run) as member:
+            current = member.begin(plan)
+            answer = step(member, bytes_in(fields, asked))
+        self._folder.log.add(what, run, round=current.round, attempt=current.attempt)
+        return {name: answer}
+
+    def _accepted(self, run: bytes) -> tuple[int, Offer]:
+        """The offer of a run that this node has joined, if its policy still allows it."""
+        from laconic.federation.node import refusals
+        from laconic.federation.offer import read_offer
+
+        data = self._folder.kept(run, "offer")
+        if data is None:
+            raise WireError(f"this node has not joined run {run.hex()[:8]}…")
+        if not any(row["what"] == JOINED for row in self._folder.log.rows(run)):
+            raise Withheld("the log lacks this run, which the node has joined: rows are missing; restore the log")
+        client, offer = read_offer(data)
+        if self._folder.kept(run, "policy") != self._policy.digest:  # it was changed since
+            for reasons in (
+                refusals.against_server(self._policy, offer.server),
+                refusals.against_sizes(self._policy, offer),
+                refusals.against_offer(self._policy, offer),
+            ):
+                self._refuse_if(reasons)
+            roster = self._folder.kept(run, "roster")
+            if roster is not None:
+                check_listed(read_roster(roster), self._policy.identities)
+            self._folder.keep(run, "policy", self._policy.digest)
+        return client, offer
+
+    def _training(self, client: int, offer: Offer) -> LocalTraining:
+        """The node's work on its own records. They are loaded here, and nowhere before."""
+        from laconic.federation.node.training import LocalTraining
+
+        model = self._model(offer)
+        with _on_records():
+            return LocalTraining(
+                offer,
+                client,
+                model,
+                self._records(offer),
+                test_seed_allowed=self._policy.allow_test_seed,
+                **self._options,
+            )
+
+    def _keys(self, client: int, offer: Offer) -> PublicKeys:
+        return PublicKeys.signed(offer.context, client, self._folder.agreement(offer.run), self._folder.identity())
+
+    def _within_lifetime(self, run: bytes, cost: Cost) -> None:
+        """Refuse what the limits over all runs do not allow, if the run came to cost this much. What other servers were
+        given is no server's business, so the reason stays here."""
+        from laconic.federation.node import refusals
+        from laconic.federation.node.lifetime import logged_costs
+
+        if not self._policy.limits_lifetime:
+            return
+        try:
+            before = logged_costs(self._folder.log.rows())
+        except LaconicError as error:
+            raise Withheld(str(error)) from None
+        reasons = refusals.against_lifetime(self._policy, before, run.hex(), cost)
+        if reasons:
+            raise Withheld("; ".join(reasons))
+
+    def _check_size(self, fields: Mapping[str, Any]) -> None:
+        size = sum(len(value) for value in fields.values() if isinstance(value, bytes | str))
+        if size > self._policy.max_message_bytes:
+            limit = self._policy.max_message_bytes
+            raise WireError(f"a message of {size:,} bytes, more than max_message_bytes {limit:,}")
+
+    def _keep_once(self, offer: Offer, client: int, request: UploadRequest) -> None:
+        """Keep the roster and what is told once; neither may change afterwards."""
+        if request.roster:
+            own, listed = self._keys(client, offer), self._policy.identities
+            check_roster(request.roster, offer.context, offer.num_clients, own, listed)
+        for name, data in (("roster", request.roster), ("shared", request.shared)):
+            known = self._folder.kept(offer.run, name)
+            if data and known is not None and known != data:
+                raise PrivacyError(f"the server has told this node another {name} before")
+            if data and known is None:
+                self._folder.keep(offer.run, name, data)
+        if request.roster:
+            keep_terms(self._folder, client, offer.terms(beacon_of(offer.run, request.roster)))
+
+    def _shared(self, offer: Offer) -> dict[str, Tensor]:
+        from laconic.federation.weights import read_shared
+
+        return read_shared(self._folder.kept(offer.run, "shared") or b"", offer)
+
+    def _weights_of(self, offer: Offer, round: int) -> Tensor:
+        """The weights that this node had in the last round, to which only signs are added."""
+        import torch
+
+        kept = self._folder.kept(offer.run, "weights")
+        if kept is None or int.from_bytes(kept[:4], "little") != round:
+            raise WireError(f"this node lacks the weights of round {round}: send it all of them")
+        return torch.from_numpy(np.frombuffer(kept[4:], dtype=np.float32).copy())
+
+    def _refuse_if(self, reasons: list[str]) -> None:
+        if reasons:
+            raise PrivacyError("; ".join(reasons))
+
+    def _note_refusal(self, kind: str, fields: Mapping[str, Any], reason: str, detail: str | None) -> None:
+        run = fields.get("run", self._offered)
+        named = run if isinstance(run, bytes) and len(run) == RUN_BYTES else b""
+        more = {} if detail is None else {"detail": one_line(detail, _LONGEST)}
+        self._folder.log.add(REFUSED, named, message=one_line(kind, _LONGEST), reason=reason, **more)
+
+
+def _check_sum(training: LocalTraining, plan: RoundPlan, told: SumPlan) -> None:
+    """Refuse a sum that is not the scheme's, or whose noise the cohort cannot carry."""
+    from laconic.round import uplink_encoding
+
+    if not plan.viable:
+        raise PrivacyError(f"a cohort of {len(plan.cohort)} nodes cannot carry the noise")
+    wanted = uplink_encoding(training.offer.scheme, training.code_size, plan).bits
+    if (told.bits, told.size) != (wanted, training.code_size):
+        raise WireError(
+            f"a sum of {told.size} values of {told.bits} bits; the scheme has {training.code_size} of {wanted}"
+        )

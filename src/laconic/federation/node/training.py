@@ -1,0 +1,111 @@
+"""A node's work in a round: put the weights together, train on its own records, encode, clip, add its noise share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from laconic.clients import wire
+from laconic.clients.simulated import SimulatedClients
+from laconic.data.population import Records
+from laconic.federation.entropy import federation_streams
+from laconic.federation.offer import Offer
+from laconic.federation.populations import OwnRecords
+from laconic.packing import SIGNS
+from laconic.plan import RoundPlan
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.round import client_weight, downlink_encoding, uplink_encoding, weights_encoding
+from laconic.server.vote import MajorityVote
+from laconic.streams import Streams
+
+
+class LocalTraining:
+    """One node's records and model, for one run."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        client: int,
+        model: nn.Module,
+        records: Records,
+        *,
+        test_seed_allowed: bool = False,
+        **options: Any,
+    ) -> None:
+        self.offer, self.client = offer, client
+        self.experiment = offer.experiment(
+            model, OwnRecords(offer.num_clients, records), **{"engine": "one-by-one", "workers": 1} | options
+        )
+        self._clients = SimulatedClients(self.experiment)
+        self._clients.streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
+        self._num_records = len(records.targets)
+        self.size, self.code_size = self._clients.model.size, self._clients.code_size
+
+    def plan(self, round: int, attempt: int, cohort: np.ndarray, shared: dict[str, Tensor]) -> RoundPlan:
+        """The public plan of a round, of which only cohort and attempt have to be told."""
+        offer, clients = self.offer, self.offer.num_clients
+        streams = Streams(offer.public_seed)
+        slack = offer.max_dropouts + offer.max_colluders
+        return RoundPlan(
+            round=round,
+            attempt=attempt,
+            cohort=cohort,
+            planned_cohort=offer.sampler.planned_cohort(clients),
+            least_cohort=offer.sampler.least_cohort(clients, slack),
+            largest_cohort=offer.sampler.largest_cohort(clients),
+            max_dropouts=offer.max_dropouts,
+            max_colluders=offer.max_colluders,
+            run_seed=streams.key("public") & (2**63 - 1),
+            round_seed=streams.key("public", round, attempt) & (2**63 - 1),
+            fingerprint=offer.scheme.fingerprint,
+            shared=shared,
+        )
+
+    def weights(self, message: bytes, plan: RoundPlan, before: Callable[[], Tensor]) -> Tensor:
+        """All weights, from those that were told. `before` are the weights of the last round, if only signs were."""
+        scheme, changing = self.offer.scheme, self.offer.scheme.codec.changing(self.size, plan)
+        signs = downlink_encoding(scheme) == SIGNS and len(message) == wire.message_size(self.size, SIGNS)
+        count = self.size if changing is None else len(changing)
+        values = wire.decode(
+            message,
+            fingerprint=plan.fingerprint,
+            round=plan.round,
+            attempt=plan.attempt,
+            size=count,
+            encoding=SIGNS if signs else weights_encoding(scheme),
+        ).values
+        if signs:
+            assert isinstance(scheme.rule, MajorityVote)
+            return before() + scheme.rule.sign_step * values
+        if changing is None:
+            return values
+        weights = self._clients.model.initial.clone()
+        weights[changing] = values
+        return weights
+
+    def code(self, plan: RoundPlan, weights: Tensor) -> Tensor:
+        """What this node sends: floats, or residues for a masked sum."""
+        device = self._clients.device
+        every = list(self._clients.codes(plan, weights.to(device), np.array([self.client])))
+        return every[0].values[0].cpu()
+
+    def noise_of(self, plan: RoundPlan) -> dict[str, float] | None:
+        """The noise in this node's code, in units of the code: the scale of its share, and the step of the grid.
+
+        Shares of other nodes make up the promised noise only if these are the same for all of them. None: no noise.
+        """
+        noise, sensitivity = self.offer.scheme.noise, self.experiment.sensitivity
+        if not isinstance(noise, DiscreteGaussian):
+            return None
+        grid = noise.grid(code_size=self.code_size, sensitivity=sensitivity, plan=plan)
+        return {"share": grid.share_scale(plan.noise_shares) / grid.units, "step": 1 / grid.units}
+
+    def message(self, plan: RoundPlan, code: Tensor) -> bytes:
+        """The code in the clear, where nothing is masked."""
+        scheme = self.offer.scheme
+        weight = client_weight(scheme, self._num_records)
+        message = wire.Message("code", plan.round, plan.attempt, self.client, weight, plan.fingerprint, code)
+        return wire.encode(message, uplink_encoding(scheme, self.code_size, plan))

@@ -1,0 +1,219 @@
+"""The offer: what a server proposes to a node before a run, in full, signed, and with nothing left to believe.
+
+Neighbours, thresholds, noise and ε are not in it. A node computes them itself from the parts that are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import struct
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from laconic import __version__
+from laconic.errors import ConfigError, WireError
+from laconic.experiment.mechanism import Mechanism
+from laconic.parts import non_negative_int, one_of, positive_int
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.sampling import Sampler
+from laconic.scheme import Scheme
+from laconic.secagg.crypto import labels
+from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
+from laconic.secagg.crypto.labels import labelled
+from laconic.secagg.terms import RUN_BYTES, Terms, context_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from laconic.data.population import Population
+    from laconic.experiment.experiment import Experiment
+
+_HEAD = struct.Struct(f"<4sBI32s{SIGNATURE_BYTES}s")
+_MAGIC = b"LOFR"
+MOST_BYTES = 1 << 20
+"""No honest offer is longer; a longer one is not even looked at."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Offer:
+    """One run, as it is offered to all its nodes.
+
+    `server` is the public Ed25519 key that signs the offer. `initial` is the digest of the initial weights, which
+    follow from `public_seed` and the model that the node has. Cohorts are drawn from `num_clients`.
+    """
+
+    run: bytes
+    server: bytes
+    scheme: Scheme
+    sampler: Sampler
+    num_clients: int
+    rounds: int
+    budget: Budget | None
+    max_dropouts: int = 0
+    max_colluders: int = 0
+    consistency: str = "plain"
+    public_seed: int
+    model: str
+    input_shape: tuple[int, ...]
+    num_classes: int
+    size: int
+    initial: str
+    loss: str = "auto"
+
+    def __post_init__(self) -> None:
+        if len(self.run) != RUN_BYTES or len(self.server) != 32:
+            raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
+        if self.scheme.record_level:
+            raise ConfigError(f"{self.scheme.name}: single records are protected in simulations only so far")
+        positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size, num_classes=self.num_classes)
+        if not 1 <= len(self.input_shape) <= 8 or not all(
+            isinstance(length, int) and 1 <= length < 2**31 for length in self.input_shape
+        ):
+            raise ConfigError("an offer's records have one to eight dimensions, each of 1 to 2^31 values")
+        non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
+        one_of(("plain", "signed"), consistency=self.consistency)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the server sees only sums."""
+        return self.scheme.secure_sum.hides_single_codes
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The hash of the whole offer. It goes into the terms, and so into every key and signature of the run."""
+        return hashlib.sha256(labelled(labels.OFFER, self.to_bytes())).digest()
+
+    @property
+    def context(self) -> bytes:
+        """What the keys of the run are bound to."""
+        return context_of(self.run, self.digest)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """What the offered run would do to one node's data: enough to know what it costs, without touching any."""
+        return Mechanism(
+            scheme=self.scheme,
+            sampler=self.sampler,
+            num_clients=self.num_clients,
+            size=self.size,
+            rounds=self.rounds,
+            budget=self.budget,
+            max_dropouts=self.max_dropouts,
+            max_colluders=self.max_colluders,
+        )
+
+    def terms(self, beacon: bytes) -> Terms:
+        """What secure aggregation is agreed on; the beacon is fixed when all keys are known."""
+        return Terms(
+            run=self.run,
+            offer=self.digest,
+            fingerprint=self.scheme.fingerprint,
+            beacon=beacon,
+            consistency=self.consistency,
+            max_dropouts=self.max_dropouts,
+            max_colluders=self.max_colluders,
+            least_cohort=self.sampler.least_cohort(self.num_clients, self.mechanism.slack),
+        )
+
+    def experiment(self, model: nn.Module, population: Population, **options: Any) -> Experiment:
+        """The same experiment on both sides: with its records on a node, without any on the server."""
+        from laconic.experiment.experiment import Experiment
+
+        return Experiment(
+            scheme=self.scheme,
+            model=model,
+            population=population,
+            sampler=self.sampler,
+            rounds=self.rounds,
+            budget=self.budget,
+            max_dropouts=self.max_dropouts,
+            max_colluders=self.max_colluders,
+            consistency=self.consistency,
+            loss=self.loss,
+            **options,
+        )
+
+    def to_bytes(self) -> bytes:
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values |= {"run": self.run.hex(), "server": self.server.hex()}
+        values |= {"scheme": self.scheme.to_dict(), "sampler": self.sampler.to_dict()}
+        values |= {"budget": self.budget and self.budget.to_dict()}
+        return json.dumps({"laconic": __version__} | values, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Offer:
+        import laconic.schemes  # noqa: F401 - a part is known once its module is imported
+
+        try:
+            values = json.loads(data)
+            version = values.pop("laconic")
+            if version != __version__:
+                raise WireError(f"the server runs laconic {version}, this node {__version__}: install the same")
+            values |= {"run": bytes.fromhex(values["run"]), "server": bytes.fromhex(values["server"])}
+            values |= {"scheme": Scheme.from_dict(values["scheme"]), "sampler": Sampler.from_dict(values["sampler"])}
+            values |= {"budget": values["budget"] and Budget.from_dict(values["budget"])}
+            values |= {"input_shape": tuple(values["input_shape"])}
+            return cls(**values)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise WireError(f"the offer is damaged or not one of this version of laconic ({error})") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class SignedOffer:
+    """An offer to one node whose signature is right. What it says has not been read yet."""
+
+    client: int
+    server: bytes
+    body: bytes
+
+    def open(self) -> Offer:
+        """The offer itself, if it is written as this version writes it and by the server that signed it."""
+        offer = Offer.from_bytes(self.body)
+        if offer.server != self.server:
+            raise WireError("the offer names another server than the one that signed it")
+        if offer.to_bytes() != self.body:
+            raise WireError("the offer is not written as this version of laconic writes it")
+        if self.client >= offer.num_clients:
+            raise WireError(f"the offer is to client {self.client} of {offer.num_clients}")
+        return offer
+
+
+def sign_offer(offer: Offer, client: int, key: Ed25519PrivateKey) -> bytes:
+    """The offer to one node, with the number that it has in the run.
+
+    4 magic · 1 version · 4 client · 32 server · 64 signature · JSON
+    """
+    body = offer.to_bytes()
+    signature = key.sign(_statement(client, offer.server, body))
+    return _HEAD.pack(_MAGIC, labels.PROTOCOL, client, offer.server, signature) + body
+
+
+def verify_offer(data: bytes) -> SignedOffer:
+    """Who offers something to whom; refused, before any of it is read, unless the server's signature is right."""
+    if data[:4] != _MAGIC or len(data) < 5:
+        raise WireError("not an offer of this version of laconic: install the same on all machines")
+    if data[4] != labels.PROTOCOL:
+        raise WireError(
+            f"an offer of protocol version {data[4]}, but this is version {labels.PROTOCOL}: install the same laconic"
+        )
+    if not _HEAD.size <= len(data) <= MOST_BYTES:
+        raise WireError(f"an offer of {len(data)} bytes is cut short or too long")
+    _, _, client, server, signature = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    if not is_signed(server, signature, _statement(client, server, body)):
+        raise WireError("the offer is not signed by the server that it names")
+    return SignedOffer(client, server, body)
+
+
+def read_offer(data: bytes) -> tuple[int, Offer]:
+    """(the node's number, the offer), if it is signed by the server that it names."""
+    signed = verify_offer(data)
+    return signed.client, signed.open()
+
+
+def _statement(client: int, server: bytes, body: bytes) -> bytes:
+    return labelled(labels.OFFERED, client, server, body)

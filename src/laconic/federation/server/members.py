@@ -1,0 +1,117 @@
+"""Who takes part in a run: asked once, before the first round, and the same until the run ends."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from laconic.errors import ConfigError, LaconicError, PrivacyError, RunFolderError
+from laconic.federation.courier import Answers, Courier, fields_bytes
+from laconic.federation.offer import Offer, sign_offer
+from laconic.federation.requests import Fields, bytes_in
+from laconic.federation.roster import beacon_of, read_roster, write_roster
+from laconic.federation.weights import initial_weights, weights_digest
+from laconic.secagg import SecAggServer, Terms
+from laconic.secagg.crypto.keys import KeyBook, PublicKeys
+from laconic.secagg.terms import RUN_BYTES
+from laconic.settings.build import Settled
+from laconic.store.folder import RunFolder
+
+_FILE = "federation.json"
+
+
+@dataclass(frozen=True)
+class Members:
+    """The nodes of a run by the carrier's names for them, in the order of their client numbers, and their keys."""
+
+    offer: Offer
+    nodes: tuple[int, ...]
+    roster: bytes
+
+    @property
+    def terms(self) -> Terms:
+        return self.offer.terms(beacon_of(self.offer.run, self.roster))
+
+    def secagg(self) -> SecAggServer:
+        """The server of the masked sums, with all keys."""
+        server = SecAggServer(self.terms)
+        entries = read_roster(self.roster)
+        for entry in entries:
+            server.register(entry.announcement(self.offer.run))
+        for entry in entries:  # everyone is told the roster, so no plan has to bring keys
+            server.delivered[entry.client] = {other.client for other in entries}
+        return server
+
+    def save(self, folder: RunFolder) -> None:
+        content = {
+            "offer": self.offer.to_bytes().decode(),
+            "nodes": [str(node) for node in self.nodes],  # 64 bits: too many for some readers of JSON
+            "roster": self.roster.hex(),
+        }
+        folder.write(_FILE, json.dumps(content, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: RunFolder) -> Members | None:
+        """The members of the run in this folder; None if nobody has joined yet."""
+        path = folder.path / _FILE
+        if not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text())
+            nodes = tuple(int(node) for node in content["nodes"])
+            return cls(Offer.from_bytes(content["offer"].encode()), nodes, bytes.fromhex(content["roster"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(f"{path} is damaged ({error}): the run cannot be resumed; start a new one") from None
+
+
+def make_offer(settled: Settled, server: Ed25519PrivateKey) -> Offer:
+    """A new run of the settled experiment, offered by this server."""
+    experiment, data = settled.experiment, settled.federation
+    if not isinstance(experiment.loss, str):
+        raise ConfigError("a federation names its loss: give it as text, not as a function")
+    weights = initial_weights(experiment.model)
+    return Offer(
+        run=secrets.token_bytes(RUN_BYTES),
+        server=server.public_key().public_bytes_raw(),
+        scheme=experiment.scheme,
+        sampler=experiment.sampler,
+        num_clients=experiment.population.num_clients,
+        rounds=experiment.rounds,
+        budget=experiment.budget,
+        max_dropouts=experiment.max_dropouts,
+        max_colluders=experiment.max_colluders,
+        consistency=experiment.consistency,
+        public_seed=experiment.seed,
+        model=settled.config.model.name,
+        input_shape=data.input_shape,
+        num_classes=data.num_classes,
+        size=len(weights),
+        initial=weights_digest(weights),
+        loss=experiment.loss,
+    )
+
+
+def invite(
+    offer: Offer, nodes: Sequence[int], server: Ed25519PrivateKey, courier: Courier, timeout: float
+) -> tuple[Members | None, Answers]:
+    """Offer the run to all nodes: its members, or None if not all have joined; and what the nodes answered."""
+    requests: dict[int, Fields] = {client: {"offer": sign_offer(offer, client, server)} for client in range(len(nodes))}
+    answers = courier.ask("keys", requests, timeout=timeout)
+    answers.overhead_down += fields_bytes(requests.values())  # an offer is no payload
+    book = KeyBook(offer.context)
+    for client, fields in answers.given.items():
+        try:
+            keys = PublicKeys.from_announcement(bytes_in(fields, "announcement"), offer.run)
+            if keys.client != client:
+                raise PrivacyError(f"announced the keys of client {keys.client}")
+            book.learn(keys)
+        except LaconicError as error:
+            answers.missing[client] = str(error)
+    if answers.missing:
+        return None, answers
+    roster = write_roster(book[client] for client in range(len(nodes)))
+    return Members(offer, tuple(nodes), roster), answers

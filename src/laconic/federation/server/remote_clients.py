@@ -1,0 +1,237 @@
+"""The server's side of a round: what it tells each node, and what it makes of their answers."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from laconic.clients import wire
+from laconic.clients.secure_sums import sum_plan
+from laconic.clients.simulated import Collected, SimulatedClients
+from laconic.errors import LaconicError, WireError
+from laconic.experiment.experiment import Experiment
+from laconic.federation.courier import Answers, Courier, fields_bytes
+from laconic.federation.entropy import federation_streams, seed_for_tests
+from laconic.federation.requests import Fields, UploadRequest, bytes_in
+from laconic.federation.server.members import Members
+from laconic.federation.weights import write_shared
+from laconic.packing import SIGNS
+from laconic.plan import RoundPlan
+from laconic.round import downlink_encoding, empty_sum, uplink_encoding, weights_encoding
+from laconic.secagg import RoundAborted, ServerRound
+from laconic.secagg.claims import claim
+from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
+from laconic.server.vote import MajorityVote
+
+Notice = Callable[[int, str], None]
+"""Told which client did not do as asked, and why."""
+
+
+class FederatedClients(SimulatedClients):
+    """All clients of an experiment, on machines of their own.
+
+    A round is `requests` to the cohort, then `collected` from the answers, which asks again to open a masked sum. No
+    round can be repeated exactly: after a restart it is a new attempt, with new noise. `joined` is the exchange in
+    which the members joined, if it was just now: it counts in the first round.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        members: Members,
+        courier: Courier,
+        *,
+        timeout: float,
+        joined: Answers | None = None,
+    ) -> None:
+        super().__init__(experiment)
+        self.streams = federation_streams(experiment.seed)
+        self.environment += f"; federation {secrets.token_hex(8)}"
+        self._offer, self._roster = members.offer, members.roster
+        self._secagg = members.secagg() if members.offer.masked else None
+        self._terms, self._courier, self.timeout = members.terms, courier, timeout
+        self.notice: Notice = lambda client, reason: None
+        self._round: ServerRound | None = None
+        self._told: set[int] = set()
+        self._weights = (-1, self.model.initial)
+        self._holders: set[int] = set()
+        """Who has the weights of the last round."""
+        self._announced = len(members.roster) // ENTRY_BYTES * ANNOUNCEMENT_BYTES if joined is not None else 0
+        self._joining = {} if joined is None else {"keys_up": joined.overhead_up, "keys_down": joined.overhead_down}
+
+    @property
+    def about_sum(self) -> str:
+        if self._secagg is None:
+            return super().about_sum
+        return (
+            "masked: every node masked its integers before they left it, and this server saw masked residues and the"
+            f" sums; the sums are secure against {claim(signed=self._terms.signed)}"
+        )
+
+    @property
+    def assumed(self) -> list[str]:
+        seed = seed_for_tests()
+        if seed is not None:
+            return [f"noise was drawn from seed {seed}, for a test: it protects nothing"]
+        return [
+            "every node draws its noise from the entropy of its operating system, and so does the server",
+            "whether a node vanishes does not depend on its data, and whether a round is lost after the uploads does"
+            " not depend on who is in it",
+        ]
+
+    @property
+    def needed(self) -> int:
+        """How many nodes must be there for a round to make sense: no larger share is missing than may drop out."""
+        clients, offer = self._offer.num_clients, self._offer
+        if not offer.masked:
+            return 1
+        return math.ceil(clients * (1 - offer.max_dropouts / offer.sampler.planned_cohort(clients)))
+
+    def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
+        requests = self.requests(plan, weights)
+        return self.collected(plan, requests, self._courier.ask("upload", requests, timeout=self.timeout))
+
+    # What the nodes are told
+
+    def requests(self, plan: RoundPlan, weights: Tensor) -> dict[int, Fields]:
+        """What each node of the cohort is told. Roster and kept coordinates come with its first round."""
+        scheme = self._offer.scheme
+        if self._secagg is not None:
+            self._round = self._secagg.begin(sum_plan(self._terms, scheme, plan, self.code_size))
+        shared = write_shared(dict(plan.shared), plan.fingerprint)
+        whole, signs = self._weights_message(plan, weights), self._signs_message(plan, weights)
+        self._weights = (plan.round, weights)
+        requests = {}
+        for client in plan.cohort.tolist():
+            known = client in self._told
+            requests[client] = UploadRequest(
+                run=self._offer.run,
+                round=plan.round,
+                attempt=plan.attempt,
+                weights=signs if signs is not None and client in self._holders else whole,
+                plan=self._round.plan_for(client) if self._round else b"",
+                roster=b"" if known or not self._round else self._roster,
+                shared=b"" if known else shared,
+            ).to_fields()
+        return requests
+
+    def _weights_message(self, plan: RoundPlan, weights: Tensor) -> bytes:
+        """The weights that change: all, or those that the codec keeps. The same message for everyone."""
+        changing = self._offer.scheme.codec.changing(len(weights), plan)
+        values = weights if changing is None else weights[changing.to(weights.device)]
+        message = wire.Message("weights", plan.round, plan.attempt, 0, 0.0, plan.fingerprint, values)
+        return wire.encode(message, weights_encoding(self._offer.scheme))
+
+    def _signs_message(self, plan: RoundPlan, weights: Tensor) -> bytes | None:
+        """The signs of the last change, for nodes that have the weights before it; None if signs do not tell it."""
+        rule, (round, before) = self._offer.scheme.rule, self._weights
+        if not isinstance(rule, MajorityVote) or downlink_encoding(self._offer.scheme) != SIGNS:
+            return None
+        signs = torch.sign(weights - before)
+        if round != plan.round - 1 or not torch.equal(before + rule.sign_step * signs, weights) or not signs.all():
+            return None
+        return wire.encode(wire.Message("weights", plan.round, plan.attempt, 0, 0.0, plan.fingerprint, signs), SIGNS)
+
+    # What they answer
+
+    def collected(self, plan: RoundPlan, requests: Mapping[int, Fields], answers: Answers) -> Collected:
+        """The sum of the answers, opened if it may be; and the bytes that travelled."""
+        result = Collected(empty_sum(self._offer.scheme, self.code_size, self.device))
+        result.down = [len(bytes_in(fields, "weights")) for fields in requests.values()]
+        result.transport = self._joining
+        self._joining = {}
+        self._count_transport("upload", answers, result)
+        self._notice_all(answers)
+        self._holders.clear()
+        accept = self._add_plain if self._round is None else self._add_masked
+        for client, fields in sorted(answers.given.items()):  # in the order of the cohort: float sums depend on it
+            try:
+                accept(plan, client, bytes_in(fields, "upload"), result)
+            except LaconicError as error:
+                self.notice(client, str(error))
+                continue
+            self._told.add(client)
+            self._holders.add(client)
+        if self._round is not None:
+            self._count_secagg(requests, answers, result)
+            self._unmask(self._round, result)
+        return result
+
+    def _add_plain(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
+        message = wire.decode(
+            data,
+            fingerprint=plan.fingerprint,
+            round=plan.round,
+            attempt=plan.attempt,
+            size=self.code_size,
+            encoding=uplink_encoding(self._offer.scheme, self.code_size, plan),
+        )
+        if message.client != client:
+            raise WireError(f"sent a code of client {message.client}")
+        result.total += (message.weight * message.values).to(self.device)
+        result.weight += message.weight
+        result.messages += 1
+        result.up.append(len(data))
+
+    def _add_masked(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
+        assert self._round is not None
+        if self._round.accept_upload(data) != client:
+            raise WireError("sent an upload of another client")
+        result.up.append(self._round.plan.ring.packed_size(self.code_size))
+
+    def _unmask(self, current: ServerRound, result: Collected) -> None:
+        """Ask the members to open the sum. If it cannot or must not be opened, nobody counts as having come."""
+        try:
+            current.close_uploads()
+            if current.plan.terms.signed:
+                self._ask_members(current, "consent", current.survivors_for_consent(), result)
+            self._ask_members(current, "unmask", current.unmask_request(), result)
+            opened = current.open()
+        except RoundAborted as aborted:
+            result.lost = str(aborted)
+            return
+        result.total += torch.from_numpy(opened.total.astype("int64")).to(self.device)
+        result.messages, result.weight = len(opened.survivors), float(len(opened.survivors))
+
+    def _ask_members(self, current: ServerRound, kind: str, asked: bytes, result: Collected) -> None:
+        """Ask the committee, and go on as soon as enough of it have answered."""
+        question, answer = {"consent": ("survivors", "consent"), "unmask": ("request", "reveal")}[kind]
+        accept = {"consent": current.accept_consent, "unmask": current.accept_reveal}[kind]
+        requests: dict[int, Fields] = {m: {"run": self._offer.run, question: asked} for m in current.plan.committee}
+        answers = self._courier.ask(kind, requests, timeout=self.timeout, enough=current.plan.threshold)
+        self._count_transport(kind, answers, result)
+        result.secagg["unmask_down"] += fields_bytes(requests.values())
+        result.secagg["unmask_up"] += fields_bytes(answers.given.values())
+        for member, given in answers.given.items():
+            try:
+                accept(bytes_in(given, answer))
+            except LaconicError as error:
+                self.notice(member, str(error))
+        if len(answers.given) < current.plan.threshold:
+            self._notice_all(answers)
+
+    # What is counted and told
+
+    def _count_secagg(self, requests: Mapping[int, Fields], answers: Answers, result: Collected) -> None:
+        """The bytes of the masked sum beside the masked vectors: the same kinds as in a simulation."""
+        told = [fields for fields in requests.values() if "roster" in fields]
+        result.secagg = {
+            "keys_up": self._announced,
+            "keys_down": sum(len(bytes_in(fields, "roster")) for fields in told),
+            "plan_down": sum(len(bytes_in(fields, "plan")) for fields in requests.values()),
+            "shares_up": fields_bytes(answers.given.values()) - sum(result.up),
+            "unmask_down": 0,
+            "unmask_up": 0,
+        }
+        self._announced = 0
+
+    def _count_transport(self, kind: str, answers: Answers, result: Collected) -> None:
+        result.transport |= {f"{kind}_up": answers.overhead_up, f"{kind}_down": answers.overhead_down}
+
+    def _notice_all(self, answers: Answers) -> None:
+        for client, reason in answers.missing.items():
+            self.notice(client, reason)

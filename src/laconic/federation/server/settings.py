@@ -1,0 +1,64 @@
+"""What is special about a federation's configuration: how long a server waits, and what separate machines cannot do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from laconic.catalogue import scheme_entry
+from laconic.errors import ConfigError
+from laconic.experiment.experiment import check_maskable
+from laconic.parts import positive, positive_int
+from laconic.settings.build import Settled, settle
+from laconic.settings.config import FederationSection, RunConfig
+from laconic.settings.datasets import Federation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """`nodes` are waited for, of which `min_nodes` must accept the offer: all of them, unless it is set.
+
+    Who does not answer within `join_timeout` seconds is left out of the run, and within `round_timeout` of the round.
+    """
+
+    nodes: int
+    min_nodes: int
+    join_timeout: float
+    round_timeout: float
+
+    @classmethod
+    def of(cls, section: FederationSection) -> Settings:
+        nodes = 5 if section.nodes is None else section.nodes
+        settings = cls(
+            nodes=nodes,
+            min_nodes=nodes if section.min_nodes is None else section.min_nodes,
+            join_timeout=120.0 if section.join_timeout is None else section.join_timeout,
+            round_timeout=600.0 if section.round_timeout is None else section.round_timeout,
+        )
+        positive_int(nodes=settings.nodes, min_nodes=settings.min_nodes)
+        positive(join_timeout=settings.join_timeout, round_timeout=settings.round_timeout)
+        if settings.min_nodes > settings.nodes:
+            raise ConfigError(f"federation.min_nodes = {settings.min_nodes} is more than nodes = {settings.nodes}")
+        return settings
+
+
+def settle_federated(config: RunConfig, federation: Federation | None = None) -> Settled:
+    """The configuration settled as for a simulation, if separate machines can run it."""
+    if config.scheme.options.get("clip_norm") == "median":
+        raise ConfigError(
+            "--clip-norm median is measured on the clients' own updates, which no server of a federation sees:"
+            " give a number, or 'public'"
+        )
+    if config.secagg.dropout_rate:
+        raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
+    if config.privacy.allow_large_delta:
+        raise ConfigError("--allow-large-delta is for simulations: the nodes of a federation refuse such a δ")
+    if config.scheme.name.lower() == "centralized":
+        raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
+    if scheme_entry(config.scheme.name).record_level:
+        raise ConfigError(f"{config.scheme.name} draws float noise from a seed: it is for simulations, use laconic run")
+    settled = settle(config, federation)
+    if settled.experiment.front_end is not None:
+        raise ConfigError("a front end is for simulations so far: leave it out, or use laconic run")
+    if settled.experiment.scheme.private:
+        check_maskable(settled.experiment.scheme)
+    return settled

@@ -1,0 +1,34 @@
+"""A trial's data: every node reads the data set that the configuration names and keeps its own part of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from laconic.data.population import Records
+from laconic.federation.populations import FarRecords
+from laconic.settings.config import RunConfig
+from laconic.settings.datasets import Federation, load_federation
+from laconic.streams import Streams
+
+
+def load_trial(config: RunConfig) -> Federation:
+    return load_federation(config.data, holdout=config.run.holdout, streams=Streams(config.run.seed))
+
+
+def part_of(config: RunConfig, number: int) -> Records:
+    """The records of one node."""
+    return load_trial(config).population.records(number)
+
+
+@dataclass(frozen=True)
+class TrialData:
+    """What the server of a trial has: the test and public records of the data set, and an example of the others."""
+
+    loaded: Federation
+
+    def federation(self, num_clients: int) -> Federation:
+        shown = self.loaded.test or self.loaded.population.records(0)
+        few = shown.some(np.arange(min(2, len(shown.targets))))
+        return replace(self.loaded, population=FarRecords(num_clients, few))

@@ -1,0 +1,93 @@
+"""Flower's programs as processes of ours: found beside this Python, kept quiet, and ended with us."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from laconic.errors import ConfigError, how_to_install
+from laconic.federation.trial import guard
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+    "PYTHONUNBUFFERED": "1",
+}
+"""No telemetry, no questions to the internet; and a task waits for half a second at most, not a whole one."""
+
+
+class Processes:
+    """Processes that end when this object is closed, and also if this very process is killed."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._guard = subprocess.Popen(
+            [sys.executable, "-m", "laconic.federation.trial.guard"], stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self, name: str, *arguments: str, log: Path, home: Path, **variables: str) -> subprocess.Popen[bytes]:
+        """Start one of Flower's programs with a home of its own; what it prints goes to the log."""
+        with open(log, "ab") as output:
+            process = subprocess.Popen(
+                [program(name), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment(home) | variables,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        pipe: IO[bytes] | None = self._guard.stdin
+        assert pipe is not None
+        pipe.write(f"{process.pid}\n".encode())
+        pipe.flush()
+        return process
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        guard.end_groups([process.pid])
+
+    def close(self) -> None:
+        guard.end_groups(process.pid for process in self._started)
+        for process in self._started:
+            process.wait()
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+
+
+def program(name: str) -> str:
+    """The path of one of Flower's programs."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise ConfigError(f"{name} is not installed: {how_to_install('flower')}")
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of Flower's programs: quiet, with a home of their own, and with this Python's programs found."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path}
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,209 @@
+"""A trial on one machine: a SuperLink and some SuperNodes on 127.0.0.1, with TLS and node keys made for it.
+
+RUN/federation/
+  authority.pem, server.pem, server.key    TLS of this trial
+  link/        the SuperLink's database, home and log
+  node-0/ …    each node's key, policy, folder, home and log
+  app/         the Flower app: a configuration and no code, since laconic is installed everywhere
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from laconic.errors import RunFolderError
+from laconic.experiment.experiment import Experiment
+from laconic.federation.entropy import seed_for_tests
+from laconic.federation.node.folder import kept_key
+from laconic.federation.node.refusals import planned_epsilons
+from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
+from laconic.federation.trial.processes import Processes, environment, free_port, program
+from laconic.settings.config import RunConfig, toml_value, write_toml
+
+_START_SECONDS = 60.0
+
+
+class Trial:
+    """The processes of a trial. `start` brings up what is not running, `submit` starts a run on it."""
+
+    def __init__(self, path: Path, nodes: int, processes: Processes) -> None:
+        self.path, self._nodes, self._processes = path.resolve(), nodes, processes
+        self.port = free_port()
+        self.port_for_nodes = self.port
+        """Another one, if something is to stand between the nodes and the SuperLink."""
+        self.link: subprocess.Popen[bytes] | None = None
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        for part in ("link", "app", *(f"node-{number}" for number in range(nodes))):
+            (self.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._tls: TlsFiles = make_certificates(self.path)
+        self._write_connection()
+
+    @property
+    def server_key(self) -> Path:
+        return self.path / "link" / "identity.key"
+
+    @property
+    def link_log(self) -> Path:
+        return self.path / "link" / "log.txt"
+
+    def write_policies(self, policies: Mapping[int, str], default: str) -> None:
+        """Each node's policy; those that a node has already stay."""
+        for number in range(self._nodes):
+            file = self._node(number) / "policy.toml"
+            if number in policies or not file.exists():
+                file.write_text(policies.get(number, default))
+
+    def server_name(self) -> str:
+        """The server's public key, for policies."""
+        private = Ed25519PrivateKey.from_private_bytes(kept_key(self.server_key))
+        return private.public_key().public_bytes_raw().hex()
+
+    def start(self) -> None:
+        """Start the SuperLink, and the nodes if there are none yet."""
+        self.start_link()
+        if not self.nodes:
+            self._register()
+            self.nodes = [self.start_node(number) for number in range(self._nodes)]
+
+    def start_link(self) -> None:
+        """Start the SuperLink, or start it again: what it knows is in its database."""
+        link = self.path / "link"
+        self.link = self._processes.start(
+            "flower-superlink",
+            *("--ssl-certfile", str(self._tls.certificate), "--ssl-keyfile", str(self._tls.key)),
+            *("--ssl-ca-certfile", str(self._tls.authority), "--enable-supernode-auth"),
+            *("--disable-runtime-dependency-installation", "--database", str(link / "state.db")),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
+            log=self.link_log,
+            home=link / "home",
+        )
+        self._wait_until_healthy()
+
+    def start_node(self, number: int) -> subprocess.Popen[bytes]:
+        node = self._node(number)
+        settings = {
+            "folder": toml_value(str(node / "folder")),
+            "policy": toml_value(str(node / "policy.toml")),
+            "partition-id": str(number),
+            "threads": "1",
+        }
+        return self._processes.start(
+            "flower-supernode",
+            *("--superlink", f"127.0.0.1:{self.port_for_nodes}", "--root-certificates", str(self._tls.authority)),
+            *("--auth-supernode-private-key", str(node / "key"), "--host", "127.0.0.1", "--port", str(free_port())),
+            *("--node-config", " ".join(f"{name}={value}" for name, value in settings.items())),
+            log=node / "log.txt",
+            home=node / "home",
+        )
+
+    def submit(self, config: RunConfig, out: Path, *, resume: bool) -> str:
+        """Start a run; Flower's number of it is returned."""
+        values = {
+            "config": write_toml(config.to_dict()),
+            "out": str(out.resolve()),
+            "resume": resume,
+            "server-key": str(self.server_key.resolve()),
+        }
+        lines = "\n".join(f"{name} = {toml_value(value)}" for name, value in values.items())
+        (self.path / "app" / "pyproject.toml").write_text(_APP + lines + "\n")
+        answer = self._flwr("run", str(self.path / "app"), "trial", "--format", "json")
+        return str(json.loads(answer)["run-id"])
+
+    def _register(self) -> None:
+        """Tell the SuperLink the nodes' public keys, in the order of the nodes: no other node is let in."""
+        for number in range(self._nodes):
+            key = self._node(number) / "key"
+            if not key.exists():
+                self._flwr("supernode", "register", str(make_node_key(key)), "trial")
+
+    def _flwr(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [program("flwr"), *arguments],
+            env=environment(self.path / "link" / "home"),
+            capture_output=True,
+            text=True,
+            timeout=_START_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise RunFolderError(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    def _write_connection(self) -> None:
+        """Where Flower's own command line finds this trial's SuperLink."""
+        home = self.path / "link" / "home"
+        home.mkdir(exist_ok=True)
+        connection = {
+            "superlink": {"default": "trial"},
+            "superlink.trial": {
+                "address": f"127.0.0.1:{self.port}",
+                "root-certificates": str(self._tls.authority.resolve()),
+            },
+        }
+        (home / "config.toml").write_text(write_toml(connection))
+
+    def _wait_until_healthy(self) -> None:
+        context = ssl.create_default_context(cafile=str(self._tls.authority))
+        end = time.monotonic() + _START_SECONDS
+        while time.monotonic() < end:
+            try:
+                urllib.request.urlopen(f"https://127.0.0.1:{self.port}/health", context=context, timeout=5).close()
+                return
+            except (urllib.error.URLError, OSError):
+                assert self.link is not None
+                if self.link.poll() is not None:
+                    break
+                time.sleep(0.1)
+        raise RunFolderError(f"the SuperLink did not start; its last words: {last_words(self.link_log)}")
+
+    def _node(self, number: int) -> Path:
+        return self.path / f"node-{number}"
+
+
+def trial_policy(experiment: Experiment, server: str) -> str:
+    """A policy that allows this run of this server, and nothing that costs more."""
+    released, participant = planned_epsilons(experiment.mechanism)
+    lines = [f'servers = ["{server}"]', f'fingerprints = ["{experiment.scheme.fingerprint}"]']
+    if experiment.budget is None:
+        lines.append('secure_aggregation = "optional"  # the scheme has no secure sum')
+    else:
+        lines += [f"max_epsilon = {released!r}", f"max_participant_epsilon = {participant!r}"]
+        lines += [f"max_delta = {experiment.budget.delta!r}", 'secure_aggregation = "required"']
+    if seed_for_tests() is not None:
+        lines.append("allow_test_seed = true")
+    return "\n".join(["# Made for a trial.", "min_cohort = 2", *lines]) + "\n"
+
+
+def last_words(log: Path, lines: int = 5) -> str:
+    """The end of a log."""
+    if not log.exists():
+        return "none"
+    return " / ".join(log.read_text(errors="replace").strip().splitlines()[-lines:])
+
+
+_APP = """\
+[project]
+name = "trial"
+version = "1.0.0"
+description = "A laconic run: its configuration and no code"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "laconic"
+
+[tool.flwr.app.components]
+serverapp = "laconic.federation.trial.server:app"
+clientapp = "laconic.federation.trial.client:app"
+
+[tool.flwr.app.config]
+"""

@@ -1,0 +1,57 @@
+"""Weights and kept coordinates as both sides of a federation name and send them."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+from laconic.clients import wire
+from laconic.errors import WireError
+from laconic.federation.offer import Offer
+from laconic.packing import integers
+
+
+def check_model(model: nn.Module, offer: Offer) -> None:
+    """Refuse a model that is not the server's. No record is looked at."""
+    weights = initial_weights(model)
+    if len(weights) != offer.size:
+        raise WireError(f"this node's model has {len(weights)} weights, the server's {offer.size}")
+    mine = weights_digest(weights)
+    if mine != offer.initial:
+        raise WireError(
+            f"this node's initial weights ({mine[:8]}…) are not the server's ({offer.initial[:8]}…):"
+            " use the same model and version of torch on all machines"
+        )
+
+
+def weights_digest(weights: Tensor) -> str:
+    """32 hex digits that name a weight vector."""
+    return hashlib.sha256(weights.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:32]
+
+
+def write_shared(shared: dict[str, Tensor], fingerprint: str) -> bytes:
+    """What a node is told once (the kept coordinates of FL-TOP), as one message; nothing if there is nothing."""
+    if not shared:
+        return b""
+    (values,) = shared.values()
+    return wire.encode(wire.Message("shared", 0, 0, 0, 0.0, fingerprint, values), integers(32))
+
+
+def read_shared(data: bytes, offer: Offer) -> dict[str, Tensor]:
+    if not data:
+        return {}
+    size = offer.scheme.codec.code_size(offer.size)
+    message = wire.decode(
+        data, fingerprint=offer.scheme.fingerprint, round=0, attempt=0, size=size, encoding=integers(32)
+    )
+    values = message.values.to(torch.int64)
+    if int(values.min()) < 0 or int(values.max()) >= offer.size or bool((values[1:] <= values[:-1]).any()):
+        raise WireError("the kept coordinates are not sorted, or not all of the model's")
+    return {"kept": values}
+
+
+def initial_weights(model: nn.Module) -> Tensor:
+    """The weights that are trained, as one vector."""
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad]).to(torch.float32)

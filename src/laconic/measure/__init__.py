@@ -1,1 +1,0 @@
-"""Measuring: bytes and time, metrics, reports."""

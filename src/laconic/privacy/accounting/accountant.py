@@ -1,0 +1,277 @@
+"""The accountant: ε after so many rounds, against two adversaries, by three methods.
+
+*Released*: the adversary sees every sum and every model but not who took part when; sampling amplifies.
+*Participant*: the adversary knows the cohorts, as the server does; nothing amplifies, so ε grows with the number of
+rounds in which the client took part.
+
+Methods: `moments` is the papers' (integer λ = 1..32, ε = min over λ of (T·α(λ) − ln δ)/λ; thesis section 2.2),
+`rdp` converts the same Rényi divergences better and over more orders, `pld` composes privacy loss distributions and
+is tight. Divergences and loss distributions are Google's dp-accounting's; it never sees a scheme, only its events.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from laconic.parts import positive_int, probability
+from laconic.privacy.accounting.promise import Promise, client_promise
+from laconic.privacy.accounting.record_events import RecordEvent
+from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
+from laconic.privacy.accounting.tight import tight_epsilon
+from laconic.privacy.mechanism.gaussian import Noise
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+METHODS = ("moments", "rdp", "pld")
+_LARGEST_PLD = 100.0
+_VISIBLE_EPSILON = 10.0
+_PAPER_ORDERS = tuple(range(2, 34))  # order λ + 1 for λ = 1..32
+
+
+@dataclass(frozen=True)
+class Figures:
+    """ε by each method; None where a method cannot answer for the sampler."""
+
+    moments: float | None
+    rdp: float | None
+    pld: float | None
+
+    def best(self, method: str) -> float:
+        value = getattr(self, method)
+        if value is None:
+            raise ValueError(f"no {method} figure")
+        return float(value)
+
+    def to_dict(self) -> dict[str, float | None]:
+        return {"moments": self.moments, "rdp": self.rdp, "pld": self.pld}
+
+
+class RunAccountant(Protocol):
+    """What a run asks of its accountant, whichever unit of privacy it answers for."""
+
+    @property
+    def sampler(self) -> Sampler: ...
+
+    @property
+    def num_clients(self) -> int: ...
+
+    @property
+    def units(self) -> int:
+        """How many there are of what is protected: clients or records."""
+
+    @property
+    def honest_cohort(self) -> float | None:
+        """How many honest clients' codes are in a usual sum; None where single codes are not hidden in one."""
+
+    @property
+    def method(self) -> str:
+        """The preferred method."""
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The methods that can answer for the released ε."""
+
+    @property
+    def promise(self) -> Promise: ...
+
+    def released(self, rounds: int, most: int | None = None) -> Figures: ...
+
+    def participant(self, participations: int) -> Figures: ...
+
+    def published(self, rounds: int) -> float | None:
+        """The papers' figure (moments), where it is another one than the released."""
+
+    def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float: ...
+
+    def participant_epsilon(self, participations: int, method: str = "pld") -> float: ...
+
+    def amplified(self, rounds: int) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accountant:
+    """Answers for one scheme's noise under one sampler. It holds no state: the caller says how many rounds."""
+
+    sampler: Sampler
+    noise: Noise
+    num_clients: int
+    delta: float
+    sensitivity: float = 1.0
+    """S: what one client's code can measure at most. Only noise on integers depends on it."""
+    slack: int = 0
+    """Dropouts and colluders of a cohort that the noise allows for."""
+    max_participations: int | None = None
+    horizon: int = 0
+    """The rounds that are planned: whether sampling amplifies is decided for all of them at once."""
+    cohort_dependent: bool = False
+    """Whether the run may stop, or lose a round, because of who took part: then that says something of it."""
+
+    def __post_init__(self) -> None:
+        probability(delta=self.delta)
+        positive_int(num_clients=self.num_clients)
+        self.sampler.check(self.num_clients)
+
+    @property
+    def units(self) -> int:
+        return self.num_clients
+
+    @property
+    def honest_cohort(self) -> float | None:
+        return self.sampler.planned_cohort(self.num_clients) - self.slack
+
+    @property
+    def method(self) -> str:
+        """The preferred method for this sampler: the tightest that can answer."""
+        return self.figures[-1]
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        return self.sampler.figures
+
+    @property
+    def promise(self) -> Promise:
+        return client_promise(self.sampler.adjacency, self.sampler.caveat)
+
+    def published(self, rounds: int) -> float | None:
+        return None
+
+    def released(self, rounds: int, most: int | None = None) -> Figures:
+        """ε against someone who sees all sums and models but not the cohorts.
+
+        `most` is how often the busiest client took part, if that is known: it counts where nothing amplifies.
+        """
+        if not self.amplified(rounds):
+            return self._figures(self._round_event, self._most(rounds, most), METHODS)
+        event = self.sampler.released_event(self._round_event, self.num_clients)
+        return self._figures(event, rounds, self.sampler.figures)
+
+    def participant(self, participations: int) -> Figures:
+        """ε of a client that took part so often, against someone who knows the cohorts."""
+        return self._figures(self._round_event, participations, METHODS)
+
+    def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float:
+        chosen = method or self.method
+        if not self.amplified(rounds):
+            return self._epsilon(self._round_event, self._most(rounds, most), chosen)
+        event = self.sampler.released_event(self._round_event, self.num_clients)
+        return self._epsilon(event, rounds, chosen)
+
+    def amplified(self, rounds: int) -> bool:
+        """Whether sampling lowers the released ε. Where that is not proven, it is the ε of every round's participant.
+
+        With slack, a cohort below the least one is not opened, which is visible; that must be as unlikely as δ/100
+        over the run even for the cohorts that remain when capped clients are gone, times 1 + e^ε for both directions.
+        """
+        if self.cohort_dependent:
+            return False
+        return self.visible_delta(rounds) <= self.delta / 100
+
+    def visible_delta(self, rounds: int) -> float:
+        """What cohorts that show themselves by being too small add to δ, where sampling amplifies."""
+        rounds = max(rounds, self.horizon)
+        seen = _small_cohorts(self.sampler, self.num_clients, self.slack, self.max_participations, rounds)
+        return seen * (1 + math.exp(_VISIBLE_EPSILON))
+
+    def _most(self, rounds: int, most: int | None) -> int:
+        return min(x for x in (rounds, self.max_participations, most) if x is not None)
+
+    def participant_epsilon(self, participations: int, method: str = "pld") -> float:
+        return self._epsilon(self._round_event, participations, method)
+
+    @property
+    def _round_event(self) -> DpEvent:
+        return self.noise.event(
+            sensitivity_scale=self.sampler.sensitivity_scale,
+            sensitivity=self.sensitivity,
+            largest_cohort=self.sampler.largest_cohort(self.num_clients),
+        )
+
+    def _figures(self, event: DpEvent, count: int, methods: tuple[str, ...]) -> Figures:
+        values = {m: self._epsilon(event, count, m) if m in methods else None for m in METHODS}
+        return Figures(**values)
+
+    def _epsilon(self, event: DpEvent, count: int, method: str) -> float:
+        if count == 0:
+            return 0.0
+        # With slack, a hundredth of δ is kept for cohorts that show themselves by being too small (see `amplified`).
+        delta = self.delta * 0.99 if self.slack else self.delta
+        return epsilon(event, count, delta, method, replace_one=self.sampler.adjacency == REPLACE_ONE)
+
+
+def epsilon(event: DpEvent | RecordEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
+    """ε of `count` independent releases of the event at this δ."""
+    if method == "moments":
+        divergences = renyi_divergences(event, _PAPER_ORDERS, replace_one)
+        return min(
+            count * divergence - math.log(delta) / (order - 1)
+            for order, divergence in zip(_PAPER_ORDERS, divergences, strict=True)
+        )
+    if method == "rdp":
+        from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+        orders = tuple(rdp.DEFAULT_RDP_ORDERS)
+        divergences = renyi_divergences(event, orders, replace_one)
+        return float(rdp.compute_epsilon(orders, [count * d for d in divergences], delta)[0])
+    if method == "pld":
+        from dp_accounting import GaussianDpEvent
+
+        # A privacy loss distribution grows with ε; where ε is that large, rdp's bound (never smaller) says enough.
+        # Moments, never smaller than rdp, are quicker to ask.
+        if not isinstance(event, GaussianDpEvent) and epsilon(event, count, delta, "moments") > _LARGEST_PLD:
+            bound = epsilon(event, count, delta, "rdp")
+            if bound > _LARGEST_PLD:
+                return bound
+        return tight_epsilon(event, count, delta)
+    raise ValueError(f"unknown method {method}")
+
+
+def largest(fits: Callable[[int], bool], at_most: int) -> int:
+    """The largest count in 0..at_most for which `fits` holds, given that it fails for all larger ones."""
+    if at_most == 0 or fits(at_most):
+        return at_most
+    low, high = 0, at_most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+@functools.lru_cache(maxsize=256)
+def _small_cohorts(sampler: Sampler, num_clients: int, slack: int, cap: int | None, rounds: int) -> float:
+    """At least the probability that, in some round, so few others come that one client more decides if it is opened."""
+    least, rate = sampler.least_cohort(num_clients, slack), sampler.rate_in(num_clients)
+    if least <= 1 or rate >= 1 or not sampler.allows_participation_cap:
+        return 0.0
+    from scipy.stats import binom
+
+    if cap is None:
+        return rounds * float(binom.cdf(least - 1, num_clients - 1, rate))
+    open_ = rate * binom.cdf(cap - 1, range(rounds), rate)
+    return float(binom.cdf(least - 1, num_clients - 1, open_).sum())
+
+
+@functools.lru_cache(maxsize=256)
+def renyi_divergences(event: DpEvent | RecordEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[float, ...]:
+    """The Rényi divergences of one release at the orders."""
+    if isinstance(event, RecordEvent):
+        return tuple(event.divergences(orders, [renyi_divergences(part, orders, replace_one) for part in event.parts]))
+    from absl import logging
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    # Zero-out has the formulas of add-or-remove for a (sampled) Gaussian: one sum has the client's code, one has 0.
+    relation = NeighboringRelation.REPLACE_ONE if replace_one else NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = RdpAccountant(orders=list(orders), neighboring_relation=relation)
+    # An order whose series does not converge is left out, which only makes ε larger: no reason to alarm anyone.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        accountant.compose(event)
+    finally:
+        logging.set_verbosity(verbosity)
+    return tuple(float(d) for d in accountant._rdp)

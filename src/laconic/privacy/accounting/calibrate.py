@@ -1,0 +1,117 @@
+"""How much noise a promise needs: the smallest σ for (ε, δ, rounds, sampler)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from laconic.errors import ConfigError, PrivacyError
+from laconic.parts import one_of, positive, positive_int, probability
+from laconic.privacy.accounting.accountant import METHODS, Accountant, RunAccountant
+from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.gaussian import Gaussian, Noise
+
+_SMALLEST, _LARGEST = 0.05, 10_000.0
+
+
+def calibrate_noise(
+    *,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    sampler: Sampler,
+    num_clients: int,
+    method: str | None = None,
+    participations: int | None = None,
+    noise: Callable[[float], Noise] | None = None,
+    sensitivity: float = 1.0,
+    slack: int = 0,
+    max_participations: int | None = None,
+) -> float:
+    """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
+
+    The released ε after `rounds` rounds, or, with `participations`, the participant's after so many. `noise` makes the
+    noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code.
+    """
+    make = noise or (lambda sigma: Gaussian(noise_multiplier=sigma))
+
+    def accountant(noise_multiplier: float) -> Accountant:
+        return Accountant(
+            sampler=sampler,
+            noise=make(noise_multiplier),
+            num_clients=num_clients,
+            delta=delta,
+            sensitivity=sensitivity,
+            slack=slack,
+            max_participations=max_participations,
+            horizon=rounds,
+        )
+
+    return smallest_noise(
+        accountant, epsilon=epsilon, delta=delta, rounds=rounds, method=method, participations=participations
+    )
+
+
+def smallest_noise(
+    accountant: Callable[[float], RunAccountant],
+    *,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    method: str | None = None,
+    participations: int | None = None,
+) -> float:
+    """The same for any accountant; it is made from σ."""
+    positive(epsilon=epsilon)
+    positive_int(rounds=rounds)
+    probability(delta=delta)
+    example = accountant(1.0)
+    chosen = method or example.method
+    one_of(METHODS, accountant=chosen)
+    if participations is None and chosen not in example.figures:
+        raise ConfigError(
+            f"accountant '{chosen}' is not available for {type(example.sampler).__name__} sampling:"
+            f" use --accountant {example.method}"
+        )
+    floor = -math.log(delta) / 32
+    if chosen == "moments" and epsilon <= floor:
+        raise PrivacyError(
+            f"the papers' moments accountant (λ up to 32) cannot show an epsilon below {floor:.3f} at delta {delta:g}:"
+            " use --accountant rdp or pld"
+        )
+
+    def excess(noise_multiplier: float, by: str) -> float:
+        if participations is not None:
+            return accountant(noise_multiplier).participant_epsilon(participations, by) - epsilon
+        return accountant(noise_multiplier).released_epsilon(rounds, by) - epsilon
+
+    # Privacy loss distributions get huge where σ is far too small, so they are asked only near the answer:
+    # rdp's σ is an upper bound of theirs.
+    rough = "rdp" if chosen == "pld" else chosen
+    high = 1.0
+    while excess(high, rough) > 0:
+        high *= 2
+        if high > _LARGEST:
+            raise PrivacyError(
+                f"no noise_multiplier up to {_LARGEST:g} reaches epsilon {epsilon:g} at delta {delta:g}:"
+                " raise --epsilon or --delta, or run fewer rounds"
+            )
+    sigma = _root(lambda s: excess(s, rough), high)
+    if chosen != rough:
+        sigma = _root(lambda s: excess(s, chosen), sigma)
+    return sigma
+
+
+def _root(excess: Callable[[float], float], high: float) -> float:
+    """The smallest σ with four decimals at which ε is not exceeded, given one at which it is not."""
+    from scipy.optimize import brentq
+
+    low = high
+    while excess(low) <= 0:
+        if low <= _SMALLEST:
+            return _SMALLEST
+        low, high = low * 0.8, low
+    sigma: float = math.ceil(brentq(excess, low, high, xtol=1e-5) * 1e4) / 1e4
+    while excess(sigma) > 0:
+        sigma = round(sigma + 1e-4, 4)
+    return sigma

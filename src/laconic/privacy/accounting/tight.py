@@ -1,0 +1,97 @@
+"""The tight ε of many equal releases: in closed form for a Gaussian, by its loss distribution for a sampled one.
+
+dp-accounting makes the loss distribution of one release, pessimistically on a grid of 1e-4, one for each direction
+(a client's code goes, or comes). `composed_loss` composes it, fast enough for a figure in every round. Where rounding
+would show, dp-accounting composes it as well, at about a tenth of a second a figure.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from laconic.privacy.accounting.composed_loss import ComposedLoss, Loss
+from laconic.privacy.accounting.record_events import RecordEvent
+from laconic.privacy.accounting.sampled_gaussian import sampled_gaussian
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+
+@functools.lru_cache(maxsize=4096)
+def tight_epsilon(event: DpEvent | RecordEvent, count: int, delta: float) -> float:
+    """ε of `count` independent releases of a Gaussian, a Poisson-sampled one, or a round of those."""
+    from dp_accounting import GaussianDpEvent
+
+    if isinstance(event, GaussianDpEvent):
+        return gaussian_epsilon(event.noise_multiplier / math.sqrt(count), delta)
+    # Composed for the next power of two, so that ε does not depend on what was asked before.
+    directions = _composed(event, 1 << (count - 1).bit_length(), delta)
+    largest = 0.0
+    for direction in directions:
+        if largest < math.inf and not direction.delta(count, largest) <= delta:
+            found = direction.epsilon(count)
+            if found is None:
+                return float(_distribution(event).self_compose(count).get_epsilon_for_delta(delta))
+            largest = max(largest, found)
+    return largest
+
+
+def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
+    """The ε at which δ = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ), μ = 1/σ (Balle and Wang 2018, Theorem 8).
+
+    `count` releases with σ are one with σ/√count: both have a normally distributed privacy loss, of variance count/σ².
+    """
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr
+
+    mu = 1 / noise_multiplier
+
+    def excess(epsilon: float) -> float:
+        with_client = float(log_ndtr(mu / 2 - epsilon / mu))
+        without = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+        return with_client + math.log(-math.expm1(min(without - with_client, -1e-300))) - math.log(delta)
+
+    if excess(0.0) <= 0:
+        return 0.0
+    enough = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))  # by the moments of the loss
+    accuracy = 1e-12 * enough + 1e-14
+    return float(brentq(excess, 0.0, enough, xtol=accuracy)) + 2 * accuracy
+
+
+@functools.lru_cache(maxsize=32)
+def _composed(event: DpEvent | RecordEvent, most: int, delta: float) -> tuple[ComposedLoss, ...]:
+    return tuple(ComposedLoss(loss, most, delta) for loss in _losses(event))
+
+
+@functools.lru_cache(maxsize=16)
+def _losses(event: DpEvent | RecordEvent) -> tuple[Loss, ...]:
+    """The loss in each direction. The one for a code that goes first: it mostly decides."""
+    distribution = _distribution(event)
+    masses = [m.to_dense_pmf() for m in (distribution._pmf_remove, distribution._pmf_add)]
+    losses = []
+    for mass in masses:
+        possible = np.flatnonzero(mass._probs > 0)
+        log_probabilities = np.log(mass._probs[possible])
+        losses.append(
+            Loss(mass._lower_loss + possible, log_probabilities, mass._discretization, float(mass._infinity_mass))
+        )
+    return tuple(losses)
+
+
+@functools.lru_cache(maxsize=16)
+def _distribution(event: DpEvent | RecordEvent) -> PrivacyLossDistribution:
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if isinstance(event, RecordEvent):
+        return event.distribution([_distribution(part) for part in event.parts])
+    if isinstance(event, GaussianDpEvent):
+        return pld.from_gaussian_mechanism(event.noise_multiplier)
+    if isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent):
+        return sampled_gaussian(event.event.noise_multiplier, event.sampling_probability)
+    raise ValueError(f"no privacy loss distribution for {event}")

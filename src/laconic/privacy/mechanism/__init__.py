@@ -1,0 +1,9 @@
+"""What bounds a code and what noises it. Imports no torch before it is handed tensors.
+
+clip               `Clip`, `NoClip`, `L2Clip`, `UnitEntries` (for signs)
+discrete_gaussian  `DiscreteGaussian`: integers drawn around a code, and why the Gaussian's ε holds
+discrete_sampler   draws from the discrete Gaussian with any mean and scale
+discrete_table     its exact tables
+gaussian           `Noise`, `NoNoise`, `Gaussian` (noise shares in floats, as in the papers)
+grid               `Grid`: how fine the integers are, and how many bits their sum needs
+"""

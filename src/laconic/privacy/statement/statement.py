@@ -1,0 +1,137 @@
+"""The privacy statement of a run: which adversary, which unit, which mechanism, which ε, what was assumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from laconic.privacy.accounting.accountant import RunAccountant
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.statement.cautions import cautions
+
+
+def privacy_statement(
+    *,
+    accountant: RunAccountant | None,
+    budget: Budget | None,
+    rounds_charged: int,
+    participations: int,
+    rounds_planned: int | None = None,
+    mechanism: dict[str, Any],
+    secure_aggregation: str,
+    assumptions: Sequence[str],
+    not_covered: Sequence[str],
+) -> dict[str, Any]:
+    """The statement as data; `statement_lines` prints it.
+
+    With `rounds_planned` data may end the run before its plan does: its ε is that of so many rounds, and
+    `participations` are those in all of them. Without, it is that of the charged ones.
+    """
+    if accountant is None or budget is None:
+        return {
+            "private": False,
+            "summary": "No differential privacy: this scheme adds no noise.",
+            "secure_aggregation": secure_aggregation,
+            "not_covered": list(not_covered),
+        }
+    promise = accountant.promise
+    rounds = rounds_charged if rounds_planned is None else rounds_planned
+    released = accountant.released(rounds, participations)
+    participant = accountant.participant(participations)
+    published = accountant.published(rounds)
+    method = budget.accountant or accountant.method
+    return {
+        "private": True,
+        "summary": (
+            f"({released.best(method):.3f}, {budget.delta:g})-DP per {promise.one} against an outsider ({method});"
+            f" ({participant.best('pld'):.3f}, {budget.delta:g})-DP against the server, for the client that took part"
+            f" most often ({participations} of {rounds}{'' if rounds_planned is None else ' planned'} rounds)"
+        ),
+        "unit": promise.unit,
+        "adjacency": {"relation": promise.relation, "meaning": promise.meaning},
+        "delta": budget.delta,
+        "sampler": {**accountant.sampler.to_dict(), "num_clients": accountant.num_clients},
+        "mechanism": mechanism,
+        "released": {
+            "adversary": promise.released,
+            "rounds_charged": rounds_charged,
+            **({} if rounds_planned is None else {"rounds_planned": rounds_planned}),
+            "epsilon": released.to_dict(),
+            "accountant": method,
+            "amplified_by_sampling": accountant.amplified(rounds),
+            **({} if published is None else {"published": published}),
+        },
+        "participant": {
+            "adversary": promise.participant,
+            "participations": participations,
+            "epsilon": participant.to_dict(),
+            "accountant": "pld",
+        },
+        "budget": budget.to_dict(),
+        "cautions": cautions(
+            accountant, delta=budget.delta, released=released.best(method), participant=participant.best("pld")
+        ),
+        "secure_aggregation": secure_aggregation,
+        "assumptions": [*promise.duties, *assumptions],
+        "not_covered": [*promise.caveats, *not_covered],
+    }
+
+
+def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
+    """(heading, text) pairs for people."""
+    if not statement["private"]:
+        return [("Privacy", statement["summary"]), *[("Note", text) for text in statement["not_covered"]]]
+    lines = [
+        ("Outsider's ε", _figures(statement["released"]["epsilon"])),
+        ("  who", statement["released"]["adversary"]),
+        *_planned(statement["released"]),
+        *_published(statement["released"]),
+        ("Server's ε", _figures(statement["participant"]["epsilon"])),
+        (
+            "  who",
+            f"{statement['participant']['adversary']}; worst client: "
+            f"{statement['participant']['participations']} participations",
+        ),
+        ("δ", f"{statement['delta']:g}"),
+        *[("Caution", text) for text in statement.get("cautions", ())],
+        ("Unit", statement["unit"]),
+        ("Adjacency", f"{statement['adjacency']['relation']}: {statement['adjacency']['meaning']}"),
+        ("Secure aggregation", statement["secure_aggregation"]),
+    ]
+    grid = statement["mechanism"].get("grid")
+    if grid is not None:
+        lines.append(("Grid", grid_text(grid)))
+    lines += [("Assumed", text) for text in statement["assumptions"]]
+    lines += [("Not covered", text) for text in statement["not_covered"]]
+    return lines
+
+
+def grid_text(grid: dict[str, Any], unit: str = "") -> str:
+    """The grid of integer noise in one line; `unit` is what a step is measured in."""
+    return (
+        f"{grid['bits']} bits a value; steps of {grid['step']:.4g}{unit}; a client's share of the noise has a scale of"
+        f" {grid['steps_per_share']:.1f} steps; the sum of a round wraps around with probability below"
+        f" 2^{math.ceil(grid['log2_wrap_probability'])}"
+    )
+
+
+def _planned(released: dict[str, Any]) -> list[tuple[str, str]]:
+    if "rounds_planned" not in released:
+        return []
+    text = (
+        f"both ε are of all {released['rounds_planned']} planned rounds, of which {released['rounds_charged']} were"
+        " charged: early stopping looks at held-out records, so no smaller ε is proven for a run that it ends"
+    )
+    return [("  rounds", text)]
+
+
+def _published(released: dict[str, Any]) -> list[tuple[str, str]]:
+    if "published" not in released:
+        return []
+    figure = f"moments {released['published']:.3f}"
+    return [("  as published", f"{figure} (CHIL'21, Theorem 3.1; not proven: it lets no model show who took part)")]
+
+
+def _figures(figures: dict[str, float | None]) -> str:
+    return ", ".join(f"{name} {'not available' if v is None else f'{v:.3f}'}" for name, v in figures.items())

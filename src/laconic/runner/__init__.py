@@ -1,0 +1,6 @@
+"""A run: one round after another, the budget, and what is left behind at the end.
+
+outcome  `RunResult`, and the files at the end of a run
+planned  which rounds a statement answers for: the charged ones, or the plan's
+run      `Simulation`: one round after another, the budget, the end
+"""

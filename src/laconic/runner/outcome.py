@@ -1,0 +1,177 @@
+"""What a run leaves behind: the result object, and the files that say the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from laconic.experiment.about import about_dropouts, about_mechanism, about_noise
+from laconic.features.front_end import describe
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian, papers_bits
+from laconic.privacy.statement.statement import privacy_statement, statement_lines
+from laconic.report.html import html_report
+from laconic.round import downlink_encoding
+from laconic.runner.planned import answered_for
+from laconic.scheme import Scheme
+from laconic.store.folder import json_text
+
+if TYPE_CHECKING:
+    from laconic.runner.run import Simulation
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run: the model, a row per round, the privacy statement, the bytes, and where the files are.
+
+    `best` is the best evaluated round, chosen on the test data as the papers do; `last` is the last round. Both carry
+    the ε of the statement, that of the whole run: which round is best is known only after all of them. What the best
+    one would have had, had the run been planned to end there, is in `epsilon_if_planned_to_end_there`.
+    """
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    statement: dict[str, Any]
+    ledger: dict[str, Any]
+    best: dict[str, Any] | None
+    last: dict[str, Any]
+    stop_reason: str
+    seconds: float
+    folder: Path | None
+    profile: dict[str, float] | None = None
+    metric: str = "accuracy"
+    """By which the best round was chosen."""
+
+    def summary(self) -> dict[str, Any]:
+        """All of it but the model and the history, for JSON."""
+        return {
+            "stop_reason": self.stop_reason,
+            "rounds": self.last["round"],
+            "discarded": [
+                {"round": row["round"], "why": row["discarded"]} for row in self.history if "discarded" in row
+            ],
+            "best": self.best,
+            "best_is_chosen_by": self.metric,
+            "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
+            "epsilon_is_of": "the whole run, also beside the best round: all rounds decide which one that is",
+            "last": self.last,
+            "ledger": self.ledger,
+            "statement": self.statement,
+            "seconds": round(self.seconds, 2),
+            "profile": self.profile,
+            "folder": str(self.folder) if self.folder else None,
+        }
+
+
+def _profile(simulation: Simulation, seconds: float) -> dict[str, float] | None:
+    """Seconds by what they were spent on, if anybody asked."""
+    clock = simulation.clients.clock
+    if not clock.on:
+        return None
+    named = dict(sorted(clock.seconds.items(), key=lambda item: -item[1]))
+    return {name: round(value, 4) for name, value in (named | {"other": seconds - sum(named.values())}).items()}
+
+
+def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
+    """The result of a finished simulation; its files are written if it has a folder."""
+    e, state = simulation.experiment, simulation.state
+    sampling_rate = e.sampler.rate_in(e.population.num_clients)
+    common: dict[str, Any] = {
+        "num_clients": e.population.num_clients,
+        "formula_bits": formula_bits(
+            e.scheme, simulation.model.size, e.sampler.planned_cohort(e.population.num_clients)
+        ),
+        "sampling_rate": sampling_rate,
+    }
+    best = state.best
+    if best is not None:
+        done = [row for row in simulation.history if row["round"] <= best["round"]]
+        best = best | {"bytes_up": sum(r["bytes_up"] for r in done), "bytes_down": sum(r["bytes_down"] for r in done)}
+        best = {_SHORTER.get(key, key): value for key, value in best.items()}
+    statement = statement_of(simulation)
+    whole = _epsilons(statement)
+    result = RunResult(
+        model=simulation.exported(),
+        history=simulation.history,
+        statement=statement,
+        ledger=simulation.ledger.summary(rounds=state.rounds, **common),
+        best=None if best is None else best | whole,
+        last=simulation.history[-1] | whole,
+        stop_reason=simulation.stop_reason,
+        seconds=seconds,
+        folder=simulation.path,
+        profile=_profile(simulation, seconds),
+        metric=simulation.metric,
+    )
+    if simulation.folder:
+        write_statement(simulation)
+        simulation.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
+        lines = statement_lines(result.statement)
+        simulation.folder.write("report.html", html_report(e.scheme.name, result.summary(), result.history, lines))
+    return result
+
+
+_SHORTER = {name: f"{name}_if_planned_to_end_there" for name in ("epsilon", "participant_epsilon")}
+
+
+def _epsilons(statement: dict[str, Any]) -> dict[str, float]:
+    """Both ε of the statement, as rows call them."""
+    if not statement["private"]:
+        return {}
+    released, participant = statement["released"], statement["participant"]
+    return {
+        "epsilon": released["epsilon"][released["accountant"]],
+        "participant_epsilon": participant["epsilon"][participant["accountant"]],
+    }
+
+
+def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
+    """Bits per message, up and down, as the papers count them: 32 per value (or what --downlink says), 1 per sign,
+    log₂ m under FL-SIGN-DP."""
+    if scheme.pooled:
+        return 0, 0
+    code_size = scheme.codec.code_size(size)
+    bits = 32 if scheme.codec.linear else 1
+    if isinstance(scheme.noise, DiscreteGaussian) and scheme.noise.signs:
+        whole = max(1, round(cohort))
+        bits = papers_bits(code_size=code_size, cohort=whole, noise_multiplier=scheme.noise.noise_multiplier)
+    return code_size * bits, downlink_encoding(scheme).bits * scheme.codec.downlink_size(size)
+
+
+def write_statement(simulation: Simulation) -> None:
+    """The statement of what was charged so far, into the run folder."""
+    assert simulation.folder is not None
+    text = json_text(statement_of(simulation), indent=2)
+    simulation.folder.write("privacy.json", text + "\n")
+
+
+def statement_of(simulation: Simulation) -> dict[str, Any]:
+    e = simulation.experiment
+    not_covered = list(e.notes)
+    if e.scheme.private:
+        if e.test is not None:
+            not_covered.append("test data was looked at in evaluated rounds; the best round was chosen on it")
+        if e.holdout is not None:
+            not_covered.append("early stopping looked at a held-out set")
+    assumptions = [
+        *simulation.clients.assumed,
+        about_noise(e),
+        *about_dropouts(e),
+    ]
+    if e.front_end is not None:
+        what = describe(e.front_end)
+        assumptions.append(f"the front end is public, fixed and not made from the clients' data: {what}")
+    spent = answered_for(simulation)
+    return privacy_statement(
+        accountant=simulation.accountant,
+        budget=e.budget,
+        rounds_charged=simulation.journal.num_charged,
+        participations=spent.participations,
+        rounds_planned=None if e.patience is None else spent.rounds,
+        mechanism=about_mechanism(e),
+        secure_aggregation=simulation.clients.about_sum,
+        assumptions=assumptions,
+        not_covered=not_covered,
+    )

@@ -1,1 +1,0 @@
-"""Runtimes: the simulator on one machine, its run folder and its wire format."""

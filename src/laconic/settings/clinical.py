@@ -1,0 +1,112 @@
+"""From a set of health records to a federation: patients stay together in every split, and are prepared alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from laconic.data.ehr.features import Preprocessing, fit_preprocessing
+from laconic.data.ehr.schema import Schema
+from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest, load_table
+from laconic.data.ehr.split import hospitals, set_aside, split_patients, virtual_hospitals
+from laconic.data.ehr.table import EhrTable
+from laconic.data.population import PooledPopulation, Records
+from laconic.errors import ConfigError, DataError
+from laconic.settings.config import DataSection
+from laconic.streams import Streams
+
+_DEFAULT_HOSPITALS = 100
+
+
+@dataclass(frozen=True)
+class ClinicalData:
+    """The clients' records and those set aside, how they were prepared, and what the statement must say."""
+
+    population: PooledPopulation
+    test: Records | None
+    holdout: Records | None
+    public: Records | None
+    preprocessing: Preprocessing
+    notes: tuple[str, ...]
+    test_clients: np.ndarray | None
+
+
+def is_clinical(data: DataSection) -> bool:
+    return data.dataset in EHR_SOURCES or data.schema is not None
+
+
+def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> ClinicalData:
+    """The named set of health records, or the user's own table with its schema, divided among hospitals."""
+    schema, table = _loaded(data, streams)
+    labels, patients = table.labels, table.patients.numbers
+    assert labels is not None
+    if labels.all() or not labels.any():
+        raise DataError(
+            f"{table.name}: column '{schema.label}' {'always' if labels.all() else 'never'} has the positive value"
+            f" {' or '.join(schema.positive)}: there is nothing to learn; check label and positive in the schema"
+        )
+    rows = np.arange(len(table))
+    rows, test = split_patients(rows, patients, schema.test_fraction, streams.numpy("test"), "test_fraction")
+    preprocessing = fit_preprocessing(schema, table, rows)
+    rows, held = split_patients(rows, patients, holdout, streams.numpy("holdout"), "--holdout")
+    aside = np.empty(0, dtype=np.int64)
+    if data.public_records is not None:
+        rows, aside = set_aside(rows, patients, data.public_records, streams.numpy("public records"))
+    clients, notes = _clients(data, schema, table, rows, streams)
+    everything = Records(preprocessing.transform(table), torch.from_numpy(labels.astype(np.int64)))
+    test_records, holdout_records, public = (everything.some(r) if len(r) else None for r in (test, held, aside))
+    population = PooledPopulation(everything, clients)
+    by_column = table.clients is not None and data.num_clients is None
+    whose = table.clients.numbers[test] if table.clients is not None and by_column else None
+    return ClinicalData(population, test_records, holdout_records, public, preprocessing, notes, whose)
+
+
+def _loaded(data: DataSection, streams: Streams) -> tuple[Schema, EhrTable]:
+    for flag, value in (("--client-column", data.client_column), ("--public-dataset", data.public_dataset)):
+        if value is not None:
+            raise ConfigError(f"{flag} does not go with health records: the schema says whose each record is")
+    if data.partition not in ("iid", "column"):
+        raise ConfigError(
+            f"--partition {data.partition} would separate the records of one patient: health records are divided"
+            " by the schema's client column or into --num-clients virtual hospitals"
+        )
+    source = EHR_SOURCES.get(data.dataset)
+    if data.num_records is not None and data.dataset != "ehr-synthetic":
+        raise ConfigError("--num-records is for --dataset ehr-synthetic, which makes its records")
+    if source is None:
+        assert data.schema is not None
+        schema = _as_asked(Schema.from_toml(data.schema), data)
+        return schema, load_table(schema, data.dataset)
+    schema = source.schema() if data.schema is None else Schema.from_toml(data.schema)
+    schema = _as_asked(schema, data)
+    request = EhrRequest(data_dir=data.data_dir, num_records=data.num_records, seed=streams.seed)
+    return schema, source.load(schema, request)
+
+
+def _as_asked(schema: Schema, data: DataSection) -> Schema:
+    """The schema with what the user wants otherwise."""
+    if data.min_client_records is not None:
+        schema = replace(schema, min_client_records=data.min_client_records)
+    return schema if data.min_count is None else schema.with_min_count(data.min_count)
+
+
+def _clients(
+    data: DataSection, schema: Schema, table: EhrTable, rows: np.ndarray, streams: Streams
+) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """The rows of every client. A number of clients asks for virtual hospitals, whatever the schema says."""
+    patients = table.patients.numbers
+    by_column = table.clients is not None and data.num_clients is None
+    if data.partition == "column" and not by_column:
+        raise ConfigError("--partition column needs client = COLUMN in the schema, and no --num-clients")
+    if table.clients is not None and by_column:
+        found, _, left_out = hospitals(rows, patients, table.clients.numbers, schema.min_client_records)
+        note = (
+            f"{left_out} training records are left out: their hospital has fewer than {schema.min_client_records}, or"
+            " the patient's other records are elsewhere"
+        )
+        return found, (note,) if left_out else ()
+    count = data.num_clients or schema.virtual_hospitals or _DEFAULT_HOSPITALS
+    assert table.labels is not None
+    return virtual_hospitals(rows, patients, table.labels, count, streams.numpy("partition")), ()

@@ -1,0 +1,103 @@
+"""What a run will promise and cost, from its configuration alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from laconic.catalogue import scheme_entry
+from laconic.clients import wire
+from laconic.experiment.about import about_grid
+from laconic.experiment.cautions import planned_cautions
+from laconic.experiment.experiment import Experiment
+from laconic.features.front_end import ScatteringFrontEnd, full_shape
+from laconic.report.ledger import formula_bytes
+from laconic.round import downlink_encoding, uplink_encoding
+from laconic.runner.outcome import formula_bits
+from laconic.runner.run import Simulation
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
+from laconic.settings.costs import memory_bytes, noise_seconds
+from laconic.train.local import LocalDPSGD
+
+
+def forecast(config: RunConfig) -> dict[str, Any]:
+    """The plan as data."""
+    entry = scheme_entry(config.scheme.name)
+    measured = isinstance(config.scheme.options.get("clip_norm"), str) and not entry.record_level
+    takes_clip = "clip_norm" in entry.options and not entry.record_level
+    if measured or (takes_clip and "clip_norm" not in config.scheme.options):
+        config = config.with_values({"scheme.clip_norm": 1.0})  # bytes and ε do not depend on it
+        measured = True
+    experiment = settle(config, fit=False).experiment
+    simulation = Simulation(experiment)
+    sampler, clients = experiment.sampler, experiment.population.num_clients
+    cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
+    plan = experiment.typical_plan()
+    up = uplink_encoding(experiment.scheme, simulation.clients.code_size, plan)
+    down = downlink_encoding(experiment.scheme)
+    messages = {"up": (simulation.clients.code_size, up), "down": (simulation.clients.down_size, down)}
+    formula = dict(zip(("up", "down"), formula_bits(experiment.scheme, simulation.model.size, cohort), strict=True))
+    result: dict[str, Any] = {
+        "scheme": experiment.scheme.name,
+        "fingerprint": experiment.scheme.fingerprint,
+        "size": simulation.model.size,
+        "code_size": simulation.clients.code_size,
+        "front_end": _front_end(config, experiment),
+        "num_clients": clients,
+        "planned_cohort": cohort,
+        "rounds": experiment.rounds,
+        "engine": simulation.clients.engine.name,
+        "memory_bytes": memory_bytes(experiment, simulation.clients),
+        "noise_seconds_per_round": noise_seconds(experiment, simulation.clients),
+        "privacy": _privacy(experiment, simulation, measured),
+    }
+    for direction, (count, encoding) in messages.items():
+        each = 0 if experiment.scheme.pooled else wire.message_size(count, encoding)
+        result[f"bits_{direction}_per_value"] = encoding.bits
+        result[f"bytes_{direction}_per_client_and_round"] = each
+        result[f"bytes_{direction}_in_all"] = round(each * cohort * experiment.rounds)
+        cost = formula_bytes(formula[direction], rate, experiment.rounds)
+        result[f"formula_bytes_{direction}_per_client_in_all"] = cost
+    return result
+
+
+def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:
+    """How many features the model sees, of how many, and how large the public projection is that clients must have."""
+    front_end = experiment.front_end
+    if not isinstance(front_end, ScatteringFrontEnd):
+        return None
+    kept, available = math.prod(front_end.output_shape), math.prod(full_shape(front_end.input_shape))
+    projection = config.front_end.projection or "none"
+    size = 4 * available * (kept + 1) if projection == "public" else 0
+    return {"features": kept, "available": available, "projection": projection, "projection_bytes": size}
+
+
+def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> dict[str, Any] | None:
+    accountant, budget = experiment.accountant, experiment.budget
+    if accountant is None or budget is None:
+        return None
+    scheme = experiment.scheme.to_dict()
+    train = experiment.scheme.train
+    sigma = train.noise_multiplier if isinstance(train, LocalDPSGD) else scheme["noise"]["noise_multiplier"]
+    bound = train.clip_norm if isinstance(train, LocalDPSGD) else experiment.sensitivity
+    cohort = experiment.sampler.planned_cohort(experiment.population.num_clients)
+    decades = [10**k for k in range(9) if 10**k < experiment.rounds] + [experiment.rounds]
+    average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
+    most = budget.max_participations
+    counts = sorted({1, average, *([most] if most else [])})
+    return {
+        "unit": accountant.promise.one,
+        "noise_multiplier": sigma,
+        "clip_norm": None if measured else bound,
+        "grid": about_grid(experiment),
+        "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0]
+        / simulation.clients.code_size,
+        "delta": budget.delta,
+        "adjacency": accountant.promise.relation,
+        "released": {str(rounds): accountant.released(rounds).to_dict() for rounds in decades},
+        "participant": {str(count): accountant.participant(count).to_dict() for count in counts},
+        "published": accountant.published(experiment.rounds),
+        "cautions": planned_cautions(experiment),
+        "caveat": "; ".join(accountant.promise.caveats) or None,
+    }

@@ -1,0 +1,39 @@
+"""Going on with a run: its own configuration counts; what the user says again must agree with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laconic.errors import ConfigError, RunFolderError
+from laconic.settings.config import RunConfig, read_toml
+from laconic.store.folder import RunFolder
+
+
+def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
+    """The folder's configuration. Only the number of rounds may be raised; any other difference is refused."""
+    try:
+        stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
+    except ConfigError as error:
+        raise RunFolderError(f"{folder.path}/config.toml is damaged ({error}): restore it or start a new run") from None
+    # Through RunConfig, so that 1 and 1.0, defaults and spellings compare alike.
+    wanted = stored.with_values(asked).to_dict()
+    have = stored.to_dict()
+    changes: list[str] = []
+    for section, values in wanted.items():
+        for key, value in values.items():
+            if have[section].get(key) == value:
+                continue
+            if (section, key, value) in (("model", "name", "auto"), ("run", "best_by", "auto")):  # what it came to
+                continue
+            if (section, key) == ("scheme", "clip_norm") and have["privacy"].get("clip_norm_from") == value:
+                continue
+            if (section, key) == ("run", "rounds") and value > have["run"]["rounds"]:
+                stored = stored.with_values({"run.rounds": value})
+                continue
+            changes.append(f"{section}.{key} = {have[section].get(key)!r}, not {value!r}")
+    if changes:
+        raise RunFolderError(
+            f"{folder.path} was started with {'; '.join(changes)}: resume with the same options (only --rounds may"
+            " grow), or choose another --out"
+        )
+    return stored

@@ -1,0 +1,137 @@
+"""What a configuration leaves open of its promise: the budget, the noise σ, the clipping threshold S."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from laconic.catalogue import build_scheme, scheme_entry
+from laconic.data.population import Population
+from laconic.errors import ConfigError
+from laconic.experiment.cautions import count_units
+from laconic.privacy.accounting.accountant import METHODS, RunAccountant
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.calibrate import calibrate_noise, smallest_noise
+from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.statement.cautions import check_delta
+from laconic.scheme import Scheme
+from laconic.settings.clipnorm import clip_norm_from
+from laconic.settings.config import RunConfig
+from laconic.settings.datasets import Federation
+from laconic.streams import Streams
+from laconic.train.flat import trainable_size
+from laconic.train.local import LocalDPSGD
+
+_CLIP_SOURCES = {
+    "median": "the clipping threshold is the median update norm of an initialisation round on the clients' own data,"
+    " as in the papers: that round is not private and not in the ε",
+    "public": None,
+}
+
+
+def make_budget(config: RunConfig, sampler: Sampler, population: Population) -> Budget:
+    """The budget, refused where it promises nothing: before any noise is calibrated to it."""
+    privacy, record_level = config.privacy, scheme_entry(config.scheme.name).record_level
+    budget = Budget(
+        delta=1e-5 if privacy.delta is None else privacy.delta,
+        epsilon=privacy.epsilon,
+        participant_epsilon=privacy.participant_epsilon,
+        max_participations=config.sampler.max_participations,
+        accountant=privacy.accountant,
+    )
+    budget.check(sampler, METHODS if record_level else None)
+    check_delta(
+        budget.delta,
+        units=count_units(population, record_level=record_level),
+        one="record" if record_level else "client",
+        allowed=bool(privacy.allow_large_delta),
+    )
+    return budget
+
+
+def settle_noise(
+    config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
+) -> float:
+    """σ as given, or the smallest that keeps the promised ε over all rounds."""
+    given = config.scheme.options.get("noise_multiplier")
+    entry = scheme_entry(config.scheme.name)
+    if given is not None:
+        return float(given) if isinstance(given, int | float) else given
+    privacy = config.privacy
+    assert privacy.epsilon is not None  # `check_noise`
+    delta = 1e-5 if privacy.delta is None else privacy.delta
+    if entry.record_level:
+        budget = Budget(delta=delta, max_participations=config.sampler.max_participations)
+
+        def accountant(sigma: float) -> RunAccountant:
+            train = build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma}).train
+            assert isinstance(train, LocalDPSGD)
+            return train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
+
+        return smallest_noise(
+            accountant, epsilon=privacy.epsilon, delta=delta, rounds=config.run.rounds, method=privacy.accountant
+        )
+    # Any bound serves here: the grid of integer noise scales with it, and other noise does not look at it.
+    others = {k: v for k, v in options.items() if k != "clip_norm"}
+    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
+
+    def scheme(sigma: float) -> Scheme:
+        return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
+
+    example = scheme(1.0)
+    size = trainable_size(model)
+    return calibrate_noise(
+        noise=lambda sigma: scheme(sigma).noise,
+        sensitivity=example.clip.sensitivity(example.codec.code_size(size)),
+        slack=config.sampler.max_dropouts + config.sampler.max_colluders,
+        max_participations=config.sampler.max_participations,
+        epsilon=privacy.epsilon,
+        delta=delta,
+        rounds=config.run.rounds,
+        sampler=sampler,
+        num_clients=num_clients,
+        method=privacy.accountant,
+    )
+
+
+def check_noise(config: RunConfig) -> None:
+    """Refuse a run that says neither σ nor what to calibrate it to."""
+    if config.scheme.options.get("noise_multiplier") is None and config.privacy.epsilon is None:
+        raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
+
+
+def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
+    """Refuse a run that does not say what S is, or where it is to come from."""
+    entry, given = scheme_entry(config.scheme.name), options.get("clip_norm")
+    if entry.record_level:
+        if not isinstance(given, int | float):
+            raise ConfigError(
+                f"{config.scheme.name} needs --clip-norm as a number: the bound S on one record's slope (2 in CHIL'21)"
+            )
+    elif "clip_norm" in entry.options:
+        if given is None:
+            raise ConfigError(
+                f"{config.scheme.name} needs --clip-norm: a number, 'public' (measured on --public-dataset) or 'median'"
+                " (as in the papers, not private)"
+            )
+        if isinstance(given, str) and given not in _CLIP_SOURCES:
+            raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")
+
+
+def settle_clip(
+    config: RunConfig,
+    options: dict[str, Any],
+    model: nn.Module,
+    federation: Federation,
+    front_end: nn.Module | None,
+    streams: Streams,
+) -> tuple[float, str | None]:
+    """(S, what the statement must say about where it came from)."""
+    given: Any = options["clip_norm"]
+    source = config.privacy.clip_norm_from
+    if isinstance(given, str):
+        source = given
+        plain = {k: v for k, v in options.items() if k != "clip_norm"}
+        given = clip_norm_from(source, config, plain, model, federation, front_end, streams)
+    return given, _CLIP_SOURCES.get(source or "")

@@ -1,0 +1,135 @@
+"""The state between two rounds, in one safetensors file: weights, rule state, participations, progress."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laconic.errors import RunFolderError
+from laconic.server.rules import State
+from laconic.store.chain import WAY_OUT, digest_of
+from laconic.store.folder import RunFolder
+from laconic.store.journal import Journal
+from laconic.store.round_rows import RoundRows
+from laconic.store.saves import Save
+
+STATE = "checkpoint/state.safetensors"
+BEST = "best.safetensors"
+
+
+@dataclass
+class RunState:
+    """Everything that crosses rounds. `rounds` is the last finished one."""
+
+    weights: Tensor
+    rule: State
+    shared: dict[str, Tensor] = field(default_factory=dict)
+    rounds: int = 0
+    participations: dict[int, int] = field(default_factory=dict)
+    best: dict[str, Any] | None = None
+    best_file: str | None = None
+    """The digest of the best round's model as it was saved last."""
+    stale: int = 0
+    """Evaluations since the held-out metric last improved."""
+    best_holdout: float | None = None
+
+    @property
+    def most_participations(self) -> int:
+        return max(self.participations.values(), default=0)
+
+    def take_part(self, clients: np.ndarray) -> None:
+        for client in clients.tolist():
+            self.participations[client] = self.participations.get(client, 0) + 1
+
+
+def state_bytes(state: RunState, head: str) -> bytes:
+    """The state as a file. `head` is the last digest of the journal: the two belong together."""
+    from safetensors.torch import save
+
+    clients = sorted(state.participations)
+    tensors = {
+        "weights": state.weights,
+        "participants": torch.tensor(clients, dtype=torch.int64),
+        "participations": torch.tensor([state.participations[c] for c in clients], dtype=torch.int64),
+        **{f"rule.{name}": value for name, value in state.rule.items()},
+        **{f"shared.{name}": value for name, value in state.shared.items()},
+    }
+    progress = {
+        "rounds": state.rounds,
+        "best": state.best,
+        "best_file": state.best_file,
+        "stale": state.stale,
+        "best_holdout": state.best_holdout,
+        "journal": head,
+    }
+    contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    data: bytes = save(contiguous, metadata={"progress": json.dumps(progress)})
+    return data
+
+
+def save_state(folder: RunFolder, state: RunState, journal: Journal, rows: RoundRows, best: bytes | None) -> None:
+    """Replace the checkpoint, and the best model if there is a new one. Announced before, confirmed afterwards."""
+    assert journal.chain is not None
+    if best is not None:
+        state.best_file = digest_of(best)
+    data = state_bytes(state, journal.chain.head)
+    journal.saves.announce(Save(state.rounds, digest_of(data), rows.digest, state.best_file))
+    folder.sync()
+    rows.flush()
+    if best is not None:
+        folder.write(BEST, best)
+    folder.write(STATE, data)
+    folder.sync_names(".")
+    folder.sync_names("checkpoint")
+    journal.saves.confirm()
+
+
+def load_state(folder: RunFolder, size: int, device: torch.device) -> RunState | None:
+    """The checkpointed state of a model of so many weights; None before the first checkpoint."""
+    data = folder.read(STATE)
+    return None if data is None else parsed_state(data, folder.path / STATE, size, device)[0]
+
+
+def parsed_state(data: bytes, path: Path, size: int, device: torch.device) -> tuple[RunState, str]:
+    """(state, the journal's last digest when it was saved)."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        (length,) = struct.unpack("<Q", data[:8])
+        progress = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["progress"])
+        tensors = load(data)
+        counts = dict(zip(tensors["participants"].tolist(), tensors["participations"].tolist(), strict=True))
+        state = RunState(
+            weights=tensors["weights"].to(device),
+            rule={name.removeprefix("rule."): t.to(device) for name, t in tensors.items() if name.startswith("rule.")},
+            shared={name.removeprefix("shared."): t for name, t in tensors.items() if name.startswith("shared.")},
+            rounds=int(progress["rounds"]),
+            participations=counts,
+            best=progress["best"],
+            best_file=progress["best_file"],
+            stale=progress["stale"],
+            best_holdout=progress["best_holdout"],
+        )
+        head = str(progress["journal"])
+    except (SafetensorError, struct.error, RecursionError, LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise RunFolderError(f"{path} is damaged ({reason}); {WAY_OUT}") from None
+    if state.weights.shape != (size,):
+        raise RunFolderError(f"{path} is not a checkpoint of this model: start a new run")
+    return state, head
+
+
+def weights_bytes(parameters: dict[str, Tensor], about: dict[str, str]) -> bytes:
+    """The model's parameters by name, for any reader of safetensors."""
+    from safetensors.torch import save
+
+    data: bytes = save({k: v.detach().cpu().contiguous() for k, v in parameters.items()}, metadata=about)
+    return data

@@ -1,0 +1,16 @@
+"""The front end in a run folder: kept when a run starts, read when it goes on."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from laconic.features.front_end import ScatteringFrontEnd
+from laconic.store.folder import RunFolder
+
+FILE = "front_end.safetensors"
+
+
+def keep_front_end(folder: RunFolder, front_end: nn.Module | None) -> None:
+    """Write it into the folder of a run that starts: computed again elsewhere, its numbers could differ."""
+    if isinstance(front_end, ScatteringFrontEnd) and not (folder.path / FILE).exists():
+        folder.write(FILE, front_end.to_bytes())

@@ -1,0 +1,135 @@
+"""What makes two runs the same run: a folder is resumed only by the experiment that started it.
+
+Noise is replayed on resume, so the same noise must never meet other data or weights: their difference would be bare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from torch import Tensor, nn
+
+from laconic.data.population import Population, Records
+from laconic.data.sparse import tensors_of
+from laconic.errors import RunFolderError
+from laconic.experiment.experiment import Experiment
+from laconic.features.front_end import describe
+from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
+from laconic.store.checkpoint import STATE
+from laconic.store.folder import RunFolder
+from laconic.store.round_rows import ROUNDS
+from laconic.store.saves import Saves
+from laconic.train.flat import FlatModel
+
+_FILE = "identity.json"
+
+
+def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
+    """Scheme, initial weights and constants, loss, seed, sampler, when it stops, and digests of records.
+
+    Of the clients' records only some; of those that are looked at in between, all: they decide the best round and when
+    to stop."""
+    loss = experiment.loss if isinstance(experiment.loss, str) else getattr(experiment.loss, "__qualname__", "own")
+    return {
+        "scheme": experiment.scheme.fingerprint,
+        "model": f"{model.size} weights, {_digest(*experiment.model.state_dict().values())}",
+        "front end": _front_end(experiment.front_end),
+        "loss": loss,
+        "seed": experiment.seed,
+        "sampler": str(experiment.sampler.to_dict()),
+        "population": f"{experiment.population.num_clients} clients, {_population_digest(experiment.population)}",
+        "public data": _digest(*_tensors(experiment.public)) if experiment.public else "none",
+        "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
+        "limits": _limits(experiment),
+        "evaluation": f"every {experiment.eval_every} rounds, best by {experiment.best_by}",
+        "patience": experiment.patience,
+        "test data": _digest(*_tensors(experiment.test)) if experiment.test else "none",
+        "held-out data": _digest(*_tensors(experiment.holdout)) if experiment.holdout else "none",
+        **(_secure_sum(experiment) if experiment.scheme.private else {}),
+    }
+
+
+def _secure_sum(experiment: Experiment) -> dict[str, str]:
+    return {
+        "secure sum": f"{experiment.secagg}, {experiment.consistency}",
+        "dropouts": f"{experiment.dropout_rate:g} {experiment.dropout_stage}",
+    }
+
+
+def _front_end(front_end: nn.Module | None) -> str:
+    """Other features under the same noise would be other data."""
+    return "none" if front_end is None else f"{describe(front_end)}, {_digest(*front_end.state_dict().values())}"
+
+
+def _limits(experiment: Experiment) -> str:
+    """What decides who takes part and when the run ends: with other limits it is another mechanism."""
+    budget = experiment.budget
+    if budget is None:
+        return "none"
+    return (
+        f"{budget.max_participations} participations, server's ε {budget.participant_epsilon}, δ {budget.delta},"
+        f" outsider's ε {budget.epsilon} ({budget.accountant or 'tightest'})"
+    )
+
+
+def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) -> None:
+    """Refuse a folder that another experiment started, or that lacks the record of which one did."""
+    path, content = folder.path / _FILE, folder.read(_FILE)
+    if saves.identity is None:
+        _refuse_remains(folder)
+        return
+    if content is None:
+        if saves.possible or folder.lines(CHARGES) or digest_of(_text(identity)) != saves.identity:
+            raise RunFolderError(f"{path} is missing, so nobody can tell whether this is the same run; {WAY_OUT}")
+        return  # killed right after the first row
+    if digest_of(content) != saves.identity:
+        raise RunFolderError(f"{path} was altered or damaged since the run was started; {WAY_OUT}")
+    known = json.loads(content)
+    for key, value in identity.items():
+        if known.get(key) != value:
+            raise RunFolderError(
+                f"{folder.path} was started with another {key} ({known.get(key)}, now {value}):"
+                " resume with the same options, data and initial weights, or choose another --out"
+            )
+
+
+def keep_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves, rounds: int) -> None:
+    """Write it down at the start. The journal names it first: so a file without a row is no run's beginning."""
+    saves.begin(digest_of(_text(identity)), rounds)
+    folder.sync()
+    if folder.read(_FILE) is None:
+        folder.write(_FILE, _text(identity))
+
+
+def _refuse_remains(folder: RunFolder) -> None:
+    """What a run leaves behind, but no row that it was begun."""
+    for name in (_FILE, CHARGES, ROUNDS, STATE):
+        if folder.read(name):
+            raise RunFolderError(
+                f"{folder.path / SAVES} is missing, but there is {name}: the run is from an earlier version of Laconic,"
+                f" which alone can go on with it, or the file was deleted; {WAY_OUT}"
+            )
+
+
+def _text(identity: dict[str, Any]) -> bytes:
+    return (json.dumps(identity, indent=2) + "\n").encode()
+
+
+def _population_digest(population: Population) -> str:
+    """Of the first, the middle and the last client: enough to notice other data, cheap for a million clients."""
+    last = population.num_clients - 1
+    records = [population.records(client) for client in sorted({0, last // 2, last})]
+    return _digest(*(tensor for record in records for tensor in _tensors(record)))
+
+
+def _tensors(records: Records) -> list[Tensor]:
+    return [*tensors_of(records.inputs), records.targets]
+
+
+def _digest(*tensors: Tensor) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

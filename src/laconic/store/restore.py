@@ -1,0 +1,130 @@
+"""Where a run begins: at the initial weights, or at its last checkpoint, if the folder fits together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from laconic.clients.simulated import SimulatedClients
+from laconic.errors import RunFolderError
+from laconic.experiment.experiment import Experiment
+from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
+from laconic.store.checkpoint import BEST, STATE, RunState, parsed_state
+from laconic.store.folder import RunFolder, parsed_row
+from laconic.store.journal import Journal
+from laconic.store.redraw import check_cohorts
+from laconic.store.round_rows import ROUNDS, rows_digest
+from laconic.store.saves import Save
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The state to go on from, and the lines of the rounds that led there."""
+
+    state: RunState
+    lines: list[bytes] = field(default_factory=list)
+    save: Save | None = None
+    """What the files amount to after a kill in the middle of a save; None if the journal says so already."""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+
+def first_state(
+    experiment: Experiment, clients: SimulatedClients, folder: RunFolder | None, journal: Journal
+) -> Restored:
+    """Look at everything, refuse what does not fit, change nothing."""
+    restored = None
+    if folder is not None:
+        _check_rounds(experiment, folder, journal)
+        check_cohorts(experiment, clients, folder, journal.charges)
+        restored = _saved(clients, folder, journal)
+        finished = 0 if restored is None else restored.state.rounds
+        if experiment.scheme.private and not journal.covers(finished):
+            raise RunFolderError(
+                f"{folder.path / CHARGES} lacks charges of finished rounds: it was edited or damaged; {WAY_OUT}"
+            )
+        _check_later_rows(experiment, folder, journal, finished)
+    if restored is None:
+        rule = experiment.scheme.rule.init(clients.model.size, clients.code_size, clients.device)
+        restored = Restored(RunState(weights=clients.model.initial.clone(), rule=rule, shared=clients.shared()))
+    if experiment.scheme.private:
+        # From the journal, so that no resume counts a participation twice or loses one.
+        restored.state.participations = {}
+        for cohort in journal.released(restored.state.rounds):
+            restored.state.take_part(cohort)
+    return restored
+
+
+def _check_rounds(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
+    for what, count in (("charged", journal.last_round), ("planned", journal.saves.rounds)):
+        if count > experiment.rounds:
+            raise RunFolderError(
+                f"{folder.path} was {what} for {count} rounds already: resume with as many (--rounds) or more"
+            )
+
+
+def _saved(clients: SimulatedClients, folder: RunFolder, journal: Journal) -> Restored | None:
+    """The checkpoint with its rows and its best round; None if nothing was saved yet."""
+    path, data, saves = folder.path / STATE, folder.read(STATE), journal.saves
+    if data is None:
+        if saves.confirmed is None:
+            return None
+        raise RunFolderError(f"{path} is missing, but {SAVES} names that of round {saves.confirmed.round}; {WAY_OUT}")
+    digest = digest_of(data)
+    fitting = [save for save in saves.possible if save.state == digest]
+    if not fitting:
+        raise RunFolderError(
+            f"{path} is not the state that was saved last, by {SAVES}: it was altered, damaged or set back; {WAY_OUT}"
+        )
+    state, head = parsed_state(data, path, clients.model.size, clients.device)
+    if state.rounds != fitting[0].round or not journal.chain or head not in journal.chain.digests:
+        raise RunFolderError(f"{path} belongs to another journal than {CHARGES} and {SAVES}; {WAY_OUT}")
+    lines = _finished_lines(folder, state.rounds, [save for save in saves.possible if save.round == state.rounds])
+    best = _best_file(folder, state, fitting, saves.possible)
+    found = Save(state.rounds, digest, rows_digest(lines), best)
+    return Restored(state, lines, None if found == saves.confirmed else found)
+
+
+def _finished_lines(folder: RunFolder, rounds: int, saves: list[Save]) -> list[bytes]:
+    lines = folder.lines(ROUNDS)[:rounds]
+    if rows_digest(lines) not in [save.rows for save in saves]:
+        raise RunFolderError(
+            f"{folder.path / ROUNDS} does not hold the rows of rounds 1 to {rounds} as they were saved: it was edited"
+            f" or damaged; {WAY_OUT}"
+        )
+    return lines
+
+
+def _best_file(folder: RunFolder, state: RunState, fitting: list[Save], possible: list[Save]) -> str | None:
+    """The digest of the best round's model. After a kill it may be that of a later round, which will be repeated."""
+    wanted = [save.best for save in fitting]
+    if not folder.keeps_models or None in wanted:
+        return None
+    content = folder.read(BEST)
+    found = None if content is None else digest_of(content)
+    if found is None or found not in [save.best for save in possible]:
+        what = "is missing" if found is None else "was altered or damaged"
+        raise RunFolderError(f"{folder.path / BEST}, the model of the best round so far, {what}; {WAY_OUT}")
+    if found not in wanted:
+        state.best = state.best_file = None  # the round that it is of comes again, and is better than any before
+        return None
+    return found
+
+
+def _check_later_rows(experiment: Experiment, folder: RunFolder, journal: Journal, finished: int) -> None:
+    """Rows after the checkpoint are cut off, and their rounds repeated; but each must have been charged before."""
+    for number, line in enumerate(folder.lines(ROUNDS)[finished:], finished + 1):
+        try:
+            row = parsed_row(line)
+            if not isinstance(row.get("attempt"), int):
+                raise ValueError
+        except ValueError:
+            raise RunFolderError(f"{folder.path / ROUNDS}, line {number}, is damaged; {WAY_OUT}") from None
+        if experiment.scheme.private and journal.would_add(row["round"], row["attempt"]):
+            raise RunFolderError(
+                f"{folder.path / CHARGES} lacks the charge of round {row['round']}, which has a row in {ROUNDS}: it"
+                f" was edited or damaged; {WAY_OUT}"
+            )

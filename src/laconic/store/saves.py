@@ -1,0 +1,103 @@
+"""What was saved when: the journal of checkpoints, in one chain with the charges.
+
+A save is announced before any file is replaced, and confirmed afterwards. So after a kill the files are those of the
+last confirmed save or of the announced one, and anything else was put there by somebody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from laconic.errors import RunFolderError
+from laconic.store.chain import SAVES, WAY_OUT, Chain
+
+
+@dataclass(frozen=True)
+class Save:
+    """Digests of what belongs together after some round."""
+
+    round: int
+    state: str
+    rows: str
+    best: str | None
+    """Of `best.safetensors`; None before there is a best round."""
+
+
+class Saves:
+    """The saves of a run; without a chain nothing is kept."""
+
+    def __init__(self, chain: Chain | None) -> None:
+        self._chain = chain
+        self.identity: str | None = None
+        """The digest of what makes this run this run; None before it has begun."""
+        self.rounds = 0
+        """How many are planned."""
+        self.confirmed: Save | None = None
+        self.announced: Save | None = None
+        """A save that may not have been finished."""
+        for number, row in enumerate((row for name, row in (chain.links if chain else []) if name == SAVES), 1):
+            try:
+                self._take(row)
+            except (KeyError, TypeError, ValueError):
+                assert chain is not None
+                raise RunFolderError(
+                    f"{chain.folder.path / SAVES}, line {number}, is no row of a save: it was altered; {WAY_OUT}"
+                ) from None
+
+    def begin(self, identity: str, rounds: int) -> None:
+        """The first row of all; or that more rounds are planned than before."""
+        if self.identity is None:
+            self._add({"what": "begun", "identity": identity, "rounds": rounds})
+        elif rounds > self.rounds:
+            self._add({"what": "grown", "rounds": rounds})
+
+    def announce(self, save: Save) -> None:
+        self._add({"what": "saving", **asdict(save)})
+
+    def confirm(self) -> None:
+        assert self.announced is not None
+        self._add({"what": "saved", "round": self.announced.round})
+
+    @property
+    def possible(self) -> list[Save]:
+        """The saves that files can be of, the later one first."""
+        return [save for save in (self.announced, self.confirmed) if save is not None]
+
+    def _add(self, row: dict[str, Any]) -> None:
+        assert self._chain is not None
+        self._chain.add(SAVES, row)
+        self._take(row)
+
+    def _take(self, row: dict[str, Any]) -> None:
+        what = row["what"]
+        if (what == "begun") != (self.identity is None):
+            raise ValueError
+        if what == "begun":
+            self.identity, self.rounds = _text(row["identity"]), _count(row["rounds"], 1)
+        elif what == "grown":
+            self.rounds = max(self.rounds, _count(row["rounds"], 1))
+        elif what == "saving":
+            best = row["best"]
+            self.announced = Save(
+                round=_count(row["round"]),
+                state=_text(row["state"]),
+                rows=_text(row["rows"]),
+                best=None if best is None else _text(best),
+            )
+        elif what == "saved" and self.announced is not None and self.announced.round == row["round"]:
+            self.confirmed, self.announced = self.announced, None
+        else:
+            raise ValueError
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _count(value: Any, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError
+    return value

@@ -1,0 +1,11 @@
+"""Engines: a `Task` in, `Updates` out; one client after another, or many at once.
+
+choose        which engine trains, by name or by rule
+cohort        `CohortAtOnce`: blocks of clients in fixed memory, one vectorised step for all
+crew          workers side by side: threads with a core and a module of their own
+engine        what an engine is: a `Task` in, `Updates` out
+one_by_one    `OneByOne`: one client after another on flat vectors
+per_record    `PerRecord`: the engine of record-level privacy
+precision     TF32 or float32 products on a GPU
+sparse_first  `SparseFirst`: the engine for sparse records
+"""

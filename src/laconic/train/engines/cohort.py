@@ -1,0 +1,314 @@
+"""Many clients at once: one vectorised step (`torch.func.vmap`) trains them all. The default on a GPU."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from laconic.data.population import CohortRecords
+from laconic.graphs import Replayed
+from laconic.train.engines.crew import Crew
+from laconic.train.engines.engine import Task, Work
+from laconic.train.engines.precision import products_in
+from laconic.train.flat import FlatModel
+from laconic.train.layers.client_conv import use_client_convolutions
+from laconic.train.layers.factored import FactoredLinear, factor_large_layers, worth_factoring
+from laconic.train.layers.kept import KeptWeights
+from laconic.train.optimizers import make_optimizer
+from laconic.train.schedule import Schedule
+
+_Chosen = tuple[slice | Tensor, ...]
+"""Entries of every client's parameter, as one index per axis."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Some clients, their records, and what they do with them."""
+
+    clients: np.ndarray
+    records: CohortRecords
+    schedule: Schedule
+    dropout: Tensor
+
+
+class CohortAtOnce(Crew[_Job]):
+    """Many clients at once: on a GPU the whole cohort, on a CPU a few for every worker.
+
+    `precision` is that of products on a GPU: 'tf32' (the default there) or 'float32'.
+    """
+
+    name = "cohort"
+
+    def __init__(
+        self,
+        model: FlatModel,
+        device: torch.device,
+        example: Tensor | None = None,
+        *,
+        chunk: int | None = None,
+        workers: int = 1,
+        precision: str = "auto",
+    ) -> None:
+        self._device = device
+        self._members = [_Worker(model, device, example, precision) for _ in range(workers)]
+        super().__init__(self._members, chunk=chunk or chunk_for(model.size, device))
+
+    def prepare(self, task: Task, clients: np.ndarray) -> _Job:
+        return _Job(clients, *task.records_and_batches(clients, self._device))
+
+    def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
+        """Vectorise one step over two copies of the first record; raises what the model raises."""
+        self._members[0].try_gradient(inputs, targets)
+
+    def own_weights(self, work: Work | None) -> int:
+        """How many weights each client has a copy of when it does this work; None: of all."""
+        return self._members[0].own_weights(work)
+
+
+class _Worker:
+    """Blocks of clients in fixed memory; on a GPU the whole local training of a block is one recorded graph."""
+
+    def __init__(self, model: FlatModel, device: torch.device, example: Tensor | None, precision: str) -> None:
+        self._model, self._device, self._precision = model.copy(), device, precision
+        self._factored = {} if example is None else factor_large_layers(self._model.module, example.to(device))
+        for layer in self._factored.values():
+            layer.vmapped = True
+        use_client_convolutions(self._model.module, device)
+        self._blocks: OrderedDict[object, _Block] = OrderedDict()
+
+    def train(self, task: Task, job: _Job) -> _TrainedBlock:
+        with products_in(self._precision, self._device):
+            block = self._block(task, job.records, job.schedule)
+            block.load(task, job.records, job.schedule, job.dropout)
+            block.train()
+        self._model.check_constants()
+        return _TrainedBlock(job.clients, job.records.sizes, block)
+
+    def _block(self, task: Task, records: CohortRecords, schedule: Schedule) -> _Block:
+        """A block of the right shape; few enough are kept to fill at most a quarter of the memory."""
+        count = rounded_up(len(records.sizes)) if self._device.type == "cuda" else len(records.sizes)
+        ragged = bool((schedule.counts == 0).any()) or count != len(records.sizes)
+        some = task.trained is not None
+        key = (count, records.inputs.shape[1:], schedule.indices.shape[1:], task.train, ragged, some)
+        block = self._blocks.get(key)
+        if block is None:
+            block = _Block(self._model, self._factored, task, count, records, schedule, ragged)
+            most = max(1, _memory(self._device) // (4 * block.num_bytes))
+            while len(self._blocks) >= most:
+                self._blocks.popitem(last=False)
+            self._blocks[key] = block
+        self._blocks.move_to_end(key)
+        return block
+
+    def own_weights(self, work: Work | None) -> int:
+        shared = [] if work is None else [x for x in self._factored.values() if x.shared_in(work)]
+        return self._model.size - sum(layer.weight.numel() for layer in shared)
+
+    def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
+        views = zip(self._model.names, self._model.split(self._model.initial), strict=True)
+        params = {name: value.expand(2, *value.shape).clone() for name, value in views}
+        self._model.module.train()
+        inputs, targets = (torch.stack([t[:1], t[:1]]).to(self._device) for t in (inputs, targets))
+        ones, keys = torch.ones(2, 1, device=self._device), torch.zeros(2, dtype=torch.int64, device=self._device)
+        _gradients(self._model, params, params, inputs, targets, ones, keys)
+        self._model.check_constants()
+
+
+class _Block:
+    """So many clients, their records and their weights, always in the same memory."""
+
+    def __init__(
+        self,
+        model: FlatModel,
+        layers: dict[str, FactoredLinear],
+        task: Task,
+        count: int,
+        records: CohortRecords,
+        schedule: Schedule,
+        ragged: bool,
+    ) -> None:
+        self._model, self._settings, self._ragged = model, task.train, ragged
+        device = task.weights.device
+        steps, batch = schedule.indices.shape[1:]
+        self._inputs = records.inputs.new_zeros(count, *records.inputs.shape[1:])
+        self._targets = records.targets.new_zeros(count, *records.targets.shape[1:])
+        self._indices = torch.zeros(count, steps, batch, dtype=torch.int64, device=device)
+        self._counts = torch.zeros(count, steps, dtype=torch.int64, device=device)
+        self._shares = None if schedule.shares is None else torch.zeros(count, steps, batch, device=device)
+        self._keys = torch.zeros(count, steps, dtype=torch.int64, device=device)
+        self._start = torch.empty_like(task.weights)
+        self._dense, self._batch = layers, batch
+        self._layers = worth_factoring(layers, task.train, task.trained, steps * batch)
+        self._factors = {name: layer.factors(count, steps * batch) for name, layer in self._layers.items()}
+        self._params = {
+            name: torch.zeros(count, *shape, device=device)
+            for name, shape in zip(model.names, model.shapes, strict=True)
+            if name not in self._layers
+        }
+        self.num_bytes = 4 * sum(p.numel() for p in self._params.values()) + self._inputs.nbytes
+        self._move(task.trained)
+
+    def load(self, task: Task, records: CohortRecords, schedule: Schedule, dropout: Tensor) -> None:
+        """Put a task's numbers in place. Clients that only fill the block up have no records that count."""
+        real = len(records.sizes)
+        self._start.copy_(task.weights)
+        if self._trained is not task.trained:
+            self._move(task.trained)
+        for mine, theirs in (
+            (self._inputs, records.inputs),
+            (self._targets, records.targets),
+            (self._indices, torch.from_numpy(schedule.indices)),
+            (self._counts, torch.from_numpy(schedule.counts)),
+            (self._keys, dropout),
+        ):
+            mine[:real].copy_(theirs)
+        self._counts[real:] = 0
+        if self._shares is not None and schedule.shares is not None:
+            self._shares[:real].copy_(torch.from_numpy(schedule.shares))
+            self._shares[real:] = 0
+
+    def _move(self, trained: Tensor | None) -> None:
+        """From now on only these weights move: their numbers within each parameter that has any."""
+        self._trained = trained
+        self._moving: dict[str, _Chosen | None] = {}
+        self._kept: dict[str, KeptWeights] = {}
+        if trained is None:
+            self._moving = dict.fromkeys(self._params)
+        else:
+            model, device = self._model, trained.device
+            borders = torch.tensor([model.places[name].stop for name in model.names], device=device)
+            parts = torch.tensor_split(trained, torch.searchsorted(trained, borders).cpu())
+            start = model.split(self._start)
+            for name, shape, part, shared in zip(model.names, model.shapes, parts[:-1], start, strict=True):
+                inside, layer = part - model.places[name].start, self._dense.get(name)
+                if layer is not None and layer.keeps_few(len(part), self._batch):
+                    self._kept[name] = KeptWeights(shared, inside)
+                    self._params[name] = torch.zeros(len(self._inputs), len(part), device=device)
+                    self._moving[name] = None
+                    continue
+                if self._params[name].ndim != len(shape) + 1:  # so far it was kept
+                    self._params[name] = torch.zeros(len(self._inputs), *shape, device=device)
+                if len(part):
+                    self._moving[name] = (slice(None), *torch.unravel_index(inside, shape))
+        self.train = Replayed(self._train, self._start.device, "local training")
+
+    def _train(self) -> None:
+        """The local steps of all clients, from the start weights."""
+        model, lr = self._model, self._settings.local_lr
+        model.module.train()
+        start = dict(zip(model.names, model.split(self._start), strict=True))
+        for name, layer in self._layers.items():
+            layer.begin(start[name], lr, self._factors[name])
+        for name, kept in self._kept.items():
+            self._dense[name].begin_kept(kept)
+        for name, value in self._params.items():
+            value.zero_() if name in self._kept else value.copy_(start[name].expand_as(value))
+        moving = [_some(self._params[name], chosen) for name, chosen in self._moving.items()]
+        optimizer = make_optimizer(self._settings.optimizer, moving, lr)
+        clients, steps, batch = self._indices.shape
+        rows = torch.arange(clients, device=self._start.device)[:, None]
+        place = torch.arange(batch, device=self._start.device)
+        for step in range(steps):
+            index, count = self._indices[:, step], self._counts[:, step, None]
+            # The mean over the real records, unless classes have weights.
+            weight = (place < count) / count.clamp(min=1) if self._shares is None else self._shares[:, step]
+            inputs, targets = self._inputs[rows, index], self._targets[rows, index]
+            grads = _gradients(model, self._params, self._moving, inputs, targets, weight, self._keys[:, step])
+            grads = [_some(g, chosen) for g, chosen in zip(grads, self._moving.values(), strict=True)]
+            gates = None
+            if self._ragged:
+                active = (count > 0).to(self._start.dtype)
+                gates = [active.reshape(-1, *[1] * (p.ndim - 1)) for p in moving]
+            optimizer.step(moving, grads, gates)
+            for (name, chosen), values in zip(self._moving.items(), moving, strict=True):
+                if chosen is not None:
+                    self._params[name][chosen] = values
+        for name in (*self._layers, *self._kept):
+            self._dense[name].end()
+
+    def updates(self, count: int) -> Tensor:
+        """Δw of the first clients, (count, n)."""
+        update = self._start.new_empty(count, self._model.size)
+        for name, value in self._params.items():
+            part = update[:, self._model.places[name]]
+            if name in self._kept:
+                part.zero_()
+                part[:, self._kept[name].numbers] = value[:count]
+            else:
+                torch.sub(value[:count].flatten(1), self._start[self._model.places[name]], out=part)
+        for name, factors in self._factors.items():
+            factors.write_change(update[:, self._model.places[name]], self._settings.local_lr)
+        return update
+
+    def weighted_sum(self, counts: Tensor) -> Tensor:
+        """Σ_k counts_k·Δw_k of the first clients, without their updates."""
+        total, some = torch.empty_like(self._start), len(counts)
+        for name, value in self._params.items():
+            place, summed = self._model.places[name], counts @ value[:some].flatten(1)
+            if name in self._kept:
+                total[place] = 0
+                total[place][self._kept[name].numbers] = summed
+            else:
+                torch.sub(summed, counts.sum() * self._start[place], out=total[place])
+        for name, factors in self._factors.items():
+            factors.write_sum(total[self._model.places[name]], counts, self._settings.local_lr)
+        return total
+
+
+@dataclass(frozen=True)
+class _TrainedBlock:
+    """A block's clients. The updates are put together only if somebody wants to see each of them."""
+
+    clients: np.ndarray
+    num_records: np.ndarray
+    block: _Block
+
+    @property
+    def values(self) -> Tensor:
+        return self.block.updates(len(self.clients))
+
+    def weighted_sum(self, counts: Tensor) -> Tensor:
+        return self.block.weighted_sum(counts)
+
+
+def _gradients(
+    model: FlatModel,
+    params: dict[str, Tensor],
+    moving: Collection[str],
+    inputs: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    keys: Tensor,
+) -> list[Tensor]:
+    """Every client's gradient. randomness="error": a draw inside the model would differ between engines."""
+    leaves = {name: value.detach().requires_grad_(name in moving) for name, value in params.items()}
+    losses = vmap(model.mean_loss, randomness="error")(leaves, inputs, targets, weight, keys)
+    wanted = [leaves[name] for name in moving]
+    grads = torch.autograd.grad(losses.sum(), wanted, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(grads, wanted, strict=True)]
+
+
+def _some(values: Tensor, chosen: _Chosen | None) -> Tensor:
+    """Some entries of every client's parameter (clients, count), or all of it as it is."""
+    return values if chosen is None else values[chosen]
+
+
+def rounded_up(count: int) -> int:
+    """The next multiple of a sixteenth of the power of two below: few shapes to record, little work for nothing."""
+    step = max(1, (1 << (count.bit_length() - 1)) // 16)
+    return -(-count // step) * step
+
+
+def _memory(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 31
+
+
+def chunk_for(size: int, device: torch.device) -> int:
+    """How many clients at once: weights, gradients, and temporaries of that order, in half of the memory."""
+    return int(max(1, min(1024, _memory(device) // 2 // (size * 4 * 6))))

@@ -1,0 +1,74 @@
+"""The engine of record-level privacy: clients that run DP-SGD on their own records (CHIL'21 Alg. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laconic.data.population import gather_rows
+from laconic.errors import ConfigError
+from laconic.streams import hashed
+from laconic.train.engines.engine import Task, Updates
+from laconic.train.engines.precision import products_in
+from laconic.train.flat import FlatModel
+from laconic.train.layers.clipped_gradients import clipped_slopes
+from laconic.train.local import LocalDPSGD
+from laconic.train.optimizers import make_optimizer
+
+
+class PerRecord:
+    """One client after another; within a step, many records at once."""
+
+    name = "per-record"
+    at_once = 1
+
+    def __init__(self, model: FlatModel, device: torch.device) -> None:
+        self._model, self._device = model, device
+        try:
+            self._slopes = clipped_slopes(model)
+        except RuntimeError as error:
+            raise ConfigError(
+                "the slopes of single records, which record-level privacy needs, cannot be computed for this model"
+                f" ({(str(error).splitlines() or ['RuntimeError'])[0]}): use a client-level scheme (fl-std-dp)"
+            ) from None
+
+    def updates(self, task: Task) -> Iterator[Updates]:
+        assert isinstance(task.train, LocalDPSGD) and task.trained is None
+        for client in task.clients.tolist():
+            # Always float32: rounding to TF32 could make a clipped slope longer than S.
+            with products_in("float32", self._device):
+                trained = self._client(task, task.train, client)
+            yield task.then(trained)
+
+    def _client(self, task: Task, train: LocalDPSGD, client: int) -> Updates:
+        with task.clock("data"):
+            (inputs, targets), _ = gather_rows(task.population, [client], self._device)
+        labels, weights = targets.cpu().numpy(), task.weights.clone()
+        optimizer = make_optimizer(train.optimizer, [weights], train.local_lr)
+        draws = task.streams.numpy(*task.path, client, "records")
+        for step in range(train.local_steps):
+            drawn = train.records.draw(labels, draws)
+            divisor = train.records.divisor
+            if divisor is None:  # batches as published, which may be empty
+                if not len(drawn):
+                    continue
+                divisor = float(len(drawn))
+            rows = torch.from_numpy(drawn).to(self._device)
+            total = task.streams.stream(*task.path, client, "record noise", step).normal(weights.shape, self._device)
+            total *= train.clip_norm * train.noise_multiplier
+            if len(drawn):  # an empty sample is noise alone: that it was empty must not show
+                keys = self._dropout_keys(task, client, step, drawn)
+                total += self._slopes.total(weights, inputs[rows], targets[rows], keys, train.clip_norm)
+            optimizer.step([weights], [total / divisor])
+        self._model.check_constants()
+        return Updates(np.array([client]), (weights - task.weights)[None], np.array([len(targets)]))
+
+    def _dropout_keys(self, task: Task, client: int, step: int, drawn: np.ndarray) -> Tensor:
+        """A key for every record, whoever else is in the batch."""
+        base = np.uint64(task.streams.key(*task.path, client, "dropout", step) & (2**64 - 1))
+        with np.errstate(over="ignore"):
+            keys = hashed(base + hashed(drawn.astype(np.uint64)))
+        return torch.from_numpy(keys.view(np.int64)).to(self._device)
