@@ -3,13 +3,14 @@
 A round of any of them: the server sends the weights, each client of the cohort trains (`train`), compresses its
 update (`codec`), bounds it (`clip`), adds its share of the noise (`noise`); the codes are summed (`secure_sum`) and
 the server turns their mean into a change of the weights (`rule`). What is not named is an identity part. A private
-version is the same declaration with a bound and noise (`private`), under secure aggregation.
+version is the same declaration with a bound and noise, under secure aggregation: `fl_top_dp = private(fl_top)`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
@@ -31,23 +32,45 @@ from laconic.train.local import LocalDPSGD, LocalSGD
 NOISES = ("integer", "continuous")
 
 
-def private(
-    scheme: Scheme, *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None
-) -> Scheme:
+class PrivateScheme(Protocol):
+    """What `private` makes of a scheme's function: the same options, and those of the bound and the noise."""
+
+    def __call__(
+        self,
+        *,
+        clip_norm: float,
+        noise_multiplier: float,
+        noise: str = "integer",
+        bits: int | None = None,
+        **options: Any,
+    ) -> Scheme: ...
+
+
+def private(declared: Callable[..., Scheme], *, what: str = "codes") -> PrivateScheme:
     """The private version: the code clipped to S plus a noise share, c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I).
 
     The server sees the sum only; clients count alike and the denominator is public. The noise is drawn on integers of
     `bits` bits (as few as the sum allows, unless given), so that it can be masked; "continuous" is float32, as in the
     papers, for studies.
     """
-    return replace(
-        scheme,
-        name=f"{scheme.name}-dp",
-        clip=L2Clip(clip_norm=clip_norm),
-        noise=_noise(noise, noise_multiplier, bits),
-        secure_sum=SecureSum(),
-        weighting="uniform",
-    )
+
+    def build(
+        *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+    ) -> Scheme:
+        scheme = declared(**options)
+        return replace(
+            scheme,
+            name=f"{scheme.name}-dp",
+            clip=L2Clip(clip_norm=clip_norm),
+            noise=_noise(noise, noise_multiplier, bits),
+            secure_sum=SecureSum(),
+            weighting="uniform",
+        )
+
+    name = declared.__name__.upper().replace("_", "-")
+    build.__name__ = build.__qualname__ = f"{declared.__name__}_dp"
+    build.__doc__ = f"{name}-DP: {name} with clipped and noised {what}."
+    return build
 
 
 def _noise(kind: str, noise_multiplier: float, bits: int | None) -> Noise:
@@ -72,11 +95,7 @@ def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Sc
     )
 
 
-def fl_std_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-STD-DP: FL-STD with clipped and noised updates."""
-    return private(fl_std(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_std_dp = private(fl_std, what="updates")
 
 
 def centralized(**train: Any) -> Scheme:
@@ -181,11 +200,7 @@ def fl_rnd(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **tra
     )
 
 
-def fl_rnd_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-RND-DP: FL-RND with clipped and noised codes."""
-    return private(fl_rnd(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_rnd_dp = private(fl_rnd)
 
 
 def fl_freq(
@@ -207,11 +222,7 @@ def fl_freq(
     )
 
 
-def fl_freq_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-FREQ-DP: FL-FREQ with clipped and noised codes."""
-    return private(fl_freq(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_freq_dp = private(fl_freq)
 
 
 def fl_cs(
@@ -241,11 +252,7 @@ def fl_cs(
     )
 
 
-def fl_cs_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-CS-DP: FL-CS with clipped and noised codes."""
-    return private(fl_cs(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_cs_dp = private(fl_cs)
 
 
 def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -254,11 +261,7 @@ def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-basic", codec=NewRandomSubset(ratio=ratio, train_only_kept=True))
 
 
-def fl_basic_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-BASIC-DP: FL-BASIC with clipped and noised codes."""
-    return private(fl_basic(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_basic_dp = private(fl_basic)
 
 
 def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -266,11 +269,7 @@ def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train), name="fl-bas-2")
 
 
-def fl_bas_2_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-BAS-2-DP: FL-BAS-2 with clipped and noised codes."""
-    return private(fl_bas_2(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_bas_2_dp = private(fl_bas_2)
 
 
 def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -279,11 +278,7 @@ def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-bas-3", codec=FixedRandomSubset(ratio=ratio, train_only_kept=True))
 
 
-def fl_bas_3_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-BAS-3-DP: FL-BAS-3 with clipped and noised codes."""
-    return private(fl_bas_3(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_bas_3_dp = private(fl_bas_3)
 
 
 def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -292,11 +287,7 @@ def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-bas-4", codec=FixedRandomSubset(ratio=ratio, train_only_kept=False))
 
 
-def fl_bas_4_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-BAS-4-DP: FL-BAS-4 with clipped and noised codes."""
-    return private(fl_bas_4(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_bas_4_dp = private(fl_bas_4)
 
 
 def fl_top(*, ratio: float, init_steps: int = 5, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -306,11 +297,7 @@ def fl_top(*, ratio: float, init_steps: int = 5, server_lr: float = 1.0, momentu
     return replace(scheme, name="fl-top", codec=codec)
 
 
-def fl_top_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-TOP-DP: FL-TOP with clipped and noised codes."""
-    return private(fl_top(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits)
+fl_top_dp = private(fl_top)
 
 
 def fl_top_bis(
@@ -322,10 +309,4 @@ def fl_top_bis(
     return replace(scheme, name="fl-top-bis", codec=codec)
 
 
-def fl_top_bis_dp(
-    *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
-) -> Scheme:
-    """FL-TOP-BIS-DP: FL-TOP-BIS with clipped and noised codes."""
-    return private(
-        fl_top_bis(**options), clip_norm=clip_norm, noise_multiplier=noise_multiplier, noise=noise, bits=bits
-    )
+fl_top_bis_dp = private(fl_top_bis)
