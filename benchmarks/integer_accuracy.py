@@ -26,7 +26,7 @@ from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.reproduce.reproduction import quick_version
 from laconic.reproduce.tables import Row, find_table
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run as Simulation
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from laconic.privacy.accounting.sampling import FixedSize as FixedSize
     from laconic.privacy.accounting.sampling import Poisson as Poisson
     from laconic.runner.outcome import RunResult as RunResult
-    from laconic.runner.run import Simulation as Simulation
+    from laconic.runner.run import Run as Run
     from laconic.scheme import Scheme as Scheme
 
 _HOMES = {
@@ -54,7 +54,7 @@ _HOMES = {
     "Poisson": "laconic.privacy.accounting.sampling",
     "Experiment": "laconic.experiment.experiment",
     "RunResult": "laconic.runner.outcome",
-    "Simulation": "laconic.runner.run",
+    "Run": "laconic.runner.run",
     "Scheme": "laconic.scheme",
 }
 __all__ = ["__version__", "schemes", *sorted(_HOMES)]

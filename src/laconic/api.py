@@ -24,7 +24,7 @@ from laconic.features.front_end import ScatteringFrontEnd, describe
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.runner.outcome import RunResult
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.settings.config import write_toml
 from laconic.settings.front_end import FRONT_ENDS
@@ -96,11 +96,11 @@ def run(
     )
     log_cautions(experiment)
     if out is None:
-        return Simulation(experiment, observer=observer).run()
+        return Run(experiment, observer=observer).run()
     folder = RunFolder(out)
     if folder.exists and not resume:
         raise RunFolderError(f"{out} holds a run already: pass resume=True to go on with it, or choose another out")
-    simulation = Simulation(experiment, observer=observer)
+    simulation = Run(experiment, observer=observer)
     simulation.check_budget()
     folder.open()
     try:

@@ -30,7 +30,7 @@ from laconic.federation.requests import REFUSED, Fields, UploadRequest
 from laconic.federation.roster import read_roster
 from laconic.federation.server import remote_clients as server
 from laconic.federation.server.members import Members, invite
-from laconic.federation.server.remote_clients import FederatedClients
+from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.weights import initial_weights, weights_digest
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
@@ -103,14 +103,14 @@ class Small:
             records=lambda offer: self.population.records(number),
         )
 
-    def join(self) -> FederatedClients:
+    def join(self) -> RemoteClients:
         members, answers = invite(self.offer, [0, 1, 2], SERVER, self.courier, 1.0)
         assert members is not None, answers.missing
         self.members = members
         far = FarRecords(len(SIZES), self.population.records(0))
-        return FederatedClients(self.offer.experiment(model(), far, seed=4), members, self.courier, timeout=1.0)
+        return RemoteClients(self.offer.experiment(model(), far, seed=4), members, self.courier, timeout=1.0)
 
-    def plan(self, clients: FederatedClients, round: int = 1, attempt: int = 0) -> Any:
+    def plan(self, clients: RemoteClients, round: int = 1, attempt: int = 0) -> Any:
         return plan_round(
             self.offer.scheme,
             self.offer.sampler,

@@ -20,7 +20,7 @@ from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.server_app import ServerData
 from laconic.federation.node.folder import NodeFolder
 from laconic.runner.outcome import RunResult
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.datasets import Federation
@@ -137,7 +137,7 @@ class LocalFederation:
     def simulated(self, config: RunConfig | None = None) -> RunResult:
         """The same run in the simulator."""
         everything = Federation(self.population, self.test, None, self.public, 3, (6,))
-        return Simulation(settle(config or self.config, everything).experiment).run()
+        return Run(settle(config or self.config, everything).experiment).run()
 
     def node(self, number: int) -> NodeFolder:
         return NodeFolder(self.path / f"node-{number}")

@@ -16,7 +16,7 @@ import laconic
 from conftest import make_population
 from laconic import schemes
 from laconic.experiment.experiment import Experiment
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.settings import costs
 from laconic.settings.config import RunConfig
 from laconic.settings.forecast import forecast
@@ -30,7 +30,7 @@ from laconic import schemes
 from laconic.data.population import as_population
 from laconic.settings.costs import memory_bytes
 from laconic.experiment.experiment import Experiment
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 import laconic.secagg, dp_accounting.rdp, scipy.stats
 
 def peak():  # on Linux, getrusage's figure includes the process that started this one
@@ -49,7 +49,7 @@ experiment = Experiment(
     scheme=scheme, model=torch.nn.Linear(width, 10, bias=False), population=clients, rounds=1, workers=workers,
     sampler=laconic.Poisson(sampling_rate=1.0), budget=laconic.Budget(delta=1e-5), secagg=secagg, engine="one-by-one",
 )
-simulation = Simulation(experiment)
+simulation = Run(experiment)
 said = memory_bytes(experiment, simulation.clients)
 simulation.begin()
 plan = simulation.begin_round(1)
@@ -67,7 +67,7 @@ def test_the_memory_of_a_private_run_is_what_the_plan_says(secagg: str, workers:
     assert 0.6 * taken < said < 1.5 * taken, f"{said / 1e6:.0f} MB, and it was {taken / 1e6:.0f} MB"
 
 
-def simulation(scheme: Any, **options: Any) -> tuple[Experiment, Simulation]:
+def simulation(scheme: Any, **options: Any) -> tuple[Experiment, Run]:
     experiment = Experiment(
         scheme=scheme,
         model=nn.Linear(6, 3),
@@ -78,7 +78,7 @@ def simulation(scheme: Any, **options: Any) -> tuple[Experiment, Simulation]:
         engine="one-by-one",
         **options,
     )
-    return experiment, Simulation(experiment)
+    return experiment, Run(experiment)
 
 
 @pytest.mark.parametrize(("workers", "rounds"), [(1, 20), (4, 5), (3, 7)])

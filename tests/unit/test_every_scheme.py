@@ -16,7 +16,7 @@ from laconic.clients import wire
 from laconic.experiment.experiment import Experiment
 from laconic.packing import FLOAT32, SIGNS, Encoding
 from laconic.round import client_weight, downlink_encoding, uplink_encoding
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.scheme import Scheme
 
 SIZES = [6, 9, 3, 12, 7, 5, 4, 8] * 5
@@ -108,7 +108,7 @@ def test_it_resumes_bit_identically(name: str, tmp_path: Path) -> None:
 def test_the_ledger_counts_serialised_bytes(name: str) -> None:
     result = run(name, rounds=2)
     chosen = scheme(name)
-    simulation = Simulation(
+    simulation = Run(
         Experiment(
             scheme=chosen,
             model=model(),
@@ -129,10 +129,10 @@ def test_the_ledger_counts_serialised_bytes(name: str) -> None:
     assert result.history[0]["bytes_once"] == sum(once) * len(up)
 
 
-def first_round(simulation: Simulation) -> tuple[list[torch.Tensor], Any]:
+def first_round(simulation: Run) -> tuple[list[torch.Tensor], Any]:
     simulation.begin()
     plan = simulation.plan(1)
-    return [code for chunk in simulation.clients.codes(plan, simulation.state.weights) for code in chunk.values], plan
+    return [code for chunk in simulation.clients.work.codes(plan, simulation.state.weights) for code in chunk.values], plan
 
 
 def length(values: torch.Tensor, chosen: Scheme, plan: Any, encoding: Encoding) -> int:

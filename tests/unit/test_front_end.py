@@ -21,7 +21,7 @@ from laconic.features.front_end import ScatteringFrontEnd, scattering_front_end
 from laconic.features.population import ClientFeatures, as_features
 from laconic.features.projection import principal_components, random_selection
 from laconic.features.scattering import Scattering
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.forecast import forecast
@@ -310,7 +310,7 @@ def test_from_a_configuration_to_a_model_that_takes_images() -> None:
     settled = settle(config())
     assert settled.config.front_end.ridge == 0.001
     assert (settled.config.model.name, settled.config.model.options) == ("logistic", {"zero": True})
-    result = Simulation(settled.experiment).run()
+    result = Run(settled.experiment).run()
     assert result.model(torch.rand(2, 1, 8, 8)).shape == (2, 10)
     assert settle(settled.config).config == settled.config
 

@@ -20,7 +20,7 @@ from laconic.errors import ConfigError, PrivacyError, RunFolderError, TrainingEr
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.round import uplink_encoding
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.store.folder import RunFolder
 from laconic.store.journal import Journal
 
@@ -77,7 +77,7 @@ def test_the_ledger_counts_the_bytes_that_would_travel() -> None:
         rounds=4,
         budget=laconic.Budget(delta=1e-5),
     )
-    simulation = Simulation(experiment)
+    simulation = Run(experiment)
     simulation.begin()
     for number in range(1, 5):
         plan = simulation.plan(number)
@@ -88,9 +88,9 @@ def test_the_ledger_counts_the_bytes_that_would_travel() -> None:
         assert row["cohort"] == len(up)
 
 
-def every_message(simulation: Simulation, plan: RoundPlan) -> tuple[list[bytes], list[bytes]]:
+def every_message(simulation: Run, plan: RoundPlan) -> tuple[list[bytes], list[bytes]]:
     up, down = [], []
-    for chunk in simulation.clients.codes(plan, simulation.state.weights):
+    for chunk in simulation.clients.work.codes(plan, simulation.state.weights):
         for client, code in zip(chunk.clients, chunk.values, strict=True):
             header = (plan.round, plan.attempt, int(client), 1.0, plan.fingerprint)
             encoding = uplink_encoding(simulation.experiment.scheme, len(code), plan)

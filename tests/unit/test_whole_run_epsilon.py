@@ -16,7 +16,7 @@ from laconic import schemes
 from laconic.privacy.statement.statement import statement_lines
 from laconic.report.html import result_lines
 from laconic.runner.planned import _at_most, answered_for, charged
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=2, batch_size=4)
 SIZES = [4, 9, 1, 12, 7, 5, 3, 8] * 5
@@ -115,7 +115,7 @@ def test_where_cohorts_cannot_be_drawn_again_the_worst_ones_count() -> None:
         holdout=make_records(20, seed=4),
         patience=3,
     )
-    simulation = Simulation(experiment)
+    simulation = Run(experiment)
     simulation.begin()
     for number in (1, 2):
         simulation._one_round(number)

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from laconic.reproduce.reproduction import Reproduction
     from laconic.reproduce.tables import Row
-    from laconic.runner.run import Simulation
+    from laconic.runner.run import Run
 
 
 @click.command()
@@ -134,7 +134,7 @@ def _run_rows(reproduction: Reproduction, rows: list[Row], seeds: int, *, quiet:
     return failed
 
 
-def _watched(simulation: Simulation, quiet: bool) -> Any:
+def _watched(simulation: Run, quiet: bool) -> Any:
     from laconic.cli.progress import LiveProgress, PlainProgress
 
     progress = LiveProgress if sys.stderr.isatty() and not quiet else PlainProgress

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from laconic.cli.progress import PlainProgress
     from laconic.experiment.experiment import Experiment
     from laconic.runner.outcome import RunResult
-    from laconic.runner.run import Simulation
+    from laconic.runner.run import Run
     from laconic.settings.config import RunConfig
     from laconic.store.folder import RunFolder
 
@@ -121,7 +121,7 @@ def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProg
     return progress(experiment, quiet=quiet)
 
 
-def _simulate(simulation: Simulation, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
+def _simulate(simulation: Run, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
     display = display_for(simulation.experiment, show=show, quiet=quiet)
     simulation.observer = display.row
     try:

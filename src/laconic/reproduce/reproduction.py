@@ -21,14 +21,14 @@ from laconic.report.ledger import formula_bytes
 from laconic.reproduce.comparison import Measured
 from laconic.reproduce.tables import Row, Table
 from laconic.runner.outcome import RunResult, formula_bits
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.launch import simulation_in
 from laconic.store.folder import RunFolder, json_text
 from laconic.train.local import LocalDPSGD
 
-Watch = Callable[[Simulation], AbstractContextManager[Any]]
+Watch = Callable[[Run], AbstractContextManager[Any]]
 """Something that looks on while a simulation runs."""
 
 _RESULT = "result.json"
@@ -162,7 +162,7 @@ class WeightlessFolder(RunFolder):
             super().write(name, content)
 
 
-def measured_in(simulation: Simulation, result: RunResult, dataset: str) -> Measured:
+def measured_in(simulation: Run, result: RunResult, dataset: str) -> Measured:
     """The figures of a finished run that stand in a table."""
     e, best = simulation.experiment, result.best
     assert best is not None  # every named data set has test records
@@ -196,7 +196,7 @@ def measured_in(simulation: Simulation, result: RunResult, dataset: str) -> Meas
     )
 
 
-def _epsilons(simulation: Simulation, result: RunResult, best_round: int) -> dict[str, Any]:
+def _epsilons(simulation: Run, result: RunResult, best_round: int) -> dict[str, Any]:
     e, accountant = simulation.experiment, simulation.accountant
     if accountant is None:
         return {}

@@ -2,5 +2,5 @@
 
 outcome  `RunResult`, and the files at the end of a run
 planned  which rounds a statement answers for: the charged ones, or the plan's
-run      `Simulation`: one round after another, the budget, the end
+run      `Run`: one round after another, the budget, the end
 """

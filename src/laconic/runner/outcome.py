@@ -19,7 +19,7 @@ from laconic.scheme import Scheme
 from laconic.store.folder import json_text
 
 if TYPE_CHECKING:
-    from laconic.runner.run import Simulation
+    from laconic.runner.run import Run
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class RunResult:
         }
 
 
-def _profile(simulation: Simulation, seconds: float) -> dict[str, float] | None:
+def _profile(simulation: Run, seconds: float) -> dict[str, float] | None:
     """Seconds by what they were spent on, if anybody asked."""
     clock = simulation.clients.clock
     if not clock.on:
@@ -74,7 +74,7 @@ def _profile(simulation: Simulation, seconds: float) -> dict[str, float] | None:
     return {name: round(value, 4) for name, value in (named | {"other": seconds - sum(named.values())}).items()}
 
 
-def outcome_of(simulation: Simulation, seconds: float) -> RunResult:
+def outcome_of(simulation: Run, seconds: float) -> RunResult:
     """The result of a finished simulation; its files are written if it has a folder."""
     e, state = simulation.experiment, simulation.state
     sampling_rate = e.sampler.rate_in(e.population.num_clients)
@@ -140,14 +140,14 @@ def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
     return code_size * bits, downlink_encoding(scheme).bits * scheme.codec.downlink_size(size)
 
 
-def write_statement(simulation: Simulation) -> None:
+def write_statement(simulation: Run) -> None:
     """The statement of what was charged so far, into the run folder."""
     assert simulation.folder is not None
     text = json_text(statement_of(simulation), indent=2)
     simulation.folder.write("privacy.json", text + "\n")
 
 
-def statement_of(simulation: Simulation) -> dict[str, Any]:
+def statement_of(simulation: Run) -> dict[str, Any]:
     e = simulation.experiment
     not_covered = list(e.notes)
     if e.scheme.private:

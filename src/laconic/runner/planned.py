@@ -18,7 +18,7 @@ from laconic.round import drawn_cohort
 from laconic.streams import Streams
 
 if TYPE_CHECKING:
-    from laconic.runner.run import Simulation
+    from laconic.runner.run import Run
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Spent:
     participations: int
 
 
-def charged(simulation: Simulation) -> Spent:
+def charged(simulation: Run) -> Spent:
     """What was charged so far."""
     journal, state = simulation.journal, simulation.state
     return Spent(journal.num_charged, max(state.most_participations, journal.most_participations()))
 
 
-def answered_for(simulation: Simulation) -> Spent:
+def answered_for(simulation: Run) -> Spent:
     """What the statement's ε is about."""
     spent, budget, accountant = charged(simulation), simulation.experiment.budget, simulation.accountant
     if simulation.experiment.patience is None or budget is None or accountant is None:
@@ -46,7 +46,7 @@ def answered_for(simulation: Simulation) -> Spent:
     return _at_most(simulation, spent, budget, accountant)
 
 
-def _drawn(simulation: Simulation, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
+def _drawn(simulation: Run, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
     """The rest of the plan with the cohorts that the seed draws."""
     e, journal = simulation.experiment, simulation.journal
     taken, counts = Counter(simulation.state.participations), journal.participations()
@@ -68,7 +68,7 @@ def _drawn(simulation: Simulation, spent: Spent, budget: Budget, accountant: Run
     return Spent(rounds, most)
 
 
-def _at_most(simulation: Simulation, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
+def _at_most(simulation: Run, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
     """The rest of the plan as if the busiest client took part in all of it, up to its cap."""
     left = [
         number

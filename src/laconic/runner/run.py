@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laconic.clients.simulated import Collected, SimulatedClients, shared_bytes
+from laconic.clients.base import Clients, Collected, shared_bytes
+from laconic.clients.simulated import SimulatedClients
 from laconic.data.population import Records
 from laconic.errors import ConfigError, PrivacyError
 from laconic.experiment.experiment import Experiment
@@ -37,20 +38,20 @@ Observer = Callable[[dict[str, Any]], None]
 
 
 @dataclass
-class Simulation:
+class Run:
     """A run in progress. `run()` goes on from wherever the folder says it stopped.
 
-    `someone` are the clients, if they are not to be simulated here.
+    `someone` are the clients, if they are not simulated here: those of a federation, or some that attack.
     """
 
     experiment: Experiment
     folder: RunFolder | None = None
     observer: Observer = field(default=lambda row: None)
-    someone: InitVar[SimulatedClients | None] = None
+    someone: InitVar[Clients | None] = None
 
-    def __post_init__(self, someone: SimulatedClients | None) -> None:
+    def __post_init__(self, someone: Clients | None) -> None:
         e = self.experiment
-        self.clients = someone or SimulatedClients(e)
+        self.clients: Clients = someone or SimulatedClients(e)
         self.model, self.device = self.clients.model, self.clients.device
         self.accountant = e.accountant
         self._check_metric()
@@ -223,7 +224,7 @@ class Simulation:
             streams=self.clients.streams,
             round=number,
             attempt=self.journal.attempt_of(number),
-            num_clients=self.clients.population.num_clients,
+            num_clients=self.clients.num_clients,
             exhausted=exhausted,
             max_dropouts=e.max_dropouts,
             max_colluders=e.max_colluders,

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from laconic.catalogue import build_scheme
+from laconic.clients.simulated import SimulatedClients
 from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import ConfigError, TrainingError
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.sampling import FixedSize
 from laconic.privacy.mechanism.clip import NoClip
 from laconic.privacy.mechanism.gaussian import NoNoise
-from laconic.runner.run import Simulation
+from laconic.round import plan_round
 from laconic.scheme import Scheme
 from laconic.secure_sum import PlainSum
 from laconic.settings.config import RunConfig
@@ -78,15 +79,27 @@ def median_norm(
         workers=config.run.workers,
         precision=config.run.precision,
     )
-    norms = torch.cat([code_norms(Simulation(probe), number) for number in range(1, rounds + 1)])
+    norms = code_norms(SimulatedClients(probe), rounds)
     median = float(norms.median())
     if not np.isfinite(median) or median <= 0:
         raise TrainingError(f"the median update norm is {median}: training diverges or does nothing; check --local-lr")
     return float(f"{median:.4g}")
 
 
-def code_norms(simulation: Simulation, number: int) -> Tensor:
-    """‖encode(Δw_k)‖₂ of the clients of a round, from the initial weights."""
-    simulation.begin()
-    every = simulation.clients.codes(simulation.plan(number), simulation.state.weights)
+def code_norms(clients: SimulatedClients, rounds: int) -> Tensor:
+    """‖encode(Δw_k)‖₂ of the clients of each round, always from the initial weights."""
+    e, shared = clients.experiment, clients.shared()
+    plans = (
+        plan_round(
+            e.scheme,
+            e.sampler,
+            streams=clients.streams,
+            round=number,
+            attempt=0,
+            num_clients=clients.num_clients,
+            shared=shared,
+        )
+        for number in range(1, rounds + 1)
+    )
+    every = (chunk for plan in plans for chunk in clients.work.codes(plan, clients.model.initial))
     return torch.cat([torch.linalg.vector_norm(chunk.values, dim=-1).cpu() for chunk in every])

@@ -39,7 +39,7 @@ def memory_bytes(experiment: Experiment, clients: SimulatedClients) -> int:
     data = record * sum(population.size(c) for c in range(min(100, population.num_clients)))
     data = data * max(1, population.num_clients // 100)
     test = _bytes(experiment.test) if experiment.test else 0
-    at_once = min(clients.engine.at_once, cohort)
+    at_once = min(clients.work.engine.at_once, cohort)
     training = clients.model.size * 4 * (6 * at_once + 4)
     return int(data + test + training + _noise_bytes(experiment, clients, at_once))
 
@@ -62,7 +62,7 @@ def noise_seconds(experiment: Experiment, clients: SimulatedClients) -> float | 
     threads, workers = torch.get_num_threads(), min(_workers(clients), cohort)
     each = math.ceil(cohort / workers)
     size, plan = min(clients.code_size, _SAMPLE), experiment.typical_plan()
-    rows = min(each, clients.engine.at_once // workers, rows_at_once(size, clients.device))
+    rows = min(each, clients.work.engine.at_once // workers, rows_at_once(size, clients.device))
     codes = torch.zeros(rows, size, device=clients.device)
     streams = [clients.streams.stream("forecast", row) for row in range(rows)]
     noisy_codes(scheme, plan, codes[:1, :1], streams=streams[:1])  # the tables are made once in a run
@@ -82,7 +82,7 @@ def noise_seconds(experiment: Experiment, clients: SimulatedClients) -> float | 
 
 
 def _workers(clients: SimulatedClients) -> int:
-    return clients.engine.num_workers if isinstance(clients.engine, Crew) else 1
+    return clients.work.engine.num_workers if isinstance(clients.work.engine, Crew) else 1
 
 
 def _cohort(experiment: Experiment) -> int:

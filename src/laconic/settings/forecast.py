@@ -7,6 +7,7 @@ from typing import Any
 
 from laconic.catalogue import scheme_entry
 from laconic.clients import wire
+from laconic.clients.simulated import SimulatedClients
 from laconic.experiment.about import about_grid
 from laconic.experiment.cautions import planned_cautions
 from laconic.experiment.experiment import Experiment
@@ -14,7 +15,7 @@ from laconic.features.front_end import ScatteringFrontEnd, full_shape
 from laconic.report.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.outcome import formula_bits
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.costs import memory_bytes, noise_seconds
@@ -30,7 +31,8 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         config = config.with_values({"scheme.clip_norm": 1.0})  # bytes and ε do not depend on it
         measured = True
     experiment = settle(config, fit=False).experiment
-    simulation = Simulation(experiment)
+    simulated = SimulatedClients(experiment)
+    simulation = Run(experiment, someone=simulated)
     sampler, clients = experiment.sampler, experiment.population.num_clients
     cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
     plan = experiment.typical_plan()
@@ -47,9 +49,9 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "num_clients": clients,
         "planned_cohort": cohort,
         "rounds": experiment.rounds,
-        "engine": simulation.clients.engine.name,
-        "memory_bytes": memory_bytes(experiment, simulation.clients),
-        "noise_seconds_per_round": noise_seconds(experiment, simulation.clients),
+        "engine": simulated.work.engine.name,
+        "memory_bytes": memory_bytes(experiment, simulated),
+        "noise_seconds_per_round": noise_seconds(experiment, simulated),
         "privacy": _privacy(experiment, simulation, measured),
     }
     for direction, (count, encoding) in messages.items():
@@ -73,7 +75,7 @@ def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | No
     return {"features": kept, "available": available, "projection": projection, "projection_bytes": size}
 
 
-def _privacy(experiment: Experiment, simulation: Simulation, measured: bool) -> dict[str, Any] | None:
+def _privacy(experiment: Experiment, simulation: Run, measured: bool) -> dict[str, Any] | None:
     accountant, budget = experiment.accountant, experiment.budget
     if accountant is None or budget is None:
         return None

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.settings.build import Settled
 from laconic.settings.config import write_toml
 from laconic.store.folder import RunFolder
 
 
 @contextmanager
-def simulation_in(folder: RunFolder, settled: Settled) -> Iterator[Simulation]:
+def simulation_in(folder: RunFolder, settled: Settled) -> Iterator[Run]:
     """The simulation, new or at the point where the folder says it stopped. The folder is locked inside the block."""
-    simulation = Simulation(settled.experiment)
+    simulation = Run(settled.experiment)
     simulation.check_budget()
     folder.open()
     try:
@@ -24,7 +24,7 @@ def simulation_in(folder: RunFolder, settled: Settled) -> Iterator[Simulation]:
         folder.close()
 
 
-def prepare(simulation: Simulation, folder: RunFolder, settled: Settled) -> None:
+def prepare(simulation: Run, folder: RunFolder, settled: Settled) -> None:
     """Let the simulation write into the open folder, from where the last one there stopped."""
     simulation.folder = folder
     if folder.exists:

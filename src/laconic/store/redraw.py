@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from laconic.clients.simulated import SimulatedClients
+from laconic.clients.base import Clients
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.round import drawn_cohort
@@ -15,15 +15,13 @@ from laconic.store.folder import RunFolder
 from laconic.store.journal import Charge, released_charges
 
 
-def check_cohorts(
-    experiment: Experiment, clients: SimulatedClients, folder: RunFolder, charges: Sequence[Charge]
-) -> None:
+def check_cohorts(experiment: Experiment, clients: Clients, folder: RunFolder, charges: Sequence[Charge]) -> None:
     """Draw every cohort again that was charged in this environment, and refuse any other.
 
     Elsewhere numpy may draw otherwise, and a federation draws from the system's entropy, in an environment of its own:
     of those charges only the chain of digests can tell.
     """
-    num_clients = clients.population.num_clients
+    num_clients = clients.num_clients
     cap = experiment.budget.max_participations if experiment.budget else None
     taken: Counter[int] = Counter()
     highest = 0

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from laconic.clients.simulated import SimulatedClients
+from laconic.clients.base import Clients
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
@@ -32,9 +32,7 @@ class Restored:
         return [json.loads(line) for line in self.lines]
 
 
-def first_state(
-    experiment: Experiment, clients: SimulatedClients, folder: RunFolder | None, journal: Journal
-) -> Restored:
+def first_state(experiment: Experiment, clients: Clients, folder: RunFolder | None, journal: Journal) -> Restored:
     """Look at everything, refuse what does not fit, change nothing."""
     restored = None
     if folder is not None:
@@ -66,7 +64,7 @@ def _check_rounds(experiment: Experiment, folder: RunFolder, journal: Journal) -
             )
 
 
-def _saved(clients: SimulatedClients, folder: RunFolder, journal: Journal) -> Restored | None:
+def _saved(clients: Clients, folder: RunFolder, journal: Journal) -> Restored | None:
     """The checkpoint with its rows and its best round; None if nothing was saved yet."""
     path, data, saves = folder.path / STATE, folder.read(STATE), journal.saves
     if data is None:

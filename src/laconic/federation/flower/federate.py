@@ -18,10 +18,10 @@ from laconic.federation.flower.strategy import SchemeStrategy
 from laconic.federation.node.folder import kept_key
 from laconic.federation.server.members import Members, invite, make_offer
 from laconic.federation.server.notices import Notices
-from laconic.federation.server.remote_clients import FederatedClients
+from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
 from laconic.runner.outcome import RunResult
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
 from laconic.settings.datasets import Federation
@@ -64,8 +64,8 @@ def run_federation(
                     " start a new run for more"
                 )
         courier = FlowerCourier(grid, members.nodes)
-        clients = FederatedClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
-        simulation = Simulation(settled.experiment, someone=clients)
+        clients = RemoteClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
+        simulation = Run(settled.experiment, someone=clients)
         clients.notice = lambda client, reason: notices.add(
             simulation.state.rounds + 1, client, courier.nodes[client], reason
         )

@@ -12,10 +12,10 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.requests import Fields
-from laconic.federation.server.remote_clients import FederatedClients
+from laconic.federation.server.remote_clients import RemoteClients
 from laconic.plan import RoundPlan
 from laconic.runner.outcome import RunResult
-from laconic.runner.run import Simulation
+from laconic.runner.run import Run
 
 _LOG = getLogger("flwr")
 
@@ -28,7 +28,7 @@ class SchemeStrategy(Strategy):
     """
 
     def __init__(
-        self, simulation: Simulation, clients: FederatedClients, courier: FlowerCourier, *, patience: float = 120.0
+        self, simulation: Run, clients: RemoteClients, courier: FlowerCourier, *, patience: float = 120.0
     ) -> None:
         self._simulation, self._clients, self._courier, self._patience = simulation, clients, courier, patience
         self._requests: dict[int, Fields] = {}

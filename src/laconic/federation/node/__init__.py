@@ -7,5 +7,5 @@ masking   its side of the masked sum, from what its folder holds
 node      `Node`: answers a server, as far as its policy allows
 policy    `Policy`: what the node's owner allows
 refusals  the policy, applied: why an offer or a round is refused
-training  `LocalTraining`: a node's work in a round
+training  `NodeWork`: a node's work in a round
 """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from laconic.data.population import Records
     from laconic.federation.node.lifetime import Cost
     from laconic.federation.node.policy import Policy
-    from laconic.federation.node.training import LocalTraining
+    from laconic.federation.node.training import NodeWork
     from laconic.federation.offer import Offer
     from laconic.plan import RoundPlan
 
@@ -155,7 +155,7 @@ class Node:
         request: UploadRequest,
         cohort: Sequence[int],
         sum_plan: SumPlan | None = None,
-    ) -> tuple[LocalTraining, RoundPlan, Tensor, Cost]:
+    ) -> tuple[NodeWork, RoundPlan, Tensor, Cost]:
         """The code of this round, if the policy allows the round; and what the run has cost with it."""
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
@@ -175,7 +175,7 @@ class Node:
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
         return training, plan, code, cost
 
-    def _logged(self, training: LocalTraining, plan: RoundPlan, cost: Cost, upload: bytes) -> bytes:
+    def _logged(self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes) -> bytes:
         """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
         run, accountant = training.offer.run, training.offer.mechanism.accountant
         taken = self._folder.log.participations(run) + 1
@@ -240,13 +240,13 @@ class Node:
             self._folder.keep(run, "policy", self._policy.digest)
         return client, offer
 
-    def _training(self, client: int, offer: Offer) -> LocalTraining:
+    def _training(self, client: int, offer: Offer) -> NodeWork:
         """The node's work on its own records. They are loaded here, and nowhere before."""
-        from laconic.federation.node.training import LocalTraining
+        from laconic.federation.node.training import NodeWork
 
         model = self._model(offer)
         with _on_records():
-            return LocalTraining(
+            return NodeWork(
                 offer,
                 client,
                 model,
@@ -319,7 +319,7 @@ class Node:
         self._folder.log.add(REFUSED, named, message=one_line(kind, _LONGEST), reason=reason, **more)
 
 
-def _check_sum(training: LocalTraining, plan: RoundPlan, told: SumPlan) -> None:
+def _check_sum(training: NodeWork, plan: RoundPlan, told: SumPlan) -> None:
     """Refuse a sum that is not the scheme's, or whose noise the cohort cannot carry."""
     from laconic.round import uplink_encoding
 

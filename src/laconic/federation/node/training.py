@@ -9,7 +9,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from laconic.clients import wire
-from laconic.clients.simulated import SimulatedClients
+from laconic.clients.base import ModelView
+from laconic.clients.work import ClientWork
 from laconic.data.population import Records
 from laconic.federation.entropy import federation_streams
 from laconic.federation.offer import Offer
@@ -22,8 +23,8 @@ from laconic.server.vote import MajorityVote
 from laconic.streams import Streams
 
 
-class LocalTraining:
-    """One node's records and model, for one run."""
+class NodeWork:
+    """One node's records and model, for one run: the same `ClientWork` as in a simulation, behind the offer."""
 
     def __init__(
         self,
@@ -39,10 +40,11 @@ class LocalTraining:
         self.experiment = offer.experiment(
             model, OwnRecords(offer.num_clients, records), **{"engine": "one-by-one", "workers": 1} | options
         )
-        self._clients = SimulatedClients(self.experiment)
-        self._clients.streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
+        streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
+        self._view = ModelView(self.experiment, streams)
+        self._work = ClientWork(self._view)
         self._num_records = len(records.targets)
-        self.size, self.code_size = self._clients.model.size, self._clients.code_size
+        self.size, self.code_size = self._view.model.size, self._view.code_size
 
     def plan(self, round: int, attempt: int, cohort: np.ndarray, shared: dict[str, Tensor]) -> RoundPlan:
         """The public plan of a round, of which only cohort and attempt have to be told."""
@@ -82,14 +84,14 @@ class LocalTraining:
             return before() + scheme.rule.sign_step * values
         if changing is None:
             return values
-        weights = self._clients.model.initial.clone()
+        weights = self._view.model.initial.clone()
         weights[changing] = values
         return weights
 
     def code(self, plan: RoundPlan, weights: Tensor) -> Tensor:
         """What this node sends: floats, or residues for a masked sum."""
-        device = self._clients.device
-        every = list(self._clients.codes(plan, weights.to(device), np.array([self.client])))
+        device = self._view.device
+        every = list(self._work.codes(plan, weights.to(device), np.array([self.client])))
         return every[0].values[0].cpu()
 
     def noise_of(self, plan: RoundPlan) -> dict[str, float] | None:

@@ -2,6 +2,6 @@
 
 members         `Members`: who takes part, asked once, kept with the run
 notices         which node did not do as asked, and why
-remote_clients  `FederatedClients`: what nodes are told, and what is made of their answers
+remote_clients  `RemoteClients`: what nodes are told, and what is made of their answers
 settings        how long a server waits, and for how many
 """

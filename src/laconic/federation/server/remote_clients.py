@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from laconic.clients import wire
+from laconic.clients.base import Clients, Collected
 from laconic.clients.secure_sums import sum_plan
-from laconic.clients.simulated import Collected, SimulatedClients
 from laconic.errors import LaconicError, WireError
+from laconic.experiment.about import about_sum
+from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
 from laconic.federation.courier import Answers, Courier, fields_bytes
 from laconic.federation.entropy import federation_streams, seed_for_tests
@@ -31,7 +33,7 @@ Notice = Callable[[int, str], None]
 """Told which client did not do as asked, and why."""
 
 
-class FederatedClients(SimulatedClients):
+class RemoteClients(Clients):
     """All clients of an experiment, on machines of their own.
 
     A round is `requests` to the cohort, then `collected` from the answers, which asks again to open a masked sum. No
@@ -48,9 +50,8 @@ class FederatedClients(SimulatedClients):
         timeout: float,
         joined: Answers | None = None,
     ) -> None:
-        super().__init__(experiment)
-        self.streams = federation_streams(experiment.seed)
-        self.environment += f"; federation {secrets.token_hex(8)}"
+        super().__init__(experiment, federation_streams(experiment.seed))
+        self.environment = environment_of(self.device, f"federation {secrets.token_hex(8)}")
         self._offer, self._roster = members.offer, members.roster
         self._secagg = members.secagg() if members.offer.masked else None
         self._terms, self._courier, self.timeout = members.terms, courier, timeout
@@ -66,7 +67,7 @@ class FederatedClients(SimulatedClients):
     @property
     def about_sum(self) -> str:
         if self._secagg is None:
-            return super().about_sum
+            return about_sum(self.experiment)
         return (
             "masked: every node masked its integers before they left it, and this server saw masked residues and the"
             f" sums; the sums are secure against {claim(signed=self._terms.signed)}"

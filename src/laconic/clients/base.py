@@ -1,0 +1,122 @@
+"""Whoever takes part in the rounds of an experiment, and what everyone knows of it: the model as one flat vector."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from laconic.clients import wire
+from laconic.data.population import Records
+from laconic.data.sparse import dense
+from laconic.errors import ConfigError
+from laconic.experiment.devices import choose_device, wait_for
+from laconic.experiment.experiment import Experiment
+from laconic.features.population import record_features
+from laconic.packing import integers
+from laconic.plan import RoundPlan
+from laconic.stopwatch import Stopwatch
+from laconic.streams import Streams
+from laconic.train.flat import FlatModel
+from laconic.train.importance import accumulated_gradient
+from laconic.train.local import LocalSGD
+
+
+@dataclass
+class Collected:
+    """The weighted sum of the codes, the weight in it, and the bytes of each message up and down."""
+
+    total: Tensor
+    weight: float = 0.0
+    up: list[int] = field(default_factory=list)
+    down: list[int] = field(default_factory=list)
+    messages: int = 0
+    lost: str = ""
+    """Why the sum was not opened; empty if it was."""
+    secagg: dict[str, int] = field(default_factory=dict)
+    """Bytes of a masked sum beside the masked vectors, by kind."""
+    transport: dict[str, int] = field(default_factory=dict)
+    """Bytes that a carrier added to all that, by exchange and direction."""
+
+
+class ModelView:
+    """What server and clients alike know of an experiment: its model on a device, the sizes of what travels, and the
+    streams of this process."""
+
+    def __init__(self, experiment: Experiment, streams: Streams) -> None:
+        e = self.experiment = experiment
+        self.streams = streams
+        self.device = choose_device(e.device)
+        self.first = e.population.records(0)
+        some = self.first.some(np.arange(min(2, len(self.first.targets))))
+        self.example = record_features(some, e.front_end, self.device)
+        self.model = FlatModel(e.model, example=self.example_pair, loss=e.loss).to(self.device)
+        for records in (self.first, e.test, e.holdout, e.public):
+            if records is not None:
+                self.model.check_classes(records.targets)
+        self.code_size = e.scheme.codec.code_size(self.model.size)
+        self.down_size = e.scheme.codec.downlink_size(self.model.size)
+        self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
+
+    @property
+    def example_pair(self) -> tuple[Tensor, Tensor]:
+        """Some inputs and targets, as the model sees them."""
+        return dense(self.example.inputs).cpu(), self.example.targets.cpu()
+
+    def seen(self, records: Records | None) -> Records | None:
+        """What the model sees of records that belong to no client."""
+        return None if records is None else record_features(records, self.experiment.front_end, self.device)
+
+    def shared(self) -> dict[str, Tensor]:
+        """What every client is told once, before its first round."""
+        run_seed = self.streams.key("public") & (2**63 - 1)
+        return self.experiment.scheme.codec.shared(self.model.size, run_seed, self._importance)
+
+    def _importance(self, steps: int) -> Tensor:
+        e = self.experiment
+        public = self.seen(e.public)
+        if public is None:
+            raise ConfigError(
+                f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
+                " or --public-records N to set some training records aside"
+            )
+        assert isinstance(e.scheme.train, LocalSGD)  # `Scheme` refuses a chosen support with other training
+        return accumulated_gradient(self.model, e.scheme.train, public, steps)
+
+
+class Clients(ModelView, ABC):
+    """All clients of an experiment, as `Run` sees them: it asks for the sum of a round, and does not see single codes.
+
+    Simulated clients and those of a federation are siblings. `environment` names what a round can be repeated in.
+    """
+
+    environment: str
+
+    @property
+    def num_clients(self) -> int:
+        return self.experiment.population.num_clients
+
+    @property
+    @abstractmethod
+    def about_sum(self) -> str:
+        """What the privacy statement says of the sums."""
+
+    @property
+    @abstractmethod
+    def assumed(self) -> list[str]:
+        """What it says of the way in which all this was run."""
+
+    @abstractmethod
+    def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
+        """Have the cohort train, and the sum of what it sends."""
+
+    def recall(self, finished: list[tuple[int, int, list[int]]]) -> None:
+        """Round, attempt and cohort of what was finished before this process, in a run that goes on."""
+
+
+def shared_bytes(shared: dict[str, Tensor]) -> int:
+    """What telling one client costs: the kept coordinates, as integers of 32 bits."""
+    return sum(wire.message_size(values.numel(), integers(32)) for values in shared.values())

@@ -1,0 +1,123 @@
+"""What a client does in a round: train → tamper → encode → clip → noise. The simulator and every node use the same.
+
+`tamper` is where a client that does not follow the protocol changes its update before it is encoded; honest clients
+have none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+
+from laconic.clients.base import ModelView
+from laconic.codecs.subset import Subset
+from laconic.data.sparse import SparseRows
+from laconic.features.population import as_features
+from laconic.plan import RoundPlan
+from laconic.round import bounded_codes, noise_stream, noisy_codes, received
+from laconic.train.engines.choose import choose_engine
+from laconic.train.engines.engine import Task, Trained, Updates, Work
+from laconic.train.local import LocalSGD
+
+Tamper = Callable[[RoundPlan, Trained], Trained]
+
+
+class ClientWork:
+    """The work of any of an experiment's clients whose records are here."""
+
+    def __init__(self, view: ModelView, *, tamper: Tamper | None = None) -> None:
+        e = view.experiment
+        self.view, self.tamper = view, tamper
+        self.engine = choose_engine(
+            e.engine,
+            view.model,
+            view.device,
+            view.example_pair,
+            chunk=e.chunk,
+            workers=e.workers,
+            precision=e.precision,
+            sparse=isinstance(view.example.inputs, SparseRows),
+            work=self._work(len(view.first.targets)),
+            per_record=e.scheme.record_level,
+        )
+        self.population = as_features(e.population, e.front_end, view.device)
+        self._support: tuple[Tensor | None, Tensor | None] = (None, None)
+
+    def _work(self, held: int) -> Work | None:
+        """What a client that holds so many records does in a round; None if it needs a copy of all weights.
+
+        It does if all are trained and either the optimiser is not SGD or its whole update is looked at.
+        """
+        scheme, size = self.view.experiment.scheme, np.array([held])
+        if not isinstance(scheme.train, LocalSGD):
+            return None
+        codec = scheme.codec
+        share = codec.ratio if isinstance(codec, Subset) and codec.train_only_kept else 1.0
+        if share == 1 and not (scheme.train.optimizer == "sgd" and self.sums_only):
+            return None
+        steps, batch = int(scheme.train.steps_of(size)[0]), int(scheme.train.batch_of(size)[0])
+        return Work(num_records=steps * batch, batch_size=batch, share=share)
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
+        scheme = self.view.experiment.scheme
+        return scheme.codec.linear and not scheme.clip.bounded and not scheme.noise.private and self.tamper is None
+
+    def codes(self, plan: RoundPlan, weights: Tensor, clients: np.ndarray | None = None) -> Iterator[Updates]:
+        """The codes of the cohort, or of some of it, chunk by chunk."""
+        some = plan.cohort if clients is None else clients
+        yield from self.each(plan, some, weights, functools.partial(self.messages, plan))
+
+    def messages(self, plan: RoundPlan, trained: Trained) -> Updates:
+        return Updates(trained.clients, self.encoded(plan, trained), trained.num_records)
+
+    def encoded(self, plan: RoundPlan, trained: Trained) -> Tensor:
+        """What the clients send."""
+        scheme = self.view.experiment.scheme
+        streams = [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
+        with self.view.clock("encode"):
+            codes = bounded_codes(scheme, plan, trained.values, streams=streams)
+        with self.view.clock("noise"):
+            return noisy_codes(scheme, plan, codes, streams=streams)
+
+    def each(
+        self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
+    ) -> Iterator[Updates]:
+        """What `then` makes of the trained clients, chunk by chunk."""
+        task = Task(
+            train=self.view.experiment.scheme.train,
+            weights=received(self.view.experiment.scheme, plan, weights),
+            population=self.population,
+            clients=clients,
+            streams=self.view.streams,
+            path=("batches", plan.round, plan.attempt),
+            trained=self._trained(plan),
+            clock=self.view.clock,
+        )
+        then = self._tampered(plan, then)
+        # With a running clock, one thing after another: otherwise nobody could say what took how long.
+        chunks = self.engine.updates(task if self.view.clock.on else replace(task, then=then))
+        if self.view.clock.on:
+            chunks = map(then, chunks)
+        while True:
+            with self.view.clock("train"):
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
+
+    def _trained(self, plan: RoundPlan) -> Tensor | None:
+        """The weights that move, on the device; the same tensor while the support stays the same."""
+        support = self.view.experiment.scheme.codec.support(self.view.model.size, plan)
+        if support is not None and self._support[0] is not support:
+            self._support = (support, support.to(self.view.device))
+        return None if support is None else self._support[1]
+
+    def _tampered(self, plan: RoundPlan, then: Callable[[Trained], Updates]) -> Callable[[Trained], Updates]:
+        tamper = self.tamper
+        return then if tamper is None else lambda trained: then(tamper(plan, trained))
