@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
+from laconic.aggregate.base import Aggregator, WeightedMean
 from laconic.codecs.base import Codec, Identity
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of
@@ -37,6 +39,7 @@ class Scheme(Part):
     clip: Clip = NoClip()
     noise: Noise = NoNoise()
     secure_sum: SumProtocol = PlainSum()
+    aggregator: Aggregator = WeightedMean()
     rule: ServerRule = Average()
     weighting: str = "uniform"
     downlink: str = "weights"
@@ -50,8 +53,18 @@ class Scheme(Part):
             problems.append("the centralised reference sends nothing down: leave downlink='weights'")
         if self.downlink == "signs" and not isinstance(self.rule, MajorityVote):
             problems.append("signs tell a change only if all weights move by the same step: use MajorityVote")
+        if not self.aggregator.sums and self.secure_sum.hides_single_codes:
+            kind = type(self.aggregator).__name__
+            problems.append(f"{kind} looks at single codes, which a secure sum hides: use it without noise shares")
         if problems:
             raise ConfigError(f"{self.name}: " + "; ".join(problems))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the aggregator where it is the mean: such schemes keep the fingerprints that they always had."""
+        data = super().to_dict()
+        if isinstance(self.aggregator, WeightedMean):
+            del data["aggregator"]
+        return data
 
     def _problems(self) -> list[str]:
         """Everything that would make the printed ε untrue, all at once."""

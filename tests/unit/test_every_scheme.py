@@ -132,7 +132,8 @@ def test_the_ledger_counts_serialised_bytes(name: str) -> None:
 def first_round(simulation: Run) -> tuple[list[torch.Tensor], Any]:
     simulation.begin()
     plan = simulation.plan(1)
-    return [code for chunk in simulation.clients.work.codes(plan, simulation.state.weights) for code in chunk.values], plan
+    chunks = simulation.clients.work.codes(plan, simulation.state.weights)
+    return [code for chunk in chunks for code in chunk.values], plan
 
 
 def length(values: torch.Tensor, chosen: Scheme, plan: Any, encoding: Encoding) -> int:

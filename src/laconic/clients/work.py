@@ -66,7 +66,8 @@ class ClientWork:
     def sums_only(self) -> bool:
         """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
         scheme = self.view.experiment.scheme
-        return scheme.codec.linear and not scheme.clip.bounded and not scheme.noise.private and self.tamper is None
+        looked_at = scheme.clip.bounded or scheme.noise.private or not scheme.aggregator.sums or self.tamper is not None
+        return scheme.codec.linear and not looked_at
 
     def codes(self, plan: RoundPlan, weights: Tensor, clients: np.ndarray | None = None) -> Iterator[Updates]:
         """The codes of the cohort, or of some of it, chunk by chunk."""

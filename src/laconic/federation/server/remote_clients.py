@@ -58,6 +58,8 @@ class RemoteClients(Clients):
         self.notice: Notice = lambda client, reason: None
         self._round: ServerRound | None = None
         self._told: set[int] = set()
+        self._single: list[tuple[float, Tensor]] = []
+        """What each node of the round counts, and its code, for an aggregator that looks at single ones."""
         self._weights = (-1, self.model.initial)
         self._holders: set[int] = set()
         """Who has the weights of the last round."""
@@ -148,6 +150,7 @@ class RemoteClients(Clients):
         self._count_transport("upload", answers, result)
         self._notice_all(answers)
         self._holders.clear()
+        self._single.clear()
         accept = self._add_plain if self._round is None else self._add_masked
         for client, fields in sorted(answers.given.items()):  # in the order of the cohort: float sums depend on it
             try:
@@ -160,6 +163,10 @@ class RemoteClients(Clients):
         if self._round is not None:
             self._count_secagg(requests, answers, result)
             self._unmask(self._round, result)
+        if self._single:
+            counts = torch.tensor([weight for weight, _ in self._single], device=self.device)
+            codes = torch.stack([values for _, values in self._single]).to(self.device)
+            result.total = self._offer.scheme.aggregator.combine(codes, counts) * counts.sum()
         return result
 
     def _add_plain(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
@@ -173,7 +180,10 @@ class RemoteClients(Clients):
         )
         if message.client != client:
             raise WireError(f"sent a code of client {message.client}")
-        result.total += (message.weight * message.values).to(self.device)
+        if self._offer.scheme.aggregator.sums:
+            result.total += (message.weight * message.values).to(self.device)
+        else:
+            self._single.append((message.weight, message.values))
         result.weight += message.weight
         result.messages += 1
         result.up.append(len(data))

@@ -1,0 +1,38 @@
+"""Aggregators: one code in the place of many.
+
+A weighted mean needs the sum of the codes and nothing else, so it can be masked. Every other aggregator looks at single
+codes; a scheme refuses it together with a secure sum, which hides them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from laconic.parts import Part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregator(Part):
+    """Base of the aggregators."""
+
+    sums: ClassVar[bool] = False
+    """Whether the sum of the codes is enough."""
+
+    def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
+        """The codes (clients, m), in ascending order of the clients, and what each counts (clients) → one code (m)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedMean(Aggregator):
+    """Σ_k w_k·c_k / Σ_k w_k (thesis Alg. 1)."""
+
+    sums: ClassVar[bool] = True
+
+    def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
+        mean: Tensor = weights @ codes / weights.sum()
+        return mean
