@@ -34,6 +34,34 @@ def plan_round(
 ) -> RoundPlan:
     """Draw the cohort and the public seeds of a round. `exhausted` clients have reached `max_participations`."""
     cohort = drawn_cohort(sampler, streams, round, attempt, num_clients, exhausted)
+    return plan_for(
+        scheme,
+        sampler,
+        cohort,
+        streams=streams,
+        round=round,
+        attempt=attempt,
+        num_clients=num_clients,
+        max_dropouts=max_dropouts,
+        max_colluders=max_colluders,
+        shared=shared,
+    )
+
+
+def plan_for(
+    scheme: Scheme,
+    sampler: Sampler,
+    cohort: np.ndarray,
+    *,
+    streams: Streams,
+    round: int,
+    attempt: int,
+    num_clients: int,
+    max_dropouts: int = 0,
+    max_colluders: int = 0,
+    shared: Mapping[str, Tensor] | None = None,
+) -> RoundPlan:
+    """The plan of a round with this cohort. All else follows from public numbers, for server and clients alike."""
     return RoundPlan(
         round=round,
         attempt=attempt,
@@ -43,8 +71,8 @@ def plan_round(
         largest_cohort=sampler.largest_cohort(num_clients),
         max_dropouts=max_dropouts,
         max_colluders=max_colluders,
-        run_seed=streams.key("public") & (2**63 - 1),
-        round_seed=streams.key("public", round, attempt) & (2**63 - 1),
+        run_seed=streams.public_seed("public"),
+        round_seed=streams.public_seed("public", round, attempt),
         fingerprint=scheme.fingerprint,
         shared=shared or {},
     )

@@ -32,6 +32,10 @@ class Streams:
     def numpy(self, *path: str | int) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(key=self.key(*path)))
 
+    def public_seed(self, *path: str | int) -> int:
+        """A number of 63 bits that everyone may know."""
+        return self.key(*path) & (2**63 - 1)
+
     def stream(self, *path: str | int) -> Stream:
         return Stream(self.key(*path))
 

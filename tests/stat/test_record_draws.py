@@ -85,7 +85,7 @@ SIZE = 200_000
 
 
 def released(train: LocalDPSGD, change: Callable[[PerRecord], None] = lambda engine: None) -> np.ndarray:
-    """(noisy sum of slopes) of one step on records whose slopes are all zero."""
+    """(noisy sum of gradients) of one step on records whose gradients are all zero."""
     records = Records(torch.zeros(30, SIZE), torch.zeros(30, dtype=torch.int64))
     model = FlatModel(nn.Linear(SIZE, 2, bias=False), example=(records.inputs[:2], records.targets[:2]))
     engine = PerRecord(model, torch.device("cpu"))

@@ -40,7 +40,7 @@ def _clients(module: nn.Module, clients: int = 3) -> tuple[dict[str, torch.Tenso
     return {n: torch.randn(clients, *p.shape) / 3 for n, p in module.named_parameters()}, inputs
 
 
-def _slopes(module: nn.Module, weights: dict[str, torch.Tensor], inputs: torch.Tensor) -> list[torch.Tensor]:
+def _gradients(module: nn.Module, weights: dict[str, torch.Tensor], inputs: torch.Tensor) -> list[torch.Tensor]:
     leaves = {n: w.clone().requires_grad_() for n, w in weights.items()}
     outputs = vmap(lambda w, x: functional_call(module, w, (x,)))(leaves, inputs)
     return [outputs, *torch.autograd.grad(outputs.square().sum(), list(leaves.values()))]
@@ -54,7 +54,7 @@ def test_convolution_and_pooling_in_one_are_the_same(pool: str, bias: bool) -> N
     changed = copy.deepcopy(module)
     use_client_convolutions(changed, _CPU)
     assert [layer.pool is not None for layer in changed.modules() if isinstance(layer, ClientConv2d)] == [True, True]
-    for mine, theirs in zip(_slopes(changed, weights, inputs), _slopes(module, weights, inputs), strict=True):
+    for mine, theirs in zip(_gradients(changed, weights, inputs), _gradients(module, weights, inputs), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
 
 
@@ -100,7 +100,7 @@ def test_relu_in_place_is_trained_for_many_clients_at_once(pool_first: bool) -> 
     for layer in module:
         if isinstance(layer, nn.ReLU):
             layer.inplace = False  # torch's own vmap does not take it either
-    for mine, theirs in zip(_slopes(changed, weights, inputs), _slopes(module, weights, inputs), strict=True):
+    for mine, theirs in zip(_gradients(changed, weights, inputs), _gradients(module, weights, inputs), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
 
 
@@ -108,7 +108,7 @@ def test_a_pool_whose_size_is_a_numpy_number() -> None:
     module = _module(nn.MaxPool2d(np.int64(2)))  # type: ignore[arg-type]
     weights, inputs = _clients(module)
     use_client_convolutions(module, _CPU)
-    assert _slopes(module, weights, inputs)[0].shape == (3, 4, 5)
+    assert _gradients(module, weights, inputs)[0].shape == (3, 4, 5)
 
 
 def test_layers_that_are_used_elsewhere_too_stay_as_they_are() -> None:

@@ -92,8 +92,8 @@ def test_a_weighted_loss_is_that_of_plain_torch() -> None:
     losses = functional.binary_cross_entropy_with_logits(
         module(records.inputs), records.targets.float(), reduction="none"
     )
-    slope = torch.autograd.grad((weight * losses).mean(), list(module.parameters()))
-    assert torch.allclose(update, -0.1 * torch.cat([s.reshape(-1) for s in slope]), atol=1e-6)
+    gradient = torch.autograd.grad((weight * losses).mean(), list(module.parameters()))
+    assert torch.allclose(update, -0.1 * torch.cat([s.reshape(-1) for s in gradient]), atol=1e-6)
 
 
 def test_without_balance_fingerprints_stay_what_they_were() -> None:
@@ -109,12 +109,12 @@ def test_without_balance_fingerprints_stay_what_they_were() -> None:
 def test_public_records_are_balanced_too() -> None:
     records = rare(count=300)
     flat = FlatModel(model(), example=(records.inputs[:2], records.targets[:2]))
-    slopes = {
+    gradients = {
         how: accumulated_gradient(flat, LocalSGD(local_lr=0.1, local_steps=1, balance=how), records, 2)
         for how in ("none", "downsample", "weights")
     }
-    assert not torch.allclose(slopes["none"], slopes["downsample"])
-    assert not torch.allclose(slopes["none"], slopes["weights"])
+    assert not torch.allclose(gradients["none"], gradients["downsample"])
+    assert not torch.allclose(gradients["none"], gradients["weights"])
     one_class = Records(records.inputs[:14], records.targets[:14])
     with pytest.raises(ConfigError, match="14 public records are of one class only.*raise --public-records"):
         accumulated_gradient(flat, LocalSGD(local_lr=0.1, local_steps=1, balance="downsample"), one_class, 2)

@@ -1,4 +1,4 @@
-"""Record-level privacy: slopes of single records, DP-SGD in the clients, and what a run says about it."""
+"""Record-level privacy: gradients of single records, DP-SGD in the clients, and what a run says about it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from laconic.streams import Streams
 from laconic.train.engines.engine import Task
 from laconic.train.engines.per_record import PerRecord
 from laconic.train.flat import FlatModel
-from laconic.train.layers.clipped_gradients import FirstApart, WholeSlopes, clipped_slopes
+from laconic.train.layers.clipped_gradients import FirstApart, WholeGradients, clipped_gradients
 from laconic.train.layers.first_linear import FirstLinear
 from laconic.train.local import LocalDPSGD
 
@@ -63,9 +63,9 @@ def one_by_one(model: FlatModel, weights: Tensor, records: Records, keys: Tensor
     for x, y, key in zip(dense(records.inputs), records.targets, keys, strict=True):
         params = {n: v.requires_grad_() for n, v in zip(model.names, model.split(weights.clone()), strict=True)}
         loss = model.mean_loss(params, x[None], y[None], torch.ones(1), key)
-        slope = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(params.values()))])
-        norms.append(float(slope.norm()))
-        total += slope / max(1.0, norms[-1] / clip_norm)
+        gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(params.values()))])
+        norms.append(float(gradient.norm()))
+        total += gradient / max(1.0, norms[-1] / clip_norm)
     assert min(norms) < clip_norm < max(norms)  # both cases are there
     return total
 
@@ -73,7 +73,7 @@ def one_by_one(model: FlatModel, weights: Tensor, records: Records, keys: Tensor
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("apart", [False, True])
-def test_clipped_slopes_are_those_of_single_records(
+def test_clipped_gradients_are_those_of_single_records(
     sparse: bool, dropout: float, apart: bool, monkeypatch: Any
 ) -> None:
     records = rare(count=40)
@@ -82,20 +82,20 @@ def test_clipped_slopes_are_those_of_single_records(
     model = flat(mlp(dropout), records)
     keys = torch.arange(40) * 1_000_003
     monkeypatch.setattr("laconic.train.layers.clipped_gradients._MOST_NUMBERS", 16 * model.size)  # several pieces
-    slopes = FirstApart(model, model.first_linear) if apart else WholeSlopes(model)  # type: ignore[arg-type]
+    gradients = FirstApart(model, model.first_linear) if apart else WholeGradients(model)  # type: ignore[arg-type]
     assert isinstance(model.first_linear, FirstLinear)
-    found = slopes.total(model.initial, records.inputs, records.targets, keys, 0.6)
+    found = gradients.total(model.initial, records.inputs, records.targets, keys, 0.6)
     assert_close(found, one_by_one(model, model.initial, records, keys, 0.6))
 
 
-def test_images_have_slopes_of_their_own_too() -> None:
+def test_images_have_gradients_of_their_own_too() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3))
     records = Records(torch.rand(9, 1, 6, 6), torch.arange(9) % 3)
     model = flat(module, records)
-    slopes, keys = clipped_slopes(model), torch.zeros(9, dtype=torch.int64)
-    assert isinstance(slopes, WholeSlopes)
-    found = slopes.total(model.initial, records.inputs, records.targets, keys, 1.2)
+    gradients, keys = clipped_gradients(model), torch.zeros(9, dtype=torch.int64)
+    assert isinstance(gradients, WholeGradients)
+    found = gradients.total(model.initial, records.inputs, records.targets, keys, 1.2)
     assert_close(found, one_by_one(model, model.initial, records, keys, 1.2))
 
 
@@ -104,31 +104,33 @@ def test_rows_without_entries_and_repeated_entries() -> None:
     records = Records(rows, torch.tensor([0, 1, 1]))
     model = flat(mlp(), rare())
     keys = torch.zeros(3, dtype=torch.int64)
-    found = clipped_slopes(model).total(model.initial, rows, records.targets, keys, 0.6)
-    as_dense = WholeSlopes(model).total(model.initial, rows.dense(), records.targets, keys, 0.6)
+    found = clipped_gradients(model).total(model.initial, rows, records.targets, keys, 0.6)
+    as_dense = WholeGradients(model).total(model.initial, rows.dense(), records.targets, keys, 0.6)
     assert_close(found, as_dense)
     empty = SparseRows(torch.tensor([0, 0]), torch.zeros(0, dtype=torch.int32), 12, None)
-    assert torch.isfinite(clipped_slopes(model).total(model.initial, empty, records.targets[:1], keys[:1], 0.6)).all()
+    assert torch.isfinite(
+        clipped_gradients(model).total(model.initial, empty, records.targets[:1], keys[:1], 0.6)
+    ).all()
 
 
-@pytest.mark.parametrize("kind", [FirstApart, WholeSlopes])
+@pytest.mark.parametrize("kind", [FirstApart, WholeGradients])
 def test_one_record_moves_the_sum_by_the_clip_norm_at_most(kind: type) -> None:
     model = flat(mlp(), rare())
-    slopes = kind(model, model.first_linear) if kind is FirstApart else kind(model)
+    gradients = kind(model, model.first_linear) if kind is FirstApart else kind(model)
     for size in (1e-30, 1.0, 1e6, 1e18, 1e38):
         x = torch.full((1, 12), 1.0) * size
-        one = slopes.total(model.initial, x, torch.tensor([1]), torch.zeros(1, dtype=torch.int64), 0.7)
+        one = gradients.total(model.initial, x, torch.tensor([1]), torch.zeros(1, dtype=torch.int64), 0.7)
         assert float(one.double().norm()) <= 0.7
 
 
-def test_a_slope_that_is_no_number_counts_nothing() -> None:
+def test_a_gradient_that_is_no_number_counts_nothing() -> None:
     model = flat(mlp(), rare())
     good = rare(count=4)
     inputs = torch.cat([good.inputs, torch.full((1, 12), 3e38)])
     targets, keys = torch.cat([good.targets, torch.tensor([1])]), torch.zeros(5, dtype=torch.int64)
-    for slopes in (FirstApart(model, model.first_linear), WholeSlopes(model)):  # type: ignore[arg-type]
-        alone = slopes.total(model.initial, good.inputs, good.targets, keys[:4], 0.7)
-        assert_close(slopes.total(model.initial, inputs, targets, keys, 0.7), alone)
+    for gradients in (FirstApart(model, model.first_linear), WholeGradients(model)):  # type: ignore[arg-type]
+        alone = gradients.total(model.initial, good.inputs, good.targets, keys[:4], 0.7)
+        assert_close(gradients.total(model.initial, inputs, targets, keys, 0.7), alone)
 
 
 def update(
@@ -315,7 +317,7 @@ def test_engines_and_models_that_cannot_do_it_are_refused() -> None:
             rounds=1,
             engine="per-record",
         )
-    with pytest.raises(ConfigError, match="slopes of single records.*cannot be computed for this model"):
+    with pytest.raises(ConfigError, match="gradients of single records.*cannot be computed for this model"):
         laconic.run(scheme, model=Drawing(), clients=clients(rare()), sampling_rate=0.5, rounds=1, delta=1e-5)
 
 

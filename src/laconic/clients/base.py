@@ -72,7 +72,7 @@ class ModelView:
 
     def shared(self) -> dict[str, Tensor]:
         """What every client is told once, before its first round."""
-        run_seed = self.streams.key("public") & (2**63 - 1)
+        run_seed = self.streams.public_seed("public")
         return self.experiment.scheme.codec.shared(self.model.size, run_seed, self._importance)
 
     def _importance(self, steps: int) -> Tensor:

@@ -13,7 +13,7 @@ _DEPLOYED = "the ε holds for a deployment in which secure aggregation shows the
 
 
 def about_mechanism(e: Experiment) -> dict[str, Any]:
-    """What bounds and noises a code, or a record's slope, as data."""
+    """What bounds and noises a code, or a record's gradient, as data."""
     if e.scheme.record_level:
         return {
             "scheme": e.scheme.name,

@@ -18,7 +18,9 @@ from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.grid import Grid
+from laconic.round import plan_for
 from laconic.scheme import Scheme
+from laconic.streams import Streams
 from laconic.train.local import LocalDPSGD
 
 
@@ -85,19 +87,17 @@ class Mechanism:
 
     def typical_plan(self) -> RoundPlan:
         """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
-        planned = self.sampler.planned_cohort(self.num_clients)
-        return RoundPlan(
+        expected = max(1 + self.slack, round(self.sampler.planned_cohort(self.num_clients)))
+        return plan_for(
+            self.scheme,
+            self.sampler,
+            np.arange(expected),
+            streams=Streams(0),
             round=1,
             attempt=0,
-            cohort=np.arange(max(1 + self.slack, round(planned))),
-            planned_cohort=planned,
-            least_cohort=self.sampler.least_cohort(self.num_clients, self.slack),
-            largest_cohort=self.sampler.largest_cohort(self.num_clients),
+            num_clients=self.num_clients,
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
-            run_seed=0,
-            round_seed=0,
-            fingerprint=self.scheme.fingerprint,
         )
 
     @property

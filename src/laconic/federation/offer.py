@@ -1,4 +1,4 @@
-"""The offer: what a server proposes to a node before a run, in full, signed, and with nothing left to believe.
+"""The offer: what a server proposes to a node before a run, in full and signed. A node believes none of it.
 
 Neighbours, thresholds, noise and ε are not in it. A node computes them itself from the parts that are.
 """

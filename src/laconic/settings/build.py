@@ -239,7 +239,7 @@ def _model(config: RunConfig, input_shape: tuple[int, ...], num_classes: int, st
         config.model.name,
         input_shape=input_shape,
         num_classes=num_classes,
-        seed=streams.key("model") & (2**63 - 1),
+        seed=streams.public_seed("model"),
         options=config.model.options,
     )
 

@@ -107,7 +107,7 @@ def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
     if entry.record_level:
         if not isinstance(given, int | float):
             raise ConfigError(
-                f"{config.scheme.name} needs --clip-norm as a number: the bound S on one record's slope (2 in CHIL'21)"
+                f"{config.scheme.name} needs --clip-norm as a number: the bound S on a record's gradient (2 in CHIL'21)"
             )
     elif "clip_norm" in entry.options:
         if given is None:

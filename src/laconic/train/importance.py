@@ -31,15 +31,15 @@ def accumulated_gradient(model: FlatModel, train: LocalSGD, public: Records, ste
     rows, share = _balanced_batch(train, public)
     inputs, targets = dense(public.inputs[rows]).to(device), public.targets[rows].to(device)
     share = share.to(device)
-    gradient = torch.func.grad(model.mean_loss)
+    gradient_of = torch.func.grad(model.mean_loss)
     optimizer = make_optimizer(train.optimizer, [weights], train.local_lr)
     model.module.train()
     for step in range(steps):
         key = torch.tensor(step, device=device)
         params = dict(zip(model.names, model.split(weights), strict=True))
-        slope = model.join(list(gradient(params, inputs, targets, share, key).values()))
-        total += slope.abs()
-        optimizer.step([weights], [slope])
+        gradient = model.join(list(gradient_of(params, inputs, targets, share, key).values()))
+        total += gradient.abs()
+        optimizer.step([weights], [gradient])
     return total
 
 

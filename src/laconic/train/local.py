@@ -80,10 +80,10 @@ class LocalSGD(LocalTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalDPSGD(LocalTraining):
-    """T_gd private steps (CHIL'21 Alg. 6): every record's slope is clipped, and their sum noised.
+    """T_gd private steps (CHIL'21 Alg. 6): every record's gradient is clipped, and their sum noised.
 
     w ← w − η/d · (Σ_r ∇f(r; w) / max(1, ‖∇f(r; w)‖₂/S) + G(0, (σ·S)²·I)) over the records r that `records` draws; the
-    divisor d is theirs, too. With another optimiser the same noisy slope goes into that.
+    divisor d is theirs, too. With another optimiser the same noisy gradient goes into that.
     """
 
     local_steps: int = 1

@@ -116,7 +116,7 @@ def _model(context: Context, offer: Offer, factory: Callable[..., nn.Module] | N
             chosen,
             input_shape=offer.input_shape,
             num_classes=offer.num_classes,
-            seed=Streams(offer.public_seed).key("model") & (2**63 - 1),
+            seed=Streams(offer.public_seed).public_seed("model"),
             options=section.options,
         )
 

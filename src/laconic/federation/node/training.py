@@ -18,7 +18,7 @@ from laconic.federation.populations import OwnRecords
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
-from laconic.round import client_weight, downlink_encoding, uplink_encoding, weights_encoding
+from laconic.round import client_weight, downlink_encoding, plan_for, uplink_encoding, weights_encoding
 from laconic.server.vote import MajorityVote
 from laconic.streams import Streams
 
@@ -48,21 +48,17 @@ class NodeWork:
 
     def plan(self, round: int, attempt: int, cohort: np.ndarray, shared: dict[str, Tensor]) -> RoundPlan:
         """The public plan of a round, of which only cohort and attempt have to be told."""
-        offer, clients = self.offer, self.offer.num_clients
-        streams = Streams(offer.public_seed)
-        slack = offer.max_dropouts + offer.max_colluders
-        return RoundPlan(
+        offer = self.offer
+        return plan_for(
+            offer.scheme,
+            offer.sampler,
+            cohort,
+            streams=Streams(offer.public_seed),
             round=round,
             attempt=attempt,
-            cohort=cohort,
-            planned_cohort=offer.sampler.planned_cohort(clients),
-            least_cohort=offer.sampler.least_cohort(clients, slack),
-            largest_cohort=offer.sampler.largest_cohort(clients),
+            num_clients=offer.num_clients,
             max_dropouts=offer.max_dropouts,
             max_colluders=offer.max_colluders,
-            run_seed=streams.key("public") & (2**63 - 1),
-            round_seed=streams.key("public", round, attempt) & (2**63 - 1),
-            fingerprint=offer.scheme.fingerprint,
             shared=shared,
         )
 

@@ -1,4 +1,4 @@
-"""What the server tells its people while a federation runs: which node did not do as asked, and why."""
+"""What the operator of the server is told while a federation runs: which node did not do as asked, and why."""
 
 from __future__ import annotations
 

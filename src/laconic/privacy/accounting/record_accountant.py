@@ -8,10 +8,10 @@ and only then is anything of the record released (`Occasional`).
 *Participant*: the ε of a record whose client took part so often: that many times local_steps steps, all of them seen.
 
 CHIL's Theorem 3.1 has the record sampled with C·q in a round's first step, as if records were drawn independently of
-each other from all clients. But the records of one client come together: if the others' slopes are large, a model shows
-whether the client came, and then only q hides the record. With CHIL's settings for ε = 1 (σ = 1.08), the theorem gives
-1.02 by moments and 0.28 by pld, `Occasional` 7.03 and 5.02. So the theorem's figures are given beside the others as
-`published`, and are the released ones only under `AsPublished` sampling.
+each other from all clients. But the records of one client come together: if the others' gradients are large, a model
+shows whether the client came, and then only q hides the record. With CHIL's settings for ε = 1 (σ = 1.08), the theorem
+gives 1.02 by moments and 0.28 by pld, `Occasional` 7.03 and 5.02. So the theorem's figures are given beside the others
+as `published`, and are the released ones only under `AsPublished` sampling.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class Occasional:
     """With probability `rate`, `steps` releases of the event; else nothing. It shows which of the two happened.
 
-    A client that takes part brings the noise and the slopes of all its records, so a model may tell that it came. Then
-    adjacent releases differ only where it came: with A = "came", the loss is that of the steps under A and 0 otherwise,
+    A client that takes part brings the noise and the gradients of all its records, so a model may tell that it came.
+    Then adjacent releases differ only where it came: with A = "came", the loss is that of the steps under A and 0
+    otherwise,
 
         E[exp((α − 1)·loss)] = 1 − rate + rate·exp((α − 1)·steps·D_α(event)).
 

@@ -2,8 +2,8 @@
 
 The figures of the record accountant hold for samples in which every record comes independently of all others, with a
 probability that is a public constant, and for a sum that is divided by a public constant. Then adding one record adds
-its clipped slope to the sum if it is drawn, and changes nothing else: sensitivity S. Where classes have different rates
-the largest one is accounted for, since a sample of a smaller rate is dominated by one of a larger rate.
+its clipped gradient to the sum if it is drawn, and changes nothing else: sensitivity S. Where classes have different
+rates the largest one is accounted for, since a sample of a smaller rate is dominated by one of a larger rate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RecordSampler(Part):
 
     @property
     def divisor(self) -> float | None:
-        """By what the sum of the slopes is divided: |B|, a public constant. None: by the size of the batch."""
+        """By what the sum of the gradients is divided: |B|, a public constant. None: by the size of the batch."""
         return float(self.batch_size)
 
     def draw(self, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -42,8 +42,8 @@ class _Worker:
         named = dict(module.named_parameters())
         params = [named[name] for name in self._model.names]
         views = zip(params, self._model.split(self._flat), self._model.split(self._gradient), strict=True)
-        for param, value, slope in views:
-            param.data, param.grad = value, slope
+        for param, value, gradient in views:
+            param.data, param.grad = value, gradient
 
     def train(self, task: Task, client: Client) -> Updates:
         """The client's update after its local steps."""
@@ -57,7 +57,7 @@ class _Worker:
         inputs, targets = client.inputs, client.targets
         factored = self._begin_factored(task, sum(len(batch) for batch in client.batches))
         runs = self._model.runs_without(factored)
-        flat, slope = [self._flat[run] for run in runs], [self._gradient[run] for run in runs]
+        flat, gradient = [self._flat[run] for run in runs], [self._gradient[run] for run in runs]
         for part, run in zip(flat, runs, strict=True):
             part.copy_(task.weights[run])
         moving = flat if task.trained is None else [self._flat[task.trained]]
@@ -65,13 +65,13 @@ class _Worker:
         module = self._model.module.train()
         for step, batch in enumerate(client.batches):
             self._model.set_dropout_key(client.dropout[step])
-            torch._foreach_zero_(slope)
+            torch._foreach_zero_(gradient)
             outputs = module(self._laid_out(inputs[batch]))
             losses = self._model.loss(outputs, targets[batch])
             loss = losses.mean() if client.shares is None else (losses * client.shares[step]).sum()
             loss.backward()  # type: ignore[no-untyped-call]
             if task.trained is None:
-                optimizer.step(flat, slope)
+                optimizer.step(flat, gradient)
             else:
                 optimizer.step(moving, [self._gradient[task.trained]])
                 self._flat[task.trained] = moving[0]

@@ -14,7 +14,7 @@ from laconic.streams import hashed
 from laconic.train.engines.engine import Task, Updates
 from laconic.train.engines.precision import products_in
 from laconic.train.flat import FlatModel
-from laconic.train.layers.clipped_gradients import clipped_slopes
+from laconic.train.layers.clipped_gradients import clipped_gradients
 from laconic.train.local import LocalDPSGD
 from laconic.train.optimizers import make_optimizer
 
@@ -28,17 +28,17 @@ class PerRecord:
     def __init__(self, model: FlatModel, device: torch.device) -> None:
         self._model, self._device = model, device
         try:
-            self._slopes = clipped_slopes(model)
+            self._gradients = clipped_gradients(model)
         except RuntimeError as error:
             raise ConfigError(
-                "the slopes of single records, which record-level privacy needs, cannot be computed for this model"
+                "the gradients of single records, which record-level privacy needs, cannot be computed for this model"
                 f" ({(str(error).splitlines() or ['RuntimeError'])[0]}): use a client-level scheme (fl-std-dp)"
             ) from None
 
     def updates(self, task: Task) -> Iterator[Updates]:
         assert isinstance(task.train, LocalDPSGD) and task.trained is None
         for client in task.clients.tolist():
-            # Always float32: rounding to TF32 could make a clipped slope longer than S.
+            # Always float32: rounding to TF32 could make a clipped gradient longer than S.
             with products_in("float32", self._device):
                 trained = self._client(task, task.train, client)
             yield task.then(trained)
@@ -61,7 +61,7 @@ class PerRecord:
             total *= train.clip_norm * train.noise_multiplier
             if len(drawn):  # an empty sample is noise alone: that it was empty must not show
                 keys = self._dropout_keys(task, client, step, drawn)
-                total += self._slopes.total(weights, inputs[rows], targets[rows], keys, train.clip_norm)
+                total += self._gradients.total(weights, inputs[rows], targets[rows], keys, train.clip_norm)
             optimizer.step([weights], [total / divisor])
         self._model.check_constants()
         return Updates(np.array([client]), (weights - task.weights)[None], np.array([len(targets)]))

@@ -1,8 +1,8 @@
 """The engine for sparse records: the first layer's cost follows the non-zeros of a client's rows.
 
-A client's rows X have non-zeros in few of the columns. Only those columns of the first layer's weights W take part;
-the slope of all others is exactly zero, so they stay as they are, with SGD and (from fresh state) with Adam. The rest
-of the model sees the product X·Wᵀ and is trained as by the cohort engine, several clients at once.
+A client's rows X have non-zeros in few of the columns. Only those columns of the first layer's weights W take part; the
+gradient of all others is exactly zero, so they stay as they are, with SGD and (from fresh state) with Adam. The rest of
+the model sees the product X·Wᵀ and is trained as by the cohort engine, several clients at once.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class SparseFirst:
         self._first.rest.module.train()
         for step in range(schedule.indices.shape[1]):
             active = (counts[:, step] > 0).to(weight.dtype)[:, None, None] if finished else None
-            slopes, slope = self._first.gradient(
+            gradients, gradient = self._first.gradient(
                 params, first.outputs(step), targets[:, step], share[:, step], dropout[:, step]
             )
             if masks is not None:
-                slopes = [s * m for s, m in zip(slopes, masks[1], strict=True)]
-            first.descend(step, slope, active)
+                gradients = [s * m for s, m in zip(gradients, masks[1], strict=True)]
+            first.descend(step, gradient, active)
             gates = None if active is None else [active.reshape(-1, *[1] * (p.ndim - 1)) for p in params]
-            optimizer.step(params, slopes, gates)
+            optimizer.step(params, gradients, gates)
         self._first.rest.check_constants()
         return Updates(clients, self._joined(first, params, others), sizes)
 
@@ -110,8 +110,8 @@ class _FirstLayer(Protocol):
     def outputs(self, step: int) -> Tensor:
         """X·Wᵀ of the step's batches, (clients, batch, units)."""
 
-    def descend(self, step: int, slope: Tensor, active: Tensor | None) -> None:
-        """One step of the optimiser, from the loss' slope by the outputs. `active` (clients, 1, 1) is 0 at the end."""
+    def descend(self, step: int, gradient: Tensor, active: Tensor | None) -> None:
+        """One step of the optimiser, from the gradient by the outputs. `active` (clients, 1, 1) is 0 at the end."""
 
     def moved(self) -> tuple[Tensor, Tensor]:
         """(columns (clients, width), the change of Wᵀ there (clients, width, units))."""
@@ -177,7 +177,7 @@ class _Narrow:
 
 
 class _ByColumns:
-    """Holds a client's columns of Wᵀ and steps on them: ∇Wᵀ = Xᵀ·slope.
+    """Holds a client's columns of Wᵀ and steps on them: ∇Wᵀ = Xᵀ·gradient.
 
     Where only some weights move, it holds their change alone, in the columns that have any; what all the weights gave
     at the beginning is computed once for every row.
@@ -198,9 +198,9 @@ class _ByColumns:
         product = self._last[1] @ self._weight
         return product if self._start is None else product.add_(self._start[numbers])
 
-    def descend(self, step: int, slope: Tensor, active: Tensor | None) -> None:
+    def descend(self, step: int, gradient: Tensor, active: Tensor | None) -> None:
         assert self._last is not None
-        gradient = self._last[1].transpose(1, 2) @ slope
+        gradient = self._last[1].transpose(1, 2) @ gradient
         if self._mask is not None:
             gradient *= self._mask
         self._optimizer.step([self._weight], [gradient], None if active is None else [active])
@@ -213,7 +213,7 @@ class _ByColumns:
 class _ByRows:
     """Never steps on W itself: under plain SGD, W = W₀ + Aᵀ·X with one coefficient per row of X and unit.
 
-    With K = X·Xᵀ, X·Wᵀ = X·W₀ᵀ + K·A, and a step is A ← A − η·slope. K is as small as the client's number of rows.
+    With K = X·Xᵀ, X·Wᵀ = X·W₀ᵀ + K·A, and a step is A ← A − η·gradient. K is as small as the client's number of rows.
     """
 
     def __init__(self, narrow: _Narrow, weight: Tensor, lr: float) -> None:
@@ -228,10 +228,10 @@ class _ByRows:
         where = self._client, self._numbers[:, step]
         return torch.baddbmm(self._start[where], self._kernel[where], self._coefficients)
 
-    def descend(self, step: int, slope: Tensor, active: Tensor | None) -> None:
-        # A client that has finished has slope 0: its records have no weight.
-        numbers = self._numbers[:, step, :, None].expand_as(slope)
-        self._coefficients.scatter_add_(1, numbers, slope * -self._lr)
+    def descend(self, step: int, gradient: Tensor, active: Tensor | None) -> None:
+        # A client that has finished has gradient 0: its records have no weight.
+        numbers = self._numbers[:, step, :, None].expand_as(gradient)
+        self._coefficients.scatter_add_(1, numbers, gradient * -self._lr)
 
     def moved(self) -> tuple[Tensor, Tensor]:
         return self._narrow.columns, self._block.transpose(1, 2) @ self._coefficients

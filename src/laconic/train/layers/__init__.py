@@ -2,7 +2,7 @@
 
 chains             layers that run one after the other for certain; pooling before relu
 client_conv        convolutions with weights per client: one GPU kernel, or a loop on a CPU that pools at once
-clipped_gradients  the sum of single records' clipped slopes, without writing the first layer's down
+clipped_gradients  the sum of single records' clipped gradients, without writing the first layer's down
 conv_kernels       convolutions with weights per client: one GPU kernel, or a loop on a CPU that pools at once
 dropout            dropout whose masks follow from a key
 factored           large dense layers as shared weights plus each client's factors

@@ -9,7 +9,7 @@ from torch import nn
 
 
 def pool_before_relu(module: nn.Module) -> None:
-    """max and relu commute, and so do their slopes; behind the pooling there is less to do. Changes the module."""
+    """max and relu commute, and so do their gradients; behind the pooling there is less to do. Changes the module."""
     for chain, single in chains(module):
         for i in range(1, len(chain)):
             before, layer = chain[i - 1], chain[i]

@@ -1,7 +1,7 @@
 """Convolution in which every client has weights of its own, as one GPU kernel instead of a grouped convolution.
 
 Each output is a row of a product: its patch of the input, gathered while it is read, times the client's weights. The
-slopes of the inputs are the same kernel with the weights turned round, those of the weights the transposed product.
+gradients of the inputs are the same kernel with the weights turned round, those of the weights the transposed product.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ class _OneByOne(torch.autograd.Function):
         return torch.stack(outputs).permute(0, 1, 4, 2, 3)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         weight, *saved = ctx.saved_tensors
         clients, wanted = len(weight), [ctx.needs_input_grad[0], True, True]
         last, places = saved[:clients], saved[clients:]
         found: list[list[Tensor]] = []
-        for k, (g, x, w) in enumerate(zip(slopes[0], last, weight, strict=True)):
+        for k, (g, x, w) in enumerate(zip(gradients[0], last, weight, strict=True)):
             if ctx.pool is not None:
                 g = _unpooled(g, ctx.shape, ctx.pool, places[k])
             found.append(
@@ -144,12 +144,12 @@ class _OneByOne(torch.autograd.Function):
         return through, torch.stack(by_weight), torch.stack(by_bias), None, None
 
 
-def _unpooled(slopes: Tensor, shape: torch.Size, pool: _Pool, places: Tensor) -> Tensor:
-    """Each slope at the place of its maximum. Of the pooling's input only shape and order are looked at."""
+def _unpooled(gradients: Tensor, shape: torch.Size, pool: _Pool, places: Tensor) -> Tensor:
+    """Each gradient at the place of its maximum. Of the pooling's input only shape and order are looked at."""
     order = torch.channels_last
-    like = torch.empty(shape, dtype=slopes.dtype, device=slopes.device, memory_format=order)
-    slopes = slopes.contiguous(memory_format=order)
-    back = torch.ops.aten.max_pool2d_with_indices_backward(slopes, like, *pool, places)
+    like = torch.empty(shape, dtype=gradients.dtype, device=gradients.device, memory_format=order)
+    gradients = gradients.contiguous(memory_format=order)
+    back = torch.ops.aten.max_pool2d_with_indices_backward(gradients, like, *pool, places)
     return cast(Tensor, back)
 
 
@@ -170,18 +170,18 @@ class _OneKernel(torch.autograd.Function):
         return convolve(last, _as_rows(weight), bias, weight.shape[3:], padding).permute(0, 1, 4, 2, 3)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        from laconic.train.layers.conv_kernels import convolve, weight_slopes
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+        from laconic.train.layers.conv_kernels import convolve, weight_gradients
 
         x, weight = ctx.saved_tensors
-        last = slopes[0].permute(0, 1, 3, 4, 2).contiguous()
+        last = gradients[0].permute(0, 1, 3, 4, 2).contiguous()
         kernel, padding = weight.shape[3:], ctx.padding
         back = None
         if ctx.needs_input_grad[0]:
             turned = _as_rows(weight.flip(3, 4).transpose(1, 2))
             opposite = (kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1])
             back = convolve(last, turned, None, kernel, opposite).permute(0, 1, 4, 2, 3)
-        rows = weight_slopes(x, last, kernel, padding)  # (clients, kh·kw·C, O)
+        rows = weight_gradients(x, last, kernel, padding)  # (clients, kh·kw·C, O)
         shaped = rows.reshape(len(x), *kernel, x.shape[-1], -1).permute(0, 4, 3, 1, 2)
         return back, shaped, last.sum((1, 2, 3)), None
 

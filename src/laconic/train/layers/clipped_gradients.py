@@ -1,9 +1,9 @@
-"""The sum of the clipped slopes of single records: Σ_r ∇f(r; w) / max(1, ‖∇f(r; w)‖₂/S), the heart of DP-SGD.
+"""The sum of the clipped gradients of single records: Σ_r ∇f(r; w) / max(1, ‖∇f(r; w)‖₂/S), the heart of DP-SGD.
 
-Slopes of single records are those of batches of one, vectorised (`torch.func.vmap`). The dense layer that takes the
-inputs is left out of that where it can be: with the input x and the slope δ by the layer's output, a record's slope by
-its weights is the outer product δ·xᵀ, whose norm is ‖δ‖·‖x‖. So it is never written down, and for sparse records the
-cost follows their non-zeros (ghost clipping; Goodfellow 2015, Li et al. 2022).
+Gradients of single records are those of batches of one, vectorised (`torch.func.vmap`). The dense layer that takes the
+inputs is left out of that where it can be: with the input x and the gradient δ by the layer's output, a record's
+gradient by its weights is the outer product δ·xᵀ, whose norm is ‖δ‖·‖x‖. So it is never written down, and for sparse
+records the cost follows their non-zeros (ghost clipping; Goodfellow 2015, Li et al. 2022).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from laconic.train.flat import FlatModel
 from laconic.train.layers.first_linear import FirstLinear, loss_of
 
 _MOST_NUMBERS = 1 << 24
-"""Numbers in the slopes of the records that are looked at together, at most (64 MiB)."""
+"""Numbers in the gradients of the records that are looked at together, at most (64 MiB)."""
 
 
-class ClippedSlopes(Protocol):
+class ClippedGradients(Protocol):
     def total(self, weights: Tensor, inputs: Inputs, targets: Tensor, keys: Tensor, clip_norm: float) -> Tensor:
-        """(n,): the sum over the records of their slopes at the weights, each clipped; `keys` are for dropout."""
+        """(n,): the sum over the records of their gradients at the weights, each clipped; `keys` are for dropout."""
 
 
-def clipped_slopes(model: FlatModel) -> ClippedSlopes:
+def clipped_gradients(model: FlatModel) -> ClippedGradients:
     """With the first layer apart where the model allows that; raises what the model raises under vmap."""
     first = model.first_linear
-    chosen = WholeSlopes(model) if isinstance(first, str) else FirstApart(model, first)
+    chosen = WholeGradients(model) if isinstance(first, str) else FirstApart(model, first)
     inputs, targets = model.example
     keys = torch.zeros(len(targets), dtype=torch.int64, device=targets.device)
     chosen.total(model.initial, inputs, targets, keys, 1.0)
     return chosen
 
 
-class WholeSlopes:
-    """For any model: the slope of every record by every weight, some records at a time."""
+class WholeGradients:
+    """For any model: the gradient of every record by every weight, some records at a time."""
 
     def __init__(self, model: FlatModel) -> None:
         self._model = model
@@ -54,9 +54,9 @@ class WholeSlopes:
         for some in _pieces(len(targets), self._at_once):
             x, y = dense(inputs[some]), targets[some]
             ones = torch.ones(len(y), 1, device=weights.device)
-            slopes = self._gradient(params, x[:, None], y[:, None], ones, keys[some])
-            factors = _Factors(torch.stack([_squares(s) for s in slopes]).sum(0), clip_norm)
-            total += self._model.join([factors.sum(s) for s in slopes])
+            gradients = self._gradient(params, x[:, None], y[:, None], ones, keys[some])
+            factors = _Factors(torch.stack([_squares(s) for s in gradients]).sum(0), clip_norm)
+            total += self._model.join([factors.sum(s) for s in gradients])
         return total
 
 
@@ -65,8 +65,8 @@ class FirstApart:
 
     def __init__(self, model: FlatModel, first: FirstLinear) -> None:
         self._model, self._first = model, first
-        slopes = grad(loss_of(first.rest), argnums=(0, 1))
-        self._gradient = vmap(slopes, in_dims=(None, 0, 0, 0, 0), randomness="error")
+        gradients = grad(loss_of(first.rest), argnums=(0, 1))
+        self._gradient = vmap(gradients, in_dims=(None, 0, 0, 0, 0), randomness="error")
         self._at_once = max(1, _MOST_NUMBERS // max(model.shapes[first.position][1], first.rest.size))
 
     def total(self, weights: Tensor, inputs: Inputs, targets: Tensor, keys: Tensor, clip_norm: float) -> Tensor:
@@ -79,18 +79,18 @@ class FirstApart:
             y = targets[some]
             ones = torch.ones(len(y), 1, device=weights.device)
             hidden = x @ weight[:, columns].t()
-            slopes, by_hidden = self._gradient(others, hidden[:, None], y[:, None], ones, keys[some])
+            gradients, by_hidden = self._gradient(others, hidden[:, None], y[:, None], ones, keys[some])
             by_hidden = by_hidden[:, 0]
-            squares = torch.stack([_squares(by_hidden) * _squares(x), *(_squares(s) for s in slopes)]).sum(0)
+            squares = torch.stack([_squares(by_hidden) * _squares(x), *(_squares(s) for s in gradients)]).sum(0)
             factors = _Factors(squares, clip_norm)
             total_weight[:, columns] += factors.scaled(by_hidden).t() @ x
-            for place, slope in zip(total_others, slopes, strict=True):
-                place += factors.sum(slope)
+            for place, gradient in zip(total_others, gradients, strict=True):
+                place += factors.sum(gradient)
         return total
 
 
 class _Factors:
-    """By what each record's slope is multiplied: min(1, S/‖slope‖), or 0 where the slope is not finite.
+    """By what each record's gradient is multiplied: min(1, S/‖gradient‖), or 0 where the gradient is not finite.
 
     In two equal steps: one factor alone could be so small that float32 holds only a few bits of it.
     """
@@ -101,20 +101,20 @@ class _Factors:
         self._finite = norm.isfinite()
         self._root = (target / norm.clamp(min=target)).sqrt().where(self._finite, 0.0).to(torch.float32)
 
-    def scaled(self, slopes: Tensor) -> Tensor:
-        """Every record's slopes, clipped."""
-        lead = (-1, *[1] * (slopes.ndim - 1))
+    def scaled(self, gradients: Tensor) -> Tensor:
+        """Every record's gradients, clipped."""
+        lead = (-1, *[1] * (gradients.ndim - 1))
         root = self._root.reshape(lead)
         # where(), not a product: 0 × NaN would stay NaN.
-        return (slopes * root * root).where(self._finite.reshape(lead), 0.0)
+        return (gradients * root * root).where(self._finite.reshape(lead), 0.0)
 
-    def sum(self, slopes: Tensor) -> Tensor:
-        return self.scaled(slopes).sum(0)
+    def sum(self, gradients: Tensor) -> Tensor:
+        return self.scaled(gradients).sum(0)
 
 
-def _squares(slopes: Tensor) -> Tensor:
+def _squares(gradients: Tensor) -> Tensor:
     """Every record's squared norm, (records,)."""
-    return slopes.flatten(1).double().square().sum(1)
+    return gradients.flatten(1).double().square().sum(1)
 
 
 def _narrow(rows: Inputs) -> tuple[Tensor | slice, Tensor]:

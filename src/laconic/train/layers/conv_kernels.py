@@ -37,10 +37,10 @@ def convolve(x: Tensor, rows: Tensor, bias: Tensor | None, kernel: tuple[int, ..
     return y
 
 
-def weight_slopes(x: Tensor, slopes: Tensor, kernel: tuple[int, ...], padding: tuple[int, int]) -> Tensor:
-    """The slopes of the weights (clients, kh·kw·C, O), for those of the outputs."""
+def weight_gradients(x: Tensor, gradients: Tensor, kernel: tuple[int, ...], padding: tuple[int, int]) -> Tensor:
+    """The gradients of the weights (clients, kh·kw·C, O), for those of the outputs."""
     clients, batch, height, width, channels = x.shape
-    _, _, out_height, out_width, outputs = slopes.shape
+    _, _, out_height, out_width, outputs = gradients.shape
     patch = kernel[0] * kernel[1] * channels
     tall, wide = _wide(patch, 32), _wide(outputs, 64)
     tiles, num_rows = triton.cdiv(patch, tall) * triton.cdiv(outputs, wide), batch * out_height * out_width
@@ -48,8 +48,8 @@ def weight_slopes(x: Tensor, slopes: Tensor, kernel: tuple[int, ...], padding: t
     parts = min(triton.cdiv(num_rows, 256), triton.cdiv(_BUSY, tiles * clients))
     length = triton.cdiv(triton.cdiv(num_rows, parts), 32) * 32
     result = x.new_empty(clients, parts, patch, outputs)
-    _slopes_kernel[(tiles, clients, parts)](
-        x, slopes, result, num_rows, length, outputs, height, width, out_height, out_width,
+    _gradients_kernel[(tiles, clients, parts)](
+        x, gradients, result, num_rows, length, outputs, height, width, out_height, out_width,
         padding[0], padding[1], C=channels, KH=kernel[0], KW=kernel[1], BM=tall, BN=wide, BK=32,
         PRECISION=_precision(), num_warps=2, num_stages=4,
     )  # fmt: skip
@@ -93,25 +93,25 @@ def _conv_kernel(
 
 
 @triton.jit
-def _slopes_kernel(
-    x, slopes, result, M, length, O, H, W, OH, OW, PH, PW, 
+def _gradients_kernel(
+    x, gradients, result, M, length, O, H, W, OH, OW, PH, PW, 
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """result[k, o] = Σ_m patch[m, k]·slopes[m, o], of one client, one tile and one part of the sum."""
+    """result[k, o] = Σ_m patch[m, k]·gradients[m, o], of one client, one tile and one part of the sum."""
     client = tl.program_id(1).to(tl.int64)
     tiles = tl.cdiv(O, BN)
     k = (tl.program_id(0) // tiles) * BM + tl.arange(0, BM)
     n = (tl.program_id(0) % tiles) * BN + tl.arange(0, BN)
     size: tl.constexpr = KH * KW * C
     x += client * (M // (OH * OW)) * H * W * C
-    slopes += client * M * O
+    gradients += client * M * O
     total = tl.zeros((BM, BN), dtype=tl.float32)
     first = tl.program_id(2) * length
     for start in range(first, tl.minimum(first + length, M), BK):
         m = start + tl.arange(0, BK)
         a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, C, KH, KW)
-        b = tl.load(slopes + m[:, None] * O + n[None, :], mask=(m[:, None] < M) & (n[None, :] < O), other=0.0)
+        b = tl.load(gradients + m[:, None] * O + n[None, :], mask=(m[:, None] < M) & (n[None, :] < O), other=0.0)
         total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
     place = result + (client * tl.num_programs(2) + tl.program_id(2)) * size * O + k[:, None] * O + n[None, :]
     tl.store(place, total, mask=(k[:, None] < size) & (n[None, :] < O))

@@ -1,8 +1,8 @@
 """Large dense layers, trained as the shared weights plus each client's factors.
 
-After some steps of SGD a client's layer is W₀ − η·GᵀX, where the rows of X and G are the layer's inputs and the slopes
-of its outputs, step after step. With few records X and G are far smaller than W₀: nobody copies W₀, no gradient of its
-size is written, and all clients share one product with it. The update is put together once, at the end.
+After some steps of SGD a client's layer is W₀ − η·GᵀX, where the rows of X and G are the layer's inputs and the
+gradients of its outputs, step after step. With few records X and G are far smaller than W₀: nobody copies W₀, no
+gradient of its size is written, and all clients share one product with it. The update is put together once, at the end.
 """
 
 from __future__ import annotations
@@ -91,15 +91,15 @@ class FactoredLinear(nn.Linear):
         """x·W₀ᵀ + b − η·(x·Xᵀ)·G for (clients, rows, in)."""
         assert self._shared is not None
         y = (x.reshape(-1, x.shape[-1]) @ self._shared.T).reshape(*x.shape[:-1], -1).add_(bias[:, None])
-        inputs, slopes = self._past.so_far
-        return y.baddbmm_(torch.bmm(x, inputs.mT), slopes, alpha=-self._lr) if self._past.rows else y
+        inputs, gradients = self._past.so_far
+        return y.baddbmm_(torch.bmm(x, inputs.mT), gradients, alpha=-self._lr) if self._past.rows else y
 
-    def input_slopes(self, g: Tensor) -> Tensor:
+    def input_gradients(self, g: Tensor) -> Tensor:
         """g·W₀ − η·(g·Gᵀ)·X."""
         assert self._shared is not None
         back = (g.reshape(-1, g.shape[-1]) @ self._shared).reshape(*g.shape[:-1], -1)
-        inputs, slopes = self._past.so_far
-        return back.baddbmm_(torch.bmm(g, slopes.mT), inputs, alpha=-self._lr) if self._past.rows else back
+        inputs, gradients = self._past.so_far
+        return back.baddbmm_(torch.bmm(g, gradients.mT), inputs, alpha=-self._lr) if self._past.rows else back
 
     def remember(self, x: Tensor, g: Tensor) -> None:
         self._past.append(x, g)
@@ -110,29 +110,29 @@ class Factors:
     """X (clients, rows, in) and G (clients, rows, out), of which `rows` rows are there."""
 
     inputs: Tensor
-    slopes: Tensor
+    gradients: Tensor
     rows: int = 0
 
     @property
     def so_far(self) -> tuple[Tensor, Tensor]:
-        return self.inputs[:, : self.rows], self.slopes[:, : self.rows]
+        return self.inputs[:, : self.rows], self.gradients[:, : self.rows]
 
     def append(self, x: Tensor, g: Tensor) -> None:
         place = slice(self.rows, self.rows + x.shape[1])
-        self.inputs[:, place], self.slopes[:, place] = x, g
+        self.inputs[:, place], self.gradients[:, place] = x, g
         self.rows = place.stop
 
     def write_change(self, out: Tensor, lr: float) -> None:
         """−η·GᵀX of the first clients into `out` (clients, in·out), whose rows may lie apart."""
-        inputs, slopes = (t[: len(out)] for t in self.so_far)
-        shape = (len(out), slopes.shape[-1], inputs.shape[-1])
+        inputs, gradients = (t[: len(out)] for t in self.so_far)
+        shape = (len(out), gradients.shape[-1], inputs.shape[-1])
         change = out.as_strided(shape, (out.stride(0), shape[2], 1), out.storage_offset())
-        torch.baddbmm(change, slopes.mT, inputs, beta=0, alpha=-lr, out=change)
+        torch.baddbmm(change, gradients.mT, inputs, beta=0, alpha=-lr, out=change)
 
     def write_sum(self, out: Tensor, counts: Tensor, lr: float) -> None:
         """−η·Σ_k counts_k·G_kᵀX_k into `out` (in·out,): one product for all clients."""
-        inputs, slopes = (t[: len(counts)] for t in self.so_far)
-        scaled = (slopes * (-lr * counts)[:, None, None]).flatten(0, 1)
+        inputs, gradients = (t[: len(counts)] for t in self.so_far)
+        scaled = (gradients * (-lr * counts)[:, None, None]).flatten(0, 1)
         torch.mm(scaled.T, inputs.reshape(-1, inputs.shape[-1]), out=out.view(scaled.shape[-1], -1))
 
 
@@ -147,10 +147,10 @@ class _Factored(torch.autograd.Function):
         return layer.outputs(rows, bias).reshape(*x.shape[:-1], -1)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
         (x,) = ctx.saved_tensors
-        rows = slopes[0].reshape(*x.shape[:2], -1)
-        back = ctx.layer.input_slopes(rows).reshape(ctx.shape) if ctx.needs_input_grad[0] else None
+        rows = gradients[0].reshape(*x.shape[:2], -1)
+        back = ctx.layer.input_gradients(rows).reshape(ctx.shape) if ctx.needs_input_grad[0] else None
         ctx.layer.remember(x, rows)
         return back, rows.sum(1), None
 
@@ -222,9 +222,9 @@ def _count_rows(module: nn.Module, layers: dict[str, FactoredLinear], inputs: Te
     with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []), torch.enable_grad():
         outputs = module(inputs)
         weights = [layer.weight for layer in layers.values()]
-        slopes: Sequence[Tensor | None] = torch.autograd.grad(outputs.sum(), weights, allow_unused=True)
-    for layer, slope in zip(layers.values(), slopes, strict=True):
+        gradients: Sequence[Tensor | None] = torch.autograd.grad(outputs.sum(), weights, allow_unused=True)
+    for layer, gradient in zip(layers.values(), gradients, strict=True):
         layer.probing = False
-        if slope is not None or layer.rows_per_record % len(inputs):
+        if gradient is not None or layer.rows_per_record % len(inputs):
             layer.rows_per_record = 0
         layer.rows_per_record //= len(inputs)

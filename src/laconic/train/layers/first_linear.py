@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from laconic.train.flat import FlatModel
 
 Gradient = Callable[..., tuple[list[Tensor], Tensor]]
-"""(params, hidden, targets, weight, key) of several clients → slopes by the rest's parameters, and by `hidden`."""
+"""(params, hidden, targets, weight, key) of several clients → gradients by the rest's parameters, and by `hidden`."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def _same_gradient(model: FlatModel, first: FirstLinear, inputs: Tensor, targets
         # Two clients, so that the whole way through vmap is tried.
         stacked = [p[None].repeat(2, *[1] * p.ndim) for p in (*others, x @ weight.t(), targets, share, key)]
         *others, hidden, both_targets, shares, keys = stacked
-        slopes, slope = first.gradient(others, hidden, both_targets, shares, keys)
-        parts = first.together(slope[0].t() @ x, [s[0] for s in slopes])
+        gradients, gradient = first.gradient(others, hidden, both_targets, shares, keys)
+        parts = first.together(gradient[0].t() @ x, [s[0] for s in gradients])
         scale = max(float(p.abs().max()) for p in whole)
         if scale == 0 or any(float((a - b).abs().max()) > 1e-4 * scale for a, b in zip(whole, parts, strict=True)):
             return False

@@ -68,9 +68,9 @@ class _KeptLinear(torch.autograd.Function):
         return (y.T.reshape(len(x), -1, len(y)) + bias[:, None]).reshape(*x.shape[:-1], -1)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         kept, (picked, changes) = ctx.kept, ctx.saved_tensors
-        columns = slopes[0].reshape(-1, slopes[0].shape[-1]).T.contiguous()
+        columns = gradients[0].reshape(-1, gradients[0].shape[-1]).T.contiguous()
         at_rows = kept.rows.of(columns)
         by_change = (picked * at_rows).reshape(len(picked), len(changes), -1).sum(-1).T
         back = None
