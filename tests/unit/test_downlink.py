@@ -13,7 +13,7 @@ from torch import nn
 import laconic
 from conftest import make_population, make_records
 from laconic.catalogue import SCHEMES, build_scheme
-from laconic.clients import simulated
+from laconic.clients import work
 from laconic.errors import ConfigError, RunFolderError
 from laconic.round import in_half
 from laconic.runner.outcome import formula_bits
@@ -61,7 +61,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
         seen.append(fields["weights"].clone())
         return Task(**fields)
 
-    monkeypatch.setattr(simulated, "Task", noted)
+    monkeypatch.setattr(work, "Task", noted)
     return seen
 
 
