@@ -103,7 +103,7 @@ def test_five_processes_give_what_the_simulator_gives(tmp_path: Path) -> None:
 def test_a_strict_node_a_stranger_and_an_interrupted_run(tmp_path: Path) -> None:
     """A policy refuses, Ctrl-C leaves nothing running and a folder to go on with, a stranger is not let in."""
     config = write_config(tmp_path / "config.toml", **PRIVATE, scheme__name="fl-std-dp", scheme__noise_multiplier=7.0)
-    (tmp_path / "strict.toml").write_text("max_epsilon = 0.5\n")
+    (tmp_path / "strict.toml").write_text("max_epsilon = 0.5\nmax_delta = 1e-5\n")
     refused = laconic("federate", str(config), "--out", "refused", "--policy", "2=strict.toml", cwd=tmp_path)
     assert refused.returncode == 3
     assert "node 2" in refused.stderr

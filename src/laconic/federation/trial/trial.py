@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -170,8 +171,10 @@ class Trial:
 
 
 def trial_policy(experiment: Experiment, server: str) -> str:
-    """A policy that allows this run of this server, and nothing that costs more."""
-    released, participant = planned_epsilons(experiment.mechanism)
+    """A policy that allows this run of this server, and every round of it a second time: a round that is repeated after
+    a crash is charged again."""
+    twice = replace(experiment.mechanism, rounds=2 * experiment.rounds)
+    released, participant = planned_epsilons(twice)
     lines = [f'servers = ["{server}"]', f'fingerprints = ["{experiment.scheme.fingerprint}"]']
     if experiment.budget is None:
         lines.append('secure_aggregation = "optional"  # the scheme has no secure sum')
