@@ -26,7 +26,8 @@ from laconic.federation import offer as offer_module
 from laconic.federation.entropy import TEST_SEED, federation_streams
 from laconic.federation.node.lifetime import Cost, charges, logged_costs, spent
 from laconic.federation.node.log import REFUSED, UPLOADED
-from laconic.federation.node.node import WITHHELD, Node
+from laconic.federation.node.node import Node
+from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import REFUSED as REFUSAL
 from laconic.federation.requests import bytes_in

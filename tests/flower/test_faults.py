@@ -20,7 +20,7 @@ from laconic.federation.entropy import TEST_SEED
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.messages import fields_of, to_reply
 from laconic.federation.node.log import REFUSED, REVEALED, UPLOADED
-from laconic.federation.node.node import WITHHELD
+from laconic.federation.node.withheld import WITHHELD
 
 STAGES = [(kind, when) for kind in ("upload", "unmask") for when in ("request", "reply")]
 

@@ -22,8 +22,9 @@ from laconic.errors import ConfigError, LaconicError
 from laconic.federation.flower.messages import fields_of, to_reply
 from laconic.federation.flower.orphan import end_if_orphaned
 from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.node import WITHHELD, Node
+from laconic.federation.node.node import Node
 from laconic.federation.node.policy import read_policy
+from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED
 
 if TYPE_CHECKING:

@@ -8,4 +8,5 @@ node      `Node`: answers a server, as far as its policy allows
 policy    `Policy`: what the node's owner allows
 refusals  the policy, applied: why an offer or a round is refused
 training  `NodeWork`: a node's work in a round
+withheld  refusals whose reasons stay on the node
 """

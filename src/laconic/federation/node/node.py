@@ -10,8 +10,7 @@ offers to find out about the records learns one bit at most.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from laconic.federation.entropy import refuse_test_seed, seed_for_tests
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.masking import keep_terms, masking
+from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_records
 from laconic.federation.requests import Fields, UploadRequest, bytes_in, run_in
 from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.secagg import SecAggClient, SumPlan
@@ -38,27 +38,7 @@ if TYPE_CHECKING:
     from laconic.plan import RoundPlan
 
 _LONGEST = 2000
-WITHHELD = "this node cannot do that now; its own log says why"
-
-
-class Withheld(LaconicError):
-    """A refusal whose reason stays on the node: its records, or what other servers were given, may have decided it."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(WITHHELD)
-        self.detail = detail
-
-
-class RecordsFailed(Withheld):
-    """This node's own records could not be used."""
-
-
-@contextmanager
-def _on_records() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # whatever records and engines raise
-        raise RecordsFailed(f"{type(error).__name__}: {error}") from error
+"""Characters of a reason."""
 
 
 class Node:
@@ -169,7 +149,7 @@ class Node:
         if sum_plan is not None:
             _check_sum(training, plan, sum_plan)
         weights = training.weights(request.weights, plan, lambda: self._weights_of(offer, request.round - 1))
-        with _on_records():
+        with on_records():
             code = training.code(plan, weights)
         if offer.scheme.downlink == "signs":
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
@@ -245,7 +225,7 @@ class Node:
         from laconic.federation.node.training import NodeWork
 
         model = self._model(offer)
-        with _on_records():
+        with on_records():
             return NodeWork(
                 offer,
                 client,

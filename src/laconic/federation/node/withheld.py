@@ -1,0 +1,30 @@
+"""Refusals whose reasons stay on the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from laconic.errors import LaconicError
+
+WITHHELD = "this node cannot do that now; its own log says why"
+
+
+class Withheld(LaconicError):
+    """A refusal whose reason stays on the node: its records, or what other servers were given, may have decided it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(WITHHELD)
+        self.detail = detail
+
+
+class RecordsFailed(Withheld):
+    """This node's own records could not be used."""
+
+
+@contextmanager
+def on_records() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # whatever records and engines raise
+        raise RecordsFailed(f"{type(error).__name__}: {error}") from error
