@@ -17,9 +17,9 @@ from laconic.train.local import LocalDPSGD, LocalSGD
 
 @dataclass(frozen=True)
 class SchemeEntry:
-    """One row of `laconic schemes`. A private scheme takes the options of its `base` too.
+    """One row of `laconic schemes`. A scheme takes the options of its `base` too, and none of those in `without`.
 
-    A record-level one does not: its training is another (`LocalDPSGD`).
+    The training of a record-level one is another (`LocalDPSGD`).
     """
 
     build: Callable[..., Scheme]
@@ -29,6 +29,8 @@ class SchemeEntry:
     linear: bool = True
     base: SchemeEntry | None = None
     record_level: bool = False
+    without: tuple[str, ...] = ()
+    """Options that the scheme settles itself."""
 
     @property
     def private(self) -> bool:
@@ -51,13 +53,8 @@ class SchemeEntry:
             for f in dataclasses.fields(LocalDPSGD if self.record_level else LocalSGD)
             if f.name != "records"
         }
-        if self.record_level and self.build is not s.fl_std_record_dp:
-            own = SCHEMES["fl-std-record-dp"].options | own
-            del own["server_lr"]
-        if self.build in (s.sign_sgd, s.sign_sgd_dp):
-            training = {k: v for k, v in training.items() if k not in ("local_steps", "epochs")}
-        way_down = {} if self.build in (s.sign_sgd, s.sign_sgd_dp, s.centralized) else {"downlink": "weights"}
-        return training | (self.base.options if self.base else {}) | own | way_down
+        every = training | (self.base.options if self.base else {}) | own | {"downlink": "weights"}
+        return {name: default for name, default in every.items() if name not in self.without}
 
     @property
     def required(self) -> list[str]:
@@ -67,7 +64,14 @@ class SchemeEntry:
 _FULL, _KEPT = "4·n bytes", "4·K bytes"
 _STD = SchemeEntry(s.fl_std, "thesis Alg. 1", _FULL, _FULL)
 _SIGN = SchemeEntry(s.fl_sign, "thesis Alg. 3", "n bits", _FULL, linear=False)
-_SGD = SchemeEntry(s.sign_sgd, "thesis section 4.1.1", "n bits", "n bits", linear=False)
+_SGD = SchemeEntry(
+    s.sign_sgd,
+    "thesis section 4.1.1",
+    "n bits",
+    "n bits",
+    linear=False,
+    without=("local_steps", "epochs", "downlink"),
+)
 _RND = SchemeEntry(s.fl_rnd, "thesis Alg. 5", "4·m bytes", _FULL)
 _FREQ = SchemeEntry(s.fl_freq, "thesis Alg. 6", "4·m bytes", _FULL)
 _CS = SchemeEntry(s.fl_cs, "EuroS&P Alg. 3, thesis Alg. 4", "4·m bytes", _FULL)
@@ -76,6 +80,7 @@ _BAS_2 = SchemeEntry(s.fl_bas_2, "UAI Table 8", _KEPT, _FULL)
 _BAS_3 = SchemeEntry(s.fl_bas_3, "UAI Table 8", _KEPT, _KEPT)
 _BAS_4 = SchemeEntry(s.fl_bas_4, "UAI Table 8", _KEPT, _KEPT)
 _TOP = SchemeEntry(s.fl_top, "thesis Alg. 7", _KEPT, f"{_KEPT}, the set once")
+_STD_RECORD = SchemeEntry(s.fl_std_record_dp, "CHIL Alg. 5 and 6", _FULL, _FULL, record_level=True)
 _TOP_BIS = SchemeEntry(s.fl_top_bis, "UAI Table 8", _KEPT, f"{_KEPT}, the set once")
 
 
@@ -83,7 +88,7 @@ _ON_INTEGERS = {_FULL: "b·n bits", "n bits": "b·n bits", "4·m bytes": "b·m b
 
 
 def _dp(base: SchemeEntry, build: Callable[..., Scheme], origin: str) -> SchemeEntry:
-    return SchemeEntry(build, origin, _ON_INTEGERS[base.up], base.down, base.linear, base)
+    return SchemeEntry(build, origin, _ON_INTEGERS[base.up], base.down, base.linear, base, without=base.without)
 
 
 SCHEMES: dict[str, SchemeEntry] = {
@@ -91,9 +96,16 @@ SCHEMES: dict[str, SchemeEntry] = {
     "fl-std-dp": _dp(_STD, s.fl_std_dp, "thesis Alg. 10"),
     "fl-sign": _SIGN,
     "fl-sign-dp": _dp(_SIGN, s.fl_sign_dp, "thesis Alg. 9"),
-    "fl-std-record-dp": SchemeEntry(s.fl_std_record_dp, "CHIL Alg. 5 and 6", _FULL, _FULL, record_level=True),
+    "fl-std-record-dp": _STD_RECORD,
     "fl-sign-record-dp": SchemeEntry(
-        s.fl_sign_record_dp, "CHIL Alg. 4 and 6", "n bits", _FULL, linear=False, record_level=True
+        s.fl_sign_record_dp,
+        "CHIL Alg. 4 and 6",
+        "n bits",
+        _FULL,
+        linear=False,
+        base=_STD_RECORD,
+        record_level=True,
+        without=("server_lr",),
     ),
     "sign-sgd": _SGD,
     "sign-sgd-dp": _dp(_SGD, s.sign_sgd_dp, "as thesis Alg. 9"),
@@ -115,7 +127,7 @@ SCHEMES: dict[str, SchemeEntry] = {
     "fl-top-dp": _dp(_TOP, s.fl_top_dp, "thesis Alg. 14"),
     "fl-top-bis": _TOP_BIS,
     "fl-top-bis-dp": _dp(_TOP_BIS, s.fl_top_bis_dp, "UAI Table 8"),
-    "centralized": SchemeEntry(s.centralized, "reference", "nothing", "nothing"),
+    "centralized": SchemeEntry(s.centralized, "reference", "nothing", "nothing", without=("downlink",)),
 }
 
 
