@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,6 @@ import laconic
 from conftest import make_population, make_records
 from laconic.catalogue import SCHEMES, build_scheme
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
 try:
     with warnings.catch_warnings():  # Flower's own, on import
         warnings.simplefilter("ignore")
