@@ -16,12 +16,10 @@ from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Sampler
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.grid import Grid
 from laconic.round import plan_for
 from laconic.scheme import Scheme
 from laconic.streams import Streams
-from laconic.train.local import LocalDPSGD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +50,9 @@ class Mechanism:
         if not self.scheme.private or self.budget is None:
             return None
         accountant: Accountant | RecordAccountant
-        if isinstance(self.scheme.train, LocalDPSGD):
-            accountant = self.scheme.train.accountant(
-                sampler=self.sampler, num_clients=self.num_clients, budget=self.budget
-            )
-            accountant = replace(accountant, num_records=self.num_records)
+        records = self.scheme.train.accountant(sampler=self.sampler, num_clients=self.num_clients, budget=self.budget)
+        if records is not None:
+            accountant = replace(records, num_records=self.num_records)
         else:
             accountant = Accountant(
                 sampler=self.sampler,
@@ -103,7 +99,7 @@ class Mechanism:
     @property
     def grid(self) -> Grid | None:
         """The grid of integer noise; None for other noise."""
-        if not isinstance(self.scheme.noise, DiscreteGaussian):
+        if not self.scheme.noise.private:
             return None
         return self.scheme.noise.grid(code_size=self.code_size, sensitivity=self.sensitivity, plan=self.typical_plan())
 
