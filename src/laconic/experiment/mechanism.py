@@ -6,11 +6,13 @@ It has no data and no model. Only the number of weights counts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from laconic.errors import PrivacyError
+from laconic.options.sections import SlackOptions
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.budget import Budget
@@ -23,8 +25,8 @@ from laconic.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism:
-    """A scheme for so many weights, among so many clients, for so many rounds."""
+class Agreed(SlackOptions):
+    """A scheme for so many weights, among so many clients, for so many rounds: what all parties of a run know."""
 
     scheme: Scheme
     sampler: Sampler
@@ -32,8 +34,17 @@ class Mechanism:
     size: int
     rounds: int
     budget: Budget | None
-    max_dropouts: int = 0
-    max_colluders: int = 0
+
+    @property
+    def agreed(self) -> dict[str, Any]:
+        """These alone, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(Agreed)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism(Agreed):
+    """What the run does to one client's data."""
+
     num_records: int | None = None
     """How many records all clients have together, where records are what is protected."""
     loses_by_cohort: bool = False
