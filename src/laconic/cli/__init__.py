@@ -5,12 +5,12 @@ doctor          `laconic doctor`
 epsilon         `laconic epsilon` and `laconic calibrate`
 federate        `laconic federate`
 lists           `laconic schemes`, `datasets`, `models`
-main            the `laconic` command and how errors end it
+main            the `laconic` command; errors become one line and an exit code
 node            `laconic node`
 options         the options, and where each goes in the configuration
 plan            `laconic plan`
 predict         `laconic predict`
-progress        the live bar, or a line now and then
+progress        the live bar, or a line every few seconds
 reproduce       `laconic reproduce`
 reproduce_show  what `laconic reproduce` prints
 run             `laconic run`

@@ -1,6 +1,6 @@
-"""A run: one round after another, the budget, and what is left behind at the end.
+"""A run: one round after another, the budget, and the files at the end.
 
 outcome  `RunResult`, and the files at the end of a run
-planned  which rounds a statement answers for: the charged ones, or the plan's
+planned  which rounds a statement covers: the charged ones, or all planned ones
 run      `Run`: one round after another, the budget, the end
 """
