@@ -5,9 +5,9 @@ check           everything that is wrong with a configuration, at once, before d
 clinical        from health records to a federation
 clipnorm        S as a median of update norms (`--clip-norm median` or `public`)
 config          the configuration file, `--set`, TOML in and out
-costs           the memory of a run, and the time of its noise
+costs           estimates of a run's memory, and of the time of its noise
 datasets        from the `[data]` section to a population
-forecast        what `laconic plan` says
+forecast        what `laconic plan` prints
 front_end       from the `[front_end]` section to a front end; it is kept in the run folder
 launch          what is written into a run folder, and which options may differ when a run goes on
 predict         a trained model on new patients
