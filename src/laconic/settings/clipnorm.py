@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laconic.aggregate.protocol import PlainSum
 from laconic.catalogue import build_scheme
 from laconic.clients.simulated import SimulatedClients
 from laconic.data.population import PooledPopulation, Population, Records
@@ -19,7 +20,6 @@ from laconic.privacy.mechanism.clip import NoClip
 from laconic.privacy.mechanism.gaussian import NoNoise
 from laconic.round import plan_round
 from laconic.scheme import Scheme
-from laconic.secure_sum import PlainSum
 from laconic.settings.config import RunConfig
 from laconic.settings.datasets import Federation
 from laconic.streams import Streams
