@@ -19,7 +19,7 @@ from laconic.data.sparse import dense
 from laconic.features.blocks import in_blocks
 from laconic.features.front_end import ScatteringFrontEnd
 from laconic.features.projection import leading_directions, scales
-from laconic.settings.config import DataSection
+from laconic.options.sections import DataSection
 from laconic.settings.datasets import Federation, load_federation, public_images
 from laconic.streams import Streams
 

@@ -17,7 +17,7 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.files.folder import load_table
 from laconic.data.idx import read_idx
 from laconic.data.sparse import dense
-from laconic.settings.config import DataSection
+from laconic.options.sections import DataSection
 from laconic.settings.datasets import load_federation
 from laconic.streams import Streams
 

@@ -32,6 +32,14 @@ class Subset(Codec):
         """K = ⌈r·n⌉."""
         return min(size, math.ceil(self.ratio * size))
 
+    @property
+    def trained_share(self) -> float:
+        return self.ratio if self.train_only_kept else 1.0
+
+    @property
+    def chooses(self) -> bool:
+        return self.train_only_kept or self.needs_public
+
     def kept(self, size: int, plan: RoundPlan, device: torch.device) -> Tensor:
         """The kept coordinates, sorted."""
         raise NotImplementedError
@@ -81,6 +89,10 @@ class TopSubset(Subset):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive_int(init_steps=self.init_steps)
+
+    @property
+    def needs_public(self) -> bool:
+        return self.ratio < 1
 
     def downlink_size(self, size: int) -> int:
         return self.code_size(size)

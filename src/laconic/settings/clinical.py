@@ -14,7 +14,7 @@ from laconic.data.ehr.split import hospitals, set_aside, split_patients, virtual
 from laconic.data.ehr.table import EhrTable
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError, DataError
-from laconic.settings.config import DataSection
+from laconic.options.sections import DataSection
 from laconic.streams import Streams
 
 _DEFAULT_HOSPITALS = 100

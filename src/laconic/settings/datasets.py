@@ -19,9 +19,9 @@ from laconic.data.population import PooledPopulation, Population, Records, Selec
 from laconic.data.sources import SOURCES, load_source
 from laconic.data.sparse import dense
 from laconic.errors import ConfigError, DataError, one_line, unknown
+from laconic.options.sections import DataSection
 from laconic.parts import below_one, positive_int
 from laconic.settings.clinical import is_clinical, load_clinical
-from laconic.settings.config import DataSection
 from laconic.streams import Streams
 
 PARTITIONS = ("iid", "dirichlet", "labels", "column")

@@ -21,7 +21,6 @@ from laconic.settings.config import RunConfig
 from laconic.settings.datasets import Federation
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
-from laconic.train.local import LocalDPSGD
 
 _CLIP_SOURCES = {
     "median": "the clipping threshold is the median update norm of an initialisation round on the clients' own data,"
@@ -33,21 +32,27 @@ _CLIP_SOURCES = {
 def make_budget(config: RunConfig, sampler: Sampler, population: Population) -> Budget:
     """The budget, refused where it promises nothing: before any noise is calibrated to it."""
     privacy, record_level = config.privacy, scheme_entry(config.scheme.name).record_level
-    budget = Budget(
+    budget = draft_budget(config)
+    budget.check(sampler, METHODS if record_level else None)
+    check_delta(
+        budget.delta,
+        units=count_units(population, record_level=record_level),
+        one="record" if record_level else "client",
+        allowed=privacy.allow_large_delta,
+    )
+    return budget
+
+
+def draft_budget(config: RunConfig) -> Budget:
+    """The budget as it is written down."""
+    privacy = config.privacy
+    return Budget(
         delta=1e-5 if privacy.delta is None else privacy.delta,
         epsilon=privacy.epsilon,
         participant_epsilon=privacy.participant_epsilon,
         max_participations=config.sampler.max_participations,
         accountant=privacy.accountant,
     )
-    budget.check(sampler, METHODS if record_level else None)
-    check_delta(
-        budget.delta,
-        units=count_units(population, record_level=record_level),
-        one="record" if record_level else "client",
-        allowed=bool(privacy.allow_large_delta),
-    )
-    return budget
 
 
 def settle_noise(
@@ -66,8 +71,9 @@ def settle_noise(
 
         def accountant(sigma: float) -> RunAccountant:
             train = build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma}).train
-            assert isinstance(train, LocalDPSGD)
-            return train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
+            found = train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
+            assert found is not None
+            return found
 
         return smallest_noise(
             accountant, epsilon=privacy.epsilon, delta=delta, rounds=config.run.rounds, method=privacy.accountant

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from laconic.catalogue import scheme_entry
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import check_maskable
+from laconic.options.sections import FederationSection
 from laconic.parts import positive, positive_int
 from laconic.settings.build import Settled, settle
-from laconic.settings.config import FederationSection, RunConfig
+from laconic.settings.config import RunConfig
 from laconic.settings.datasets import Federation
 
 
