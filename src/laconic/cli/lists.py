@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from laconic.data.registry import SourceInfo
 
 
 @click.command()
@@ -47,21 +50,41 @@ def schemes(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def datasets(data_dir: str | None, as_json: bool) -> None:
     """The data sets that are known by name, and where their files were found."""
-    from laconic.cli.doctor import found_data
+    from laconic.data.sources import SOURCES
 
-    rows = found_data(data_dir)
     if as_json:
+        rows = {name: _said(info) | {"found": info.where(data_dir)} for name, info in SOURCES.items()}
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
-    for name, row in rows.items():
+    for name, info in SOURCES.items():
         click.secho(name, bold=True, nl=False)
-        click.echo(f"  {row['description']} ({row['records']}; {row['licence']})")
-        click.echo(f"  {row['found']}\n")
+        click.echo(f"  {info.description} ({info.records}; {info.licence})")
+        click.echo(f"  {info.clients}")
+        click.echo(f"  {info.where(data_dir)}\n")
     click.echo(
         "Your own: --dataset FOLDER with one .npz, .csv or .parquet file per client, or --dataset TABLE.csv with"
     )
-    click.echo("--client-column, or with --schema for health records.")
+    click.echo("--client-column, or with --schema for health records; or --dataset package.module:function.")
     click.echo("Files are searched in --data-dir, LACONIC_DATA, the cache, /usr/share/datasets.")
+
+
+def _said(info: SourceInfo) -> dict[str, Any]:
+    """What is known of a data set without loading it."""
+    return {
+        "description": info.description,
+        "records": info.records,
+        "shape": list(info.input_shape),
+        "classes": list(info.classes),
+        "client": info.client,
+        "clients": info.default_clients,
+        "natural": info.natural,
+        "licence": info.licence,
+        "origin": info.origin,
+        "citation": info.citation,
+        "stand_in_for": info.stand_in_for,
+        "files": list(info.files),
+        "sums": dict(info.sums),
+    }
 
 
 @click.command()

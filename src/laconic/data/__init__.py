@@ -2,11 +2,13 @@
 
 dead_leaves  public images made from a seed
 download     downloads that are checked before they get their name
+federated    `FederatedData`: a population and the records that belong to no client
 idx          the file format of MNIST
 locate       where data files are looked for
 partition    ways to deal records out: `IIDShards`, `Dirichlet`, `LabelsPerClient`, `ByColumn`
 population   `Population`, `Records`, and populations from arrays or functions
-sources      the named data sets: digits, mnist, fashion-mnist
+registry     `SourceInfo`, `Source`, `register`: what a data set with a name is
+sources      the data sets that come with the library
 sparse       `SparseRows`: inputs of which only the non-zeros are kept
 synthetic    clients made on demand from a seed
 """

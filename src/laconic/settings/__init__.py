@@ -10,6 +10,7 @@ forecast        what `laconic plan` says
 front_end       from the `[front_end]` section to a front end; it is kept in the run folder
 launch          a settled configuration and a folder become a simulation, for every command
 predict         a trained model on new patients
+public_records  records that are nobody's secret, from elsewhere or set aside
 resume          which options may differ when a run goes on
 settle_privacy  its budget, σ and S
 """

@@ -1,0 +1,6 @@
+"""The built-in data sets: one module for each, or for each kind of file, with its loader and what is said of it.
+
+digits  8 × 8 digits inside scikit-learn
+mnist   MNIST and Fashion-MNIST in IDX files
+plugin  a data set of the user's own, `package.module:function`
+"""
