@@ -73,6 +73,7 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--num-clients": ("data.num_clients", int, "How many clients share the data set."),
     "--alpha": ("data.alpha", NUMBER, "Dirichlet partition: the smaller, the more skewed.  [0.5]"),
     "--labels-per-client": ("data.labels_per_client", int, "Labels partition: classes per client.  [2]"),
+    "--augment": ("data.augment", int, "Pictures: shifted and mirrored variants of each training picture.  [1: none]"),
     "--client-column": ("data.client_column", str, "The column of a table that says whose each record is."),
     "--target": ("data.target", str, "The column of the user's own data that is to be predicted.  [target]"),
     "--public-dataset": (

@@ -38,6 +38,7 @@ class DataSection:
     num_clients: int | None = None
     alpha: float = 0.5
     labels_per_client: int = 2
+    augment: int | None = None
     client_column: str | None = None
     target: str = "target"
     schema: str | None = None
