@@ -15,8 +15,8 @@ from torch import Tensor
 from benchmarks.frontier.settings import HOLDOUT, TEST_SEEDS, World
 from laconic.data.dead_leaves import dead_leaves
 from laconic.data.federated import FederatedData
+from laconic.data.inputs import dense
 from laconic.data.population import PooledPopulation, Records, gather
-from laconic.data.sparse import dense
 from laconic.features.blocks import in_blocks
 from laconic.features.front_end import ScatteringFrontEnd
 from laconic.features.projection import leading_directions, scales

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from laconic.data.datasets.idx import read_idx
 from laconic.data.ehr.schema import Schema
 from laconic.data.files.folder import load_table
-from laconic.data.idx import read_idx
-from laconic.data.sparse import dense
+from laconic.data.inputs import dense
 from laconic.settings.config import DataSection
 from laconic.settings.datasets import load_federation
 from laconic.streams import Streams

@@ -3,9 +3,10 @@
 dead_leaves  public images made from a seed
 download     downloads that are checked before they get their name
 federated    `FederatedData`: a population and the records that belong to no client
-idx          the file format of MNIST
+inputs       `Inputs`: a tensor, sparse rows or pictures, and what holds for all of them
 locate       where data files are looked for
 partition    ways to deal records out: `IIDShards`, `Dirichlet`, `LabelsPerClient`, `ByColumn`
+pictures     `Pictures`: pictures kept as bytes, in any number of shifted and mirrored variants
 population   `Population`, `Records`, and populations from arrays or functions
 registry     `SourceInfo`, `Source`, `register`: what a data set with a name is
 sources      the data sets that come with the library

@@ -28,6 +28,20 @@ class FederatedData:
     """Whose each test record is, where the data say it."""
     dealt: bool = False
     """Whether the records were dealt out, so that the number of clients is a setting, not a fact about the data."""
+    client: str = ""
+    """What a client is: "a person", "a random shard of pictures"."""
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        """What the privacy statement says of whom the promise is for."""
+        if not self.client:
+            return ()
+        if self.dealt:
+            return (
+                f"people: a client is {self.client}, and whoever the records are about may have some with several"
+                " clients",
+            )
+        return (f"several clients together: a client is {self.client}, and the promise is for one of them",)
 
 
 def pooled(data: FederatedData) -> FederatedData:

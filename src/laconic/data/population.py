@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.sparse import Inputs, SparseRows, concatenated, dense
+from laconic.data.inputs import Inputs, concatenated, dense
+from laconic.data.sparse import SparseRows
 from laconic.errors import DataError
 
 

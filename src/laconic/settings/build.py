@@ -138,7 +138,8 @@ def _draft_options(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any
 
 def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
     """What the statement must say of records that were looked at without being charged."""
-    notes = list(federation.preprocessing.revealed) if federation.preprocessing is not None else []
+    notes = list(federation.unit)
+    notes += federation.preprocessing.revealed if federation.preprocessing is not None else ()
     if config.data.client_column or federation.preprocessing is not None:
         notes.append(
             "test and held-out records were taken from the clients' own records: looking at them is not private"

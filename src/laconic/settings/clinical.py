@@ -58,6 +58,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Fed
         notes=notes,
         test_clients=whose,
         dealt=not by_column,
+        client="a hospital" if by_column else "a virtual hospital: random patients with all their records",
     )
 
 

@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from laconic.data.datasets.plugin import own_source
 from laconic.data.federated import FederatedData
 from laconic.data.files.folder import FolderPopulation, load_table
 from laconic.data.files.labels import ClassCount, num_classes
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
+from laconic.data.pictures import Pictures
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
 from laconic.data.sources import SOURCES, SourceInfo, load_source
+from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError, one_line, unknown
 from laconic.parts import below_one
 from laconic.settings.clinical import is_clinical, load_clinical
@@ -25,6 +28,8 @@ PARTITIONS = ("iid", "dirichlet", "labels", "column")
 _DEFAULT_CLIENTS = 100
 _OWNER = "owner"
 """What the partition by owners is called in `Partition.to_dict`."""
+
+_OWN_TEST = "test records were taken from the clients' own records: looking at them is not private"
 
 
 def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> FederatedData:
@@ -39,9 +44,11 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
     ):
         if value is not None:
             raise ConfigError(f"{flag} is for health records; --dataset {data.dataset} takes none")
+    info = source_info(data.dataset)
+    if data.augment is not None and (info is None or info.load is None):
+        raise ConfigError(f"--augment is for the named data sets of pictures, not for --dataset {data.dataset}")
     if data.dataset == "synthetic":
         return _synthetic(data, holdout, streams)
-    info = source_info(data.dataset)
     if info is not None:
         return _named(data, info, holdout, streams)
     path = Path(data.dataset)
@@ -79,11 +86,13 @@ def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams
         clients=info.default_clients,
         whole_clients=natural,
     )
+    taken = natural and source.test_owners is not None
     return replace(
         divided,
-        notes=(*source.notes, *divided.notes),
+        notes=(*source.notes, *divided.notes, *((_OWN_TEST,) if taken else ())),
         test_clients=source.test_owners if natural else None,
         dealt=not natural,
+        client=info.client if natural or not info.natural else "a random shard of records",
     )
 
 
@@ -103,20 +112,49 @@ def _divided(
 
     With `whole_clients` nobody who takes part has records among those set aside.
     """
-    public = public_records(data, tuple(train.inputs.shape[1:]), num_classes, streams)
+    public = public_records(data, train.inputs, num_classes, streams)
     owners = column if whole_clients else None
     kept, held = _split(len(train.targets), holdout, streams, owners=owners)
-    held_records = train.some(held) if len(held) else None
+    held_records = _apart(train, held) if len(held) else None
     if public is None and data.public_records is not None:
         kept, aside = set_aside(kept, data.public_records, streams, owners=owners)
-        public = train.some(aside)
-    targets = train.targets.numpy()[kept]
-    rows = partition_of(data, clients).rows(
-        targets, streams.numpy("partition"), None if column is None else column[kept]
-    )
-    rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
+        public = _apart(train, aside)
     shape = tuple(train.inputs.shape[1:])
-    return FederatedData(PooledPopulation(train, rows), test, held_records, public, num_classes, shape)
+    notes: tuple[str, ...] = ()
+    if data.augment is not None and data.augment != 1:
+        train, kept, column, notes = _augmented(train, kept, column, data.augment, streams)
+    targets = train.targets.numpy()[kept]
+    column = None if column is None else column[kept]
+    rows = partition_of(data, clients).rows(targets, streams.numpy("partition"), column)
+    rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
+    return FederatedData(PooledPopulation(train, rows), test, held_records, public, num_classes, shape, notes=notes)
+
+
+def _apart(train: Records, rows: np.ndarray) -> Records:
+    """The records of these numbers; pictures stay bytes."""
+    if isinstance(train.inputs, Pictures):
+        return Records(train.inputs.originals(rows), train.targets[torch.from_numpy(rows)])
+    return train.some(rows)
+
+
+def _augmented(
+    train: Records, kept: np.ndarray, column: np.ndarray | None, variants: int, streams: Streams
+) -> tuple[Records, np.ndarray, np.ndarray | None, tuple[str, ...]]:
+    """The pool with every picture in so many variants, the variants of the kept ones, whose they are, and a note.
+
+    Pictures were set aside before this, with all that could be made of them.
+    """
+    if isinstance(train.inputs, SparseRows):
+        raise ConfigError(f"--augment {variants} is for pictures, not for sparse records")
+    pictures = train.inputs if isinstance(train.inputs, Pictures) else Pictures(train.inputs)
+    pool = Records(
+        pictures.augmented(variants, streams.numpy("augmentation")), train.targets.repeat_interleave(variants)
+    )
+    rows = (kept[:, None] * variants + np.arange(variants)).reshape(-1)
+    note = f"single pictures: each is there in {variants} shifted and mirrored variants"
+    if column is None:
+        note += ", which may lie with several clients"
+    return pool, rows, None if column is None else np.repeat(column, variants), (note,)
 
 
 def partition_of(data: DataSection, default_clients: int = _DEFAULT_CLIENTS) -> Partition:
@@ -143,7 +181,10 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
         data = replace(data, partition="column")
     train, test = _split(len(records.targets), 0.2, streams, "test")
     classes = num_classes(records.targets, path)
-    return _divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
+    divided = _divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
+    by_column = data.partition == "column"
+    client = f"a value of the column {data.client_column}" if by_column else "a random shard of records"
+    return replace(divided, client=client)
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
@@ -156,7 +197,8 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     population, held = _without_holdout(folder, holdout, streams)
     classes = _classes_of(folder, test)
     shape = tuple(first.inputs.shape[1:])
-    return FederatedData(population, test, held, public_records(data, shape, classes, streams), classes, shape)
+    public = public_records(data, first.inputs, classes, streams)
+    return FederatedData(population, test, held, public, classes, shape, client="whoever has one of the files")
 
 
 def _classes_of(folder: FolderPopulation, test: Records | None) -> int:
@@ -184,7 +226,8 @@ def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federated
     everyone, test = synthetic_population(clients, seed=streams.seed)
     population, held = _without_holdout(everyone, holdout, streams)
     shape, classes = tuple(test.inputs.shape[1:]), num_classes(test.targets, "synthetic")
-    return FederatedData(population, test, held, public_records(data, shape, classes, streams), classes, shape)
+    public = public_records(data, test.inputs, classes, streams)
+    return FederatedData(population, test, held, public, classes, shape, client=SYNTHETIC.client)
 
 
 def _without_holdout(population: Population, holdout: float, streams: Streams) -> tuple[Population, Records | None]:

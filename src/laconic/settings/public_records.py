@@ -12,9 +12,9 @@ from laconic.data.dead_leaves import dead_leaves
 from laconic.data.ehr.split import set_aside as set_owners_aside
 from laconic.data.federated import FederatedData
 from laconic.data.files.folder import load_file
+from laconic.data.inputs import Inputs, dense
 from laconic.data.population import Records
 from laconic.data.sources import SOURCES, load_source
-from laconic.data.sparse import dense
 from laconic.errors import ConfigError, unknown
 from laconic.parts import positive_int
 from laconic.settings.config import DataSection
@@ -23,19 +23,29 @@ from laconic.streams import Streams
 DEAD_LEAVES = "dead-leaves"
 
 
-def public_records(data: DataSection, shape: tuple[int, ...], num_classes: int, streams: Streams) -> Records | None:
-    """`public_records` (10, as in the papers) random records of the public data set, if one is named."""
+def public_records(data: DataSection, like: Inputs, num_classes: int, streams: Streams) -> Records | None:
+    """`public_records` (10, as in the papers) random records of the public data set, if one is named.
+
+    `like` are inputs of the clients, whose shape and kind they must have.
+    """
     if data.public_dataset is None:
         return None
     count = 10 if data.public_records is None else data.public_records
     positive_int(public_records=count)
     if data.public_dataset == DEAD_LEAVES:
         rng = streams.numpy("public records")
-        images = dead_leaves(count, shape, rng)
+        images = dead_leaves(count, tuple(like.shape[1:]), rng)
         return Records(images, torch.from_numpy(rng.integers(max(2, num_classes), size=count)))
-    train = _public_source(data, shape)
+    train = _public_source(data, tuple(like.shape[1:]))
+    theirs, ours = _whole(train.inputs), _whole(like)
+    if theirs != ours and (ours or data.public_dataset in SOURCES):
+        kinds = ("real numbers", "whole numbers")
+        raise ConfigError(
+            f"--public-dataset {data.public_dataset} has inputs of {kinds[theirs]}, the clients' are {kinds[ours]}"
+        )
     _, chosen = set_aside(np.arange(len(train.targets)), count, streams)
-    return train.some(chosen)
+    some = train.some(chosen)
+    return some if theirs == ours else Records(dense(some.inputs).to(torch.float32), some.targets)
 
 
 def public_images(
@@ -76,6 +86,11 @@ def _public_source(data: DataSection, shape: tuple[int, ...]) -> Records:
     if found != shape:
         raise ConfigError(f"--public-dataset {name} has inputs of {found}, the clients' are {shape}")
     return records
+
+
+def _whole(inputs: Inputs) -> bool:
+    """Whether they are whole numbers, such as tokens."""
+    return isinstance(inputs, Tensor) and not inputs.is_floating_point()
 
 
 def refuse_set_aside(data: DataSection) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from laconic.data.datasets.idx import decode_idx, read_idx
 from laconic.data.download import download
-from laconic.data.idx import decode_idx, read_idx
 from laconic.data.locate import cache_dir
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
