@@ -6,7 +6,10 @@ the package, `register` does the same.
 
 from __future__ import annotations
 
+from laconic.data.datasets.cifar import CIFAR10
 from laconic.data.datasets.digits import DIGITS
+from laconic.data.datasets.hapt import HAPT
+from laconic.data.datasets.imdb import IMDB
 from laconic.data.datasets.mnist import FASHION_MNIST, MNIST
 from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.registry import SOURCES, Source, SourceInfo, load_source, register, sources_kept
@@ -18,6 +21,9 @@ for _info in (
     DIGITS,
     MNIST,
     FASHION_MNIST,
+    CIFAR10,
+    IMDB,
+    HAPT,
     *(_source.info for _source in EHR_SOURCES.values()),
     SYNTHETIC,
 ):
