@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from laconic.data.ehr.synthetic import make_admissions, synthetic_schema
-from laconic.settings.clinical import load_clinical
-from laconic.settings.config import DataSection
+from laconic.options.sections import DataSection
+from laconic.settings.data.clinical import load_clinical
 from laconic.streams import Streams
 
 

@@ -20,9 +20,9 @@ from laconic.data.population import PooledPopulation, Records, gather
 from laconic.features.blocks import in_blocks
 from laconic.features.front_end import ScatteringFrontEnd
 from laconic.features.projection import leading_directions, scales
-from laconic.settings.config import DataSection
-from laconic.settings.datasets import load_federation
-from laconic.settings.public_records import public_images
+from laconic.options.sections import DataSection
+from laconic.settings.data.datasets import load_federation
+from laconic.settings.data.public_records import public_images
 from laconic.streams import Streams
 
 _BLOCK = 8192

@@ -23,6 +23,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import ScatteringFrontEnd, describe
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
+from laconic.runner.in_folder import run_in
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
@@ -100,17 +101,8 @@ def run(
     folder = RunFolder(out)
     if folder.exists and not resume:
         raise RunFolderError(f"{out} holds a run already: pass resume=True to go on with it, or choose another out")
-    simulation = Run(experiment, observer=observer)
-    simulation.check_budget()
-    folder.open()
-    try:
-        simulation.folder = folder
-        if folder.exists:
-            simulation.begin()  # what may refuse to go on comes before anything is changed
-        folder.write("config.toml", _about(experiment))
+    with run_in(folder, Run(experiment, observer=observer), {"config.toml": _about(experiment)}) as simulation:
         return simulation.run()
-    finally:
-        folder.close()
 
 
 def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.Module | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from laconic import schemes as s
 from laconic.errors import ConfigError, unknown
+from laconic.models.registry import imported
 from laconic.parts import one_of
 from laconic.scheme import Scheme
 from laconic.train.local import LocalDPSGD, LocalSGD
@@ -34,7 +35,7 @@ class SchemeEntry:
 
     @property
     def private(self) -> bool:
-        return self.base is not None or self.record_level
+        return self.base is not None or self.record_level or "noise_multiplier" in self.options
 
     @property
     def summary(self) -> str:
@@ -48,10 +49,11 @@ class SchemeEntry:
             for p in inspect.signature(self.build).parameters.values()
             if p.kind is inspect.Parameter.KEYWORD_ONLY
         }
+        rest = [p for p in inspect.signature(self.build).parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD]
         training = {
             f.name: inspect.Parameter.empty if f.default is dataclasses.MISSING else f.default
             for f in dataclasses.fields(LocalDPSGD if self.record_level else LocalSGD)
-            if f.name != "records"
+            if f.name != "records" and rest
         }
         every = training | (self.base.options if self.base else {}) | own | {"downlink": "weights"}
         return {name: default for name, default in every.items() if name not in self.without}
@@ -135,9 +137,23 @@ _DOWNLINKS = ("weights", "half")
 
 
 def scheme_entry(name: str) -> SchemeEntry:
+    """The scheme of that name; one of the user's own is named as package.module:function."""
+    if ":" in name:
+        return _own_entry(imported("scheme", name), name)
     if name.lower() not in SCHEMES:
-        raise ConfigError(unknown("scheme", name, SCHEMES))
+        raise ConfigError(unknown("scheme", name, SCHEMES) + ", or your own as package.module:function")
     return SCHEMES[name.lower()]
+
+
+def _own_entry(found: Any, name: str) -> SchemeEntry:
+    """An entry as it is, or one for a function that returns a scheme; `private(function)` takes that one's options."""
+    if isinstance(found, SchemeEntry):
+        return found
+    if not callable(found):
+        raise ConfigError(f"{name} is a {type(found).__name__}, not a function that makes a scheme")
+    plain = getattr(found, "plain", None)
+    base = None if plain is None else _own_entry(plain, name)
+    return SchemeEntry(found, name, "by its codec", "by its codec", base=base)
 
 
 def build_scheme(name: str, **options: Any) -> Scheme:
@@ -152,6 +168,8 @@ def build_scheme(name: str, **options: Any) -> Scheme:
         raise ConfigError(f"{name} needs {flags}")
     downlink = options.pop("downlink", None)
     scheme = entry.build(**options)
+    if not isinstance(scheme, Scheme):
+        raise ConfigError(f"{name} gave a {type(scheme).__name__}, not a laconic.Scheme")
     if downlink is None:
         return scheme
     one_of(_DOWNLINKS, downlink=downlink)

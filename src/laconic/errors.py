@@ -61,6 +61,13 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} '{name}': {hint}Known: {', '.join(names) or 'none'}"
 
 
+def several(problems: list[str]) -> str:
+    """One message for everything that is wrong: a line each, so that all can be mended at once."""
+    if len(problems) == 1:
+        return problems[0]
+    return f"{len(problems)} things to mend:" + "".join(f"\n  - {problem}" for problem in problems)
+
+
 def how_to_install(extra: str) -> str:
     """How to add what an extra needs. Never by name: 'laconic' on the package index is somebody else's program."""
     return f"pip install '.[{extra}]' in a checkout of laconic, or make wheel there and pip install 'FILE.whl[{extra}]'"

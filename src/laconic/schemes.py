@@ -70,6 +70,7 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes") -> PrivateS
     name = declared.__name__.upper().replace("_", "-")
     build.__name__ = build.__qualname__ = f"{declared.__name__}_dp"
     build.__doc__ = f"{name}-DP: {name} with clipped and noised {what}."
+    build.plain = declared  # type: ignore[attr-defined]
     return build
 
 

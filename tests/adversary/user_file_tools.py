@@ -17,8 +17,8 @@ from laconic.data.datasets.idx import read_idx
 from laconic.data.ehr.schema import Schema
 from laconic.data.files.folder import load_table
 from laconic.data.inputs import dense
-from laconic.settings.config import DataSection
-from laconic.settings.datasets import load_federation
+from laconic.options.sections import DataSection
+from laconic.settings.data.datasets import load_federation
 from laconic.streams import Streams
 
 RIGHT_OR_REFUSED = "right or refused"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from e2e_tools import Ended, call, files, rounds
 
-from laconic.cli.progress import PlainProgress
+from laconic.cli.display.progress import PlainProgress
 from laconic.data import locate
 
 SHORT = ("--quick", "--set", "rounds=3", "--threads", "1", "--device", "cpu")

@@ -11,21 +11,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import scheme_tools
 import torch
+from scheme_tools import model, scheme
 from torch import nn
 
 import laconic
-from conftest import make_population, make_records
-from laconic.catalogue import SCHEMES, build_scheme
+from conftest import make_records
+from laconic.catalogue import SCHEMES
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
 try:
     with warnings.catch_warnings():  # Flower's own, on import
         warnings.simplefilter("ignore")
@@ -34,49 +34,12 @@ except ImportError:
     config_for = None  # type: ignore[assignment]
 
 FILE = Path(__file__).with_name("small_runs.json")
-SIZES = [6, 9, 3, 12, 7, 5, 4, 8] * 5
-OPTIONS = {
-    "clip_norm": 0.7,
-    "noise_multiplier": 1.5,
-    "ratio": 0.6,
-    "num_chunks": 3,
-    "sign_step": 0.03,
-    "init_steps": 3,
-    "local_lr": 0.3,
-    "local_steps": 3,
-    "batch_size": 5,
-    "record_rate": 0.6,
-}
-
-
-def scheme(name: str) -> laconic.Scheme:
-    options = {key: value for key, value in OPTIONS.items() if key in SCHEMES[name].options}
-    if SCHEMES[name].record_level:
-        options |= {"balance": "none", "local_steps": 1}
-    return build_scheme(name, **options)
-
-
-def model(features: int = 6) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, 3))
+NOISE = 1.5
 
 
 def run(name: str, **options: Any) -> laconic.RunResult:
-    chosen = scheme(name)
-    defaults: dict[str, Any] = {
-        "model": model(),
-        "clients": make_population(SIZES),
-        "test": make_records(60, seed=1),
-        "public": make_records(12, seed=2),
-        "rounds": 3,
-        "sampling_rate": 1.0 if name.startswith("sign-sgd") else 0.4,
-        "workers": 1,
-        "device": "cpu",
-    }
-    if chosen.private:
-        defaults["delta"] = 1e-5
-    return laconic.run(chosen, **(defaults | options))
+    small = {"test": make_records(60, seed=1), "rounds": 3, "eval_every": 1, "workers": 1, "device": "cpu"}
+    return scheme_tools.run(scheme(name, noise_multiplier=NOISE), **(small | options))
 
 
 def masked(name: str, path: Path) -> laconic.RunResult:
@@ -105,9 +68,7 @@ def with_front_end(name: str, path: Path) -> laconic.RunResult:
 def federated(name: str, path: Path) -> laconic.RunResult:
     if config_for is None:
         pytest.skip("flwr is not installed: pip install '.[flower]'")
-    options = {key: value for key, value in OPTIONS.items() if key in SCHEMES[name].options}
-    if "ratio" in options:
-        options["ratio"] = 0.5
+    options = scheme_tools.options(name, noise_multiplier=NOISE, ratio=0.5)
     config = config_for(name, **{f"scheme__{key}": value for key, value in options.items()})
     return LocalFederation(path / "federation", config).run()
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from scheme_tools import SIZES, model, run, sampling_rate, scheme
 
 import laconic
 from conftest import make_population, make_records
-from laconic.catalogue import SCHEMES, build_scheme
+from laconic.catalogue import SCHEMES
 from laconic.clients import wire
 from laconic.experiment.experiment import Experiment
 from laconic.packing import FLOAT32, SIGNS, Encoding
@@ -19,61 +19,20 @@ from laconic.round import client_weight, downlink_encoding, uplink_encoding
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 
-SIZES = [6, 9, 3, 12, 7, 5, 4, 8] * 5
-OPTIONS = {
-    "clip_norm": 0.7,
-    "noise_multiplier": 0.5,
-    "ratio": 0.6,
-    "num_chunks": 3,
-    "sign_step": 0.03,
-    "init_steps": 3,
-    "local_lr": 0.3,
-    "local_steps": 3,
-    "batch_size": 5,
-    "record_rate": 0.6,
-}
 FEDERATED = [name for name in SCHEMES if name != "centralized"]
 CLIENT_LEVEL = [name for name in FEDERATED if not SCHEMES[name].record_level]
 
 
-def scheme(name: str, **changes: Any) -> Scheme:
-    options = {key: value for key, value in (OPTIONS | changes).items() if key in SCHEMES[name].options}
-    if SCHEMES[name].record_level:  # for three classes, and with an ε that is quick to compute
-        options |= {"balance": "none", "local_steps": 1, "noise_multiplier": 2 * options["noise_multiplier"]}
-    return build_scheme(name, **options)
-
-
-def model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
-
-
-def run(name: str, *, chosen: Scheme | None = None, **options: Any) -> laconic.RunResult:
-    chosen = chosen or scheme(name)
-    defaults: dict[str, Any] = {
-        "model": model(),
-        "clients": make_population(SIZES),
-        "test": make_records(200, seed=1),
-        "public": make_records(12, seed=2),
-        "rounds": 5,
-        "sampling_rate": 1.0 if name.startswith("sign-sgd") else 0.4,
-        "eval_every": 5,
-    }
-    if chosen.private:
-        defaults["delta"] = 1e-5
-    return laconic.run(chosen, **(defaults | options))
-
-
 @pytest.mark.parametrize("name", FEDERATED)
 def test_it_learns(name: str) -> None:
-    chosen = scheme(name, noise_multiplier=0.1)
-    result = run(name, chosen=chosen, rounds=30, eval_every=30)
+    chosen = scheme(name, noise_multiplier=0.2 if SCHEMES[name].record_level else 0.1)
+    result = run(chosen, rounds=30, eval_every=30)
     assert result.last["accuracy"] > 0.75
 
 
 @pytest.mark.parametrize("name", CLIENT_LEVEL)
 def test_engines_agree(name: str) -> None:
-    one, many = run(name, engine="one-by-one"), run(name, engine="cohort", chunk=3)
+    one, many = run(scheme(name), engine="one-by-one"), run(scheme(name), engine="cohort", chunk=3)
     # The sparse solver stops at a duality gap, which rounding may meet some iterations earlier or later.
     tolerance = 2e-3 if name.startswith("fl-cs") else 1e-4
     if name in ("fl-sign", "fl-sign-dp", "sign-sgd", "sign-sgd-dp"):
@@ -94,10 +53,10 @@ def test_it_resumes_bit_identically(name: str, tmp_path: Path) -> None:
         if row["round"] == 3:
             raise Stopped
 
-    whole = run(name, out=tmp_path / "whole")
+    whole = run(scheme(name), out=tmp_path / "whole")
     with pytest.raises(Stopped):
-        run(name, out=tmp_path / "cut", observer=stop, checkpoint_seconds=0.0)
-    resumed = run(name, out=tmp_path / "cut", resume=True)
+        run(scheme(name), out=tmp_path / "cut", observer=stop, checkpoint_seconds=0.0)
+    resumed = run(scheme(name), out=tmp_path / "cut", resume=True)
     first, second = (tmp_path / folder / "model.safetensors" for folder in ("whole", "cut"))
     assert first.read_bytes() == second.read_bytes()
     assert resumed.ledger == whole.ledger
@@ -106,14 +65,14 @@ def test_it_resumes_bit_identically(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FEDERATED)
 def test_the_ledger_counts_serialised_bytes(name: str) -> None:
-    result = run(name, rounds=2)
+    result = run(scheme(name), rounds=2)
     chosen = scheme(name)
     simulation = Run(
         Experiment(
             scheme=chosen,
             model=model(),
             population=make_population(SIZES),
-            sampler=laconic.Poisson(sampling_rate=1.0 if name.startswith("sign-sgd") else 0.4),
+            sampler=laconic.Poisson(sampling_rate=sampling_rate(name)),
             rounds=2,
             budget=laconic.Budget(delta=1e-5) if chosen.private else None,
             public=make_records(12, seed=2),
@@ -147,10 +106,10 @@ def length(values: torch.Tensor, chosen: Scheme, plan: Any, encoding: Encoding) 
 
 @pytest.mark.parametrize("name", [name for name in CLIENT_LEVEL if SCHEMES[name].private])
 def test_the_epsilon_is_the_accountants(name: str) -> None:
-    result, chosen = run(name), scheme(name)
+    result, chosen = run(scheme(name)), scheme(name)
     size = sum(p.numel() for p in model().parameters())
     accountant = laconic.Accountant(
-        sampler=laconic.Poisson(sampling_rate=1.0 if name.startswith("sign-sgd") else 0.4),
+        sampler=laconic.Poisson(sampling_rate=sampling_rate(name)),
         noise=chosen.noise,
         num_clients=len(SIZES),
         delta=1e-5,
@@ -170,6 +129,6 @@ def test_the_epsilon_is_the_accountants(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in FEDERATED if SCHEMES[name].private])
 @pytest.mark.parametrize("sampler", [laconic.FixedSize(cohort_size=40), laconic.AsPublished(cohort_size=40)])
 def test_every_private_scheme_takes_every_sampler(name: str, sampler: Any) -> None:
-    result = run(name, sampling_rate=None, sampler=sampler, rounds=1, eval_every=1)
+    result = run(scheme(name), sampling_rate=None, sampler=sampler, rounds=1, eval_every=1)
     available = [k for k, v in result.statement["released"]["epsilon"].items() if v is not None]
     assert available == (["moments", "rdp", "pld"] if SCHEMES[name].record_level else list(sampler.figures))

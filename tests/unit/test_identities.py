@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_every_scheme import run, scheme
+from scheme_tools import run, scheme
 
 from laconic import schemes
 from laconic.privacy.mechanism.clip import L2Clip
@@ -18,7 +18,7 @@ TRAIN: dict[str, Any] = {"local_lr": 0.3, "local_steps": 3, "batch_size": 5}
 
 
 def weights(chosen: Scheme, **options: Any) -> torch.Tensor:
-    result = run(chosen.name, chosen=chosen, engine="one-by-one", rounds=4, **options)
+    result = run(chosen, engine="one-by-one", rounds=4, **options)
     return torch.cat([p.detach().reshape(-1) for p in result.model.parameters()])
 
 

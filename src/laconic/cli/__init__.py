@@ -1,4 +1,4 @@
-"""The command line. Nothing here imports torch before a command that needs it runs.
+"""The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show.
 
 compare         `laconic compare`
 doctor          `laconic doctor`
@@ -7,11 +7,10 @@ federate        `laconic federate`
 lists           `laconic schemes`, `datasets`, `models`
 main            the `laconic` command and how errors end it
 node            `laconic node`
-options         the options, and where each goes in the configuration
+options         the declared options as flags, and what was given as a configuration
 plan            `laconic plan`
 predict         `laconic predict`
-progress        the live bar, or a line now and then
+reference       `laconic options`
 reproduce       `laconic reproduce`
-reproduce_show  what `laconic reproduce` prints
 run             `laconic run`
 """

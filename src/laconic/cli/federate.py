@@ -80,7 +80,7 @@ def _federated(
     quiet: bool,
 ) -> dict[str, Any]:
     """Start or go on with the federation in the folder."""
-    from laconic.settings.resume import resumed_config
+    from laconic.settings.launch import resumed_config
     from laconic.store.folder import RunFolder
 
     _need_flower()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from laconic.cli.options import RUN_OPTIONS
+from laconic.cli.options import declared_options
 
 if TYPE_CHECKING:
     from laconic.data.registry import SourceInfo
@@ -62,20 +61,13 @@ _DIVISION = (
     "--holdout",
     "--seed",
 )
-
-
-def _division_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Those options of a run that say how records are divided."""
-    for flag in reversed(_DIVISION):
-        path, kind, text = RUN_OPTIONS[flag]
-        command = click.option(flag, path.replace(".", "__"), type=kind, default=None, help=text)(command)
-    return command
+"""The options of a run that say how records are divided."""
 
 
 @click.command()
 @click.argument("name", required=False)
 @click.option("--data-dir", type=str, help="Look for the files here.")
-@_division_options
+@declared_options(_DIVISION)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def datasets(name: str | None, data_dir: str | None, as_json: bool, **options: Any) -> None:
     """The data sets that are known by name, and where their files were found.
@@ -114,7 +106,7 @@ def _one_dataset(name: str, values: dict[str, Any], as_json: bool) -> None:
 
     from laconic.report.dataset_view import division, division_lines, example_lines
     from laconic.settings.config import RunConfig
-    from laconic.settings.datasets import load_federation, source_info
+    from laconic.settings.data.datasets import load_federation, source_info
     from laconic.streams import Streams
 
     config = RunConfig().with_values(values | {"data.dataset": name})

@@ -24,6 +24,7 @@ _COMMANDS = {
     "schemes": ("laconic.cli.lists", "schemes"),
     "datasets": ("laconic.cli.lists", "datasets"),
     "models": ("laconic.cli.lists", "models"),
+    "options": ("laconic.cli.reference", "options"),
     "doctor": ("laconic.cli.doctor", "doctor"),
 }
 

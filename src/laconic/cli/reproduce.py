@@ -61,7 +61,7 @@ def reproduce(
     Finished runs are not repeated and interrupted ones go on, so the same command can be given again. The table is in
     OUT/TABLE as table.md, table.csv and table.png; the runs are in OUT/runs.
     """
-    from laconic.cli.reproduce_show import list_rows, list_tables, show
+    from laconic.cli.display.reproduction import list_rows, list_tables, show
     from laconic.reproduce.selection import choose_rows
     from laconic.reproduce.stand_ins import STAND_INS, on_other_data
     from laconic.reproduce.tables import all_tables, find_table
@@ -135,7 +135,7 @@ def _run_rows(reproduction: Reproduction, rows: list[Row], seeds: int, *, quiet:
 
 
 def _watched(simulation: Run, quiet: bool) -> Any:
-    from laconic.cli.progress import LiveProgress, PlainProgress
+    from laconic.cli.display.progress import LiveProgress, PlainProgress
 
     progress = LiveProgress if sys.stderr.isatty() and not quiet else PlainProgress
     display = progress(simulation.experiment, quiet=quiet)

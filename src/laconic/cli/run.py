@@ -13,7 +13,7 @@ import click
 from laconic.cli.options import config_values, requested_config, run_options
 
 if TYPE_CHECKING:
-    from laconic.cli.progress import PlainProgress
+    from laconic.cli.display.progress import PlainProgress
     from laconic.experiment.experiment import Experiment
     from laconic.runner.outcome import RunResult
     from laconic.runner.run import Run
@@ -69,16 +69,18 @@ def default_folder(config: RunConfig, resume: bool, suffix: str = "") -> Path:
 
     if resume:
         raise ConfigError("--resume needs the folder of the run: --out runs/NAME")
-    return free_folder(Path("runs"), f"{config.scheme.name}-{Path(config.data.dataset).stem}{suffix}")
+    scheme = config.scheme.name.rpartition(":")[2].replace("_", "-")
+    return free_folder(Path("runs"), f"{scheme}-{Path(config.data.dataset).stem}{suffix}")
 
 
 def _resumable(
     config: RunConfig, asked: dict[str, Any], path: Path, resume: bool, what: str | None, *, show: bool, quiet: bool
 ) -> RunResult:
     """Start or go on with the run in the folder."""
+    from laconic.runner.in_folder import run_in
+    from laconic.runner.run import Run
     from laconic.settings.build import settle
-    from laconic.settings.launch import simulation_in
-    from laconic.settings.resume import resumed_config
+    from laconic.settings.launch import files_of, resumed_config
     from laconic.store.folder import RunFolder
 
     folder = RunFolder(path)
@@ -88,7 +90,7 @@ def _resumable(
         config = resumed_config(folder, asked)
     settled = settle(config, stored=path)
     print_cautions(settled.experiment)
-    with simulation_in(folder, settled) as simulation:
+    with run_in(folder, Run(settled.experiment), files_of(settled)) as simulation:
         return _simulate(simulation, folder, show=show, quiet=quiet)
 
 
@@ -115,7 +117,7 @@ def print_cautions(experiment: Experiment) -> None:
 
 def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProgress:
     """A live bar on a terminal, lines elsewhere."""
-    from laconic.cli.progress import LiveProgress, PlainProgress
+    from laconic.cli.display.progress import LiveProgress, PlainProgress
 
     progress = LiveProgress if show and sys.stderr.isatty() else PlainProgress
     return progress(experiment, quiet=quiet)

@@ -25,6 +25,11 @@ class Codec(Part):
     new_each_round: ClassVar[bool] = False
     """Whether the code means something else in every round, so that one threshold must fit many of them."""
 
+    @property
+    def needs_public(self) -> bool:
+        """Whether `shared` looks at public data."""
+        return False
+
     def code_size(self, size: int) -> int:
         """m for a model of n weights."""
         raise NotImplementedError

@@ -82,6 +82,10 @@ class TopSubset(Subset):
         super().__post_init__()
         positive_int(init_steps=self.init_steps)
 
+    @property
+    def needs_public(self) -> bool:
+        return self.ratio < 1
+
     def downlink_size(self, size: int) -> int:
         return self.code_size(size)
 

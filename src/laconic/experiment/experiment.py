@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
 from laconic.data.population import Population, Records
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, several
 from laconic.experiment.cautions import count_units
-from laconic.experiment.dropouts import BEFORE_UPLOAD, STAGES
+from laconic.experiment.dropouts import BEFORE_UPLOAD
 from laconic.experiment.mechanism import Mechanism
-from laconic.parts import below_one, non_negative, non_negative_int, one_of, positive_int
+from laconic.options.declare import problems_of
+from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import METHODS, RunAccountant
 from laconic.privacy.accounting.budget import Budget
@@ -22,19 +22,13 @@ from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
-from laconic.train.engines.choose import ENGINES
-from laconic.train.engines.precision import PRECISIONS
 from laconic.train.flat import trainable_size
 from laconic.train.losses import Loss
 
-SECAGG = ("simulated", "masked")
-CONSISTENCIES = ("plain", "signed")
-BEST_BY = ("auto", "accuracy", "balanced-accuracy", "auroc", "loss")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """Everything a simulation needs.
+class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
+    """Everything a run needs. Its options (rounds, seed, device, …) are declared in `options/sections.py`.
 
     `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
     `public` records belong to nobody, and some schemes choose with them what to train. All records are as they came;
@@ -54,7 +48,6 @@ class Experiment:
     model: nn.Module
     population: Population
     sampler: Sampler
-    rounds: int
     budget: Budget | None = None
     test: Records | None = None
     test_clients: np.ndarray | None = None
@@ -62,28 +55,11 @@ class Experiment:
     public: Records | None = None
     front_end: nn.Module | None = None
     loss: str | Loss = "auto"
-    seed: int = 0
-    device: str = "cpu"
-    engine: str = "auto"
-    chunk: int | None = None
-    workers: int | None = None
-    precision: str = "auto"
-    profile: bool = False
-    eval_every: int = 1
-    patience: int | None = None
-    best_by: str = "auto"
-    checkpoint_seconds: float = 10.0
-    max_dropouts: int = 0
-    max_colluders: int = 0
-    secagg: str = "simulated"
-    consistency: str = "plain"
-    dropout_rate: float = 0.0
-    dropout_stage: str = BEFORE_UPLOAD
-    allow_large_delta: bool = False
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_options(**{name: getattr(self, name) for name in inspect.signature(check_options).parameters})
+        if problems := problems_of(self):
+            raise ConfigError(several(problems))
         if self.patience is not None and self.holdout is None:
             raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
         self.sampler.check(self.population.num_clients)
@@ -161,41 +137,6 @@ class Experiment:
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         return self.mechanism.delta_slack()
-
-
-def check_options(
-    *,
-    rounds: int,
-    eval_every: int,
-    checkpoint_seconds: float,
-    engine: str,
-    best_by: str,
-    max_dropouts: int,
-    max_colluders: int,
-    seed: int,
-    precision: str,
-    secagg: str,
-    consistency: str,
-    dropout_stage: str,
-    dropout_rate: float,
-    chunk: int | None,
-    workers: int | None,
-    patience: int | None,
-) -> None:
-    """Refuse numbers and names that no run can have: before any data are loaded, and for whoever has loaded them."""
-    positive_int(rounds=rounds, eval_every=eval_every)
-    non_negative(checkpoint_seconds=checkpoint_seconds)
-    one_of(ENGINES, engine=engine)
-    one_of(BEST_BY, best_by=best_by)
-    non_negative_int(max_dropouts=max_dropouts, max_colluders=max_colluders, seed=seed)
-    one_of(PRECISIONS, precision=precision)
-    one_of(SECAGG, secagg=secagg)
-    one_of(CONSISTENCIES, consistency=consistency)
-    one_of(STAGES, dropout_stage=dropout_stage)
-    below_one(dropout_rate=dropout_rate)
-    for name, value in (("chunk", chunk), ("workers", workers), ("patience", patience)):
-        if value is not None:
-            positive_int(**{name: value})
 
 
 def check_maskable(scheme: Scheme) -> None:

@@ -29,15 +29,9 @@ def build_model(
 
     A factory is called with the options and with whichever of `input_shape` and `num_classes` it takes.
     """
-    factory: Any
-    if not isinstance(name, str):
-        factory, name = name, getattr(name, "__name__", "of your own")
-    else:
-        factory = imported("model", name) if ":" in name else MODELS.get(name)
-    if factory is not None and not callable(factory):
-        raise ConfigError(f"--model {name} is a {type(factory).__name__}, not a function that makes a model")
-    if factory is None:
-        raise ConfigError(unknown("model", name, MODELS) + ", or your own as package.module:factory")
+    factory = name if callable(name) else find_model(name)
+    assert factory is not None, "'auto' is settled by then"
+    name = name if isinstance(name, str) else getattr(name, "__name__", "of your own")
     offered = {"input_shape": tuple(input_shape), "num_classes": num_classes}
     accepted = _accepted(factory)
     arguments = {k: v for k, v in offered.items() if accepted is None or k in accepted} | dict(options or {})
@@ -55,6 +49,16 @@ def build_model(
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model '{name}' gave a {type(model).__name__}, not a torch.nn.Module")
     return model
+
+
+def find_model(name: str) -> Callable[..., nn.Module] | None:
+    """The factory of that name; None for 'auto', which depends on the data."""
+    factory: Any = imported("model", name) if ":" in name else MODELS.get(name)
+    if factory is None and name != "auto":
+        raise ConfigError(unknown("model", name, MODELS) + ", or your own as package.module:factory")
+    if factory is not None and not callable(factory):
+        raise ConfigError(f"--model {name} is a {type(factory).__name__}, not a function that makes a model")
+    return factory  # type: ignore[no-any-return]
 
 
 def imported(option: str, name: str) -> Any:

@@ -19,11 +19,12 @@ from laconic.errors import ConfigError, RunFolderError
 from laconic.report.ledger import formula_bytes
 from laconic.reproduce.comparison import Measured
 from laconic.reproduce.tables import Row, Table
+from laconic.runner.in_folder import run_in
 from laconic.runner.outcome import RunResult, formula_bits
 from laconic.runner.run import Run
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
-from laconic.settings.launch import simulation_in
+from laconic.settings.launch import files_of
 from laconic.store.folder import RunFolder, json_text
 from laconic.train.local import LocalDPSGD
 
@@ -141,7 +142,8 @@ class Reproduction:
         path = self.run_folder(row, seed)
         folder = RunFolder(path) if self._with_weights else WeightlessFolder(path)
         config = self.config(row, seed)
-        with simulation_in(folder, settle(config, stored=path)) as simulation:
+        settled = settle(config, stored=path)
+        with run_in(folder, Run(settled.experiment), files_of(settled)) as simulation:
             with watch(simulation):
                 result = simulation.run()
             measured = measured_in(simulation, result, config.data.dataset)

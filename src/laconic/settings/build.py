@@ -9,27 +9,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
+from laconic.catalogue import build_scheme, scheme_entry
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.federated import FederatedData, pooled
-from laconic.errors import ConfigError, DataError, unknown
-from laconic.experiment.devices import choose_device
-from laconic.experiment.experiment import Experiment, check_options
+from laconic.errors import DataError
+from laconic.experiment.experiment import Experiment
 from laconic.models.registry import build_model
-from laconic.parts import positive_int
+from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
+from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
-from laconic.settings.config import RunConfig, SamplerSection
-from laconic.settings.datasets import load_federation
+from laconic.settings.check import check_config
+from laconic.settings.config import RunConfig
+from laconic.settings.data.datasets import load_federation
 from laconic.settings.front_end import settle_front_end, with_front_end_defaults
-from laconic.settings.settle_privacy import check_clip, check_noise, make_budget, settle_clip, settle_noise
+from laconic.settings.sampler import make_sampler
+from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise
+from laconic.settings.settle_scheme import WHOLE, draft_options, with_train_defaults
 from laconic.streams import Streams
-
-WHOLE = "all"
-"""The batch size that is a client's whole data set."""
-SAMPLERS = ("poisson", "fixed-size", "as-published")
-_TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +50,10 @@ def settle(
 
     `stored` is the folder of a run that goes on. With `fit=False` no front end is fitted: sizes only, for a plan.
     """
+    check_config(config, data_given=federation is not None, planned=not fit)
     if config.run.threads is not None:
-        positive_int(threads=config.run.threads)
         torch.set_num_threads(config.run.threads)
     entry = scheme_entry(config.scheme.name)
-    _refuse_idle_options(config, entry)
-    choose_device(config.run.device)
-    check_options(**_run_options(config))
     config = with_front_end_defaults(config)
     streams = Streams(config.run.seed)
     federation = federation or load_federation(config.data, holdout=config.run.holdout, streams=streams)
@@ -72,13 +66,10 @@ def settle(
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler, federation.population) if entry.private else None
-    options, notes = _with_train_defaults(dict(config.scheme.options), entry), list(federation.notes)
-    if entry.private:
-        check_clip(config, options)
-        check_noise(config)
+    options, notes = with_train_defaults(dict(config.scheme.options), entry), list(federation.notes)
     # A draft with σ and S of 1 is enough to see all that cannot work, before anything that takes time.
     draft = Experiment(
-        scheme=build_scheme(config.scheme.name, **_draft_options(options, entry)),
+        scheme=build_scheme(config.scheme.name, **draft_options(options, entry)),
         model=model,
         front_end=front_end,
         population=federation.population,
@@ -89,9 +80,6 @@ def settle(
         holdout=federation.holdout,
         public=federation.public,
         loss=config.model.loss,
-        device=config.run.device,
-        profile=config.run.profile,
-        allow_large_delta=bool(config.privacy.allow_large_delta),
         **_run_options(config),
     )
     if entry.private:
@@ -107,33 +95,11 @@ def settle(
 
 
 def _run_options(config: RunConfig) -> dict[str, Any]:
-    """What an experiment takes from the configuration as it stands."""
-    run, secagg = config.run, config.secagg
-    return {
-        "rounds": run.rounds,
-        "seed": run.seed,
-        "engine": run.engine,
-        "chunk": run.chunk,
-        "workers": run.workers,
-        "precision": run.precision,
-        "eval_every": run.eval_every,
-        "patience": run.patience,
-        "best_by": run.best_by,
-        "checkpoint_seconds": run.checkpoint_seconds,
-        "max_dropouts": config.sampler.max_dropouts,
-        "max_colluders": config.sampler.max_colluders,
-        "secagg": secagg.mode,
-        "consistency": secagg.consistency,
-        "dropout_rate": secagg.dropout_rate,
-        "dropout_stage": secagg.dropout_stage,
-    }
-
-
-def _draft_options(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]:
-    """The scheme's options with 1 for what has to be calibrated or measured."""
-    open_ = [name for name in ("noise_multiplier", "clip_norm") if name in entry.options]
-    draft = {name: options[name] if isinstance(options.get(name), int | float) else 1.0 for name in open_}
-    return options | draft if entry.private else options
+    """The options that an experiment declares, too, as they stand in the sections."""
+    shared = (RunOptions, SlackOptions, SumOptions, DeltaOptions)
+    sections = [getattr(config, field.name) for field in dataclasses.fields(config)]
+    pairs = [(kind, section) for kind in shared for section in sections if isinstance(section, kind)]
+    return {field.name: getattr(section, field.name) for kind, section in pairs for field in dataclasses.fields(kind)}
 
 
 def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
@@ -159,64 +125,6 @@ def _check_classes(federation: FederatedData) -> None:
                     f"the {name} records have classes {low} to {high}, but the clients' are 0 to"
                     f" {federation.num_classes - 1}: check the targets"
                 )
-
-
-def _refuse_idle_options(config: RunConfig, entry: SchemeEntry) -> None:
-    """An option that would do nothing is a misunderstanding, and with privacy a dangerous one."""
-    privacy, sampler = config.privacy, config.sampler
-    if entry.record_level and (sampler.max_dropouts or sampler.max_colluders):
-        raise ConfigError(
-            f"{config.scheme.name}: every client adds the whole noise of its records itself, whoever drops out or"
-            " colludes: leave out --max-dropouts and --max-colluders"
-        )
-    if entry.private:
-        return
-    secagg = config.secagg
-    given = {
-        "--epsilon": privacy.epsilon,
-        "--participant-epsilon": privacy.participant_epsilon,
-        "--delta": privacy.delta,
-        "--allow-large-delta": privacy.allow_large_delta or None,
-        "--accountant": privacy.accountant,
-        "--max-participations": sampler.max_participations,
-        "--max-dropouts": sampler.max_dropouts or None,
-        "--max-colluders": sampler.max_colluders or None,
-        "--secagg masked": secagg.mode if secagg.mode != "simulated" else None,
-        "--consistency signed": secagg.consistency if secagg.consistency != "plain" else None,
-        "--dropout-rate": secagg.dropout_rate or None,
-    }
-    for flag, value in given.items():
-        if value is not None:
-            raise ConfigError(f"{config.scheme.name} adds no noise, so {flag} means nothing: use a scheme in -dp")
-
-
-def make_sampler(section: SamplerSection, num_clients: int) -> Sampler:
-    """The sampler that the section describes, checked against the population."""
-    if section.kind not in SAMPLERS:
-        raise ConfigError(unknown("sampler", section.kind, SAMPLERS))
-    if section.kind == "poisson":
-        if section.cohort_size is not None:
-            raise ConfigError("Poisson sampling takes --sampling-rate; for --cohort-size choose --sampler fixed-size")
-        sampler: Sampler = Poisson(sampling_rate=0.1 if section.sampling_rate is None else section.sampling_rate)
-    else:
-        if section.sampling_rate is not None:
-            raise ConfigError(f"--sampler {section.kind} takes --cohort-size, not --sampling-rate")
-        size = section.cohort_size if section.cohort_size is not None else max(1, num_clients // 10)
-        sampler = (FixedSize if section.kind == "fixed-size" else AsPublished)(cohort_size=size)
-    sampler.check(num_clients)
-    return sampler
-
-
-def _with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]:
-    known = entry.options
-    # Where a scheme has a default of its own, or wants the number from the user, it is not given one here.
-    open_ = [name for name in _TRAIN_DEFAULTS if name in known and (known[name] is None or name == "local_lr")]
-    defaults = {name: _TRAIN_DEFAULTS[name] for name in open_}
-    if options.get("batch_size") == WHOLE and known.get("batch_size", WHOLE) is None:
-        options = options | {"batch_size": None}
-    if "epochs" in options:
-        defaults.pop("local_steps", None)
-    return defaults | options
 
 
 def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: tuple[int, ...]) -> RunConfig:

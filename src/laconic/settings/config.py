@@ -4,110 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any
 
-from laconic.errors import ConfigError, unknown
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSection:
-    rounds: int = 50
-    seed: int = 0
-    device: str = "auto"
-    engine: str = "auto"
-    chunk: int | None = None
-    workers: int | None = None
-    precision: str = "auto"
-    threads: int | None = None
-    profile: bool = False
-    eval_every: int = 1
-    holdout: float = 0.0
-    patience: int | None = None
-    best_by: str = "auto"
-    checkpoint_seconds: float = 10.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSection:
-    dataset: str = "digits"
-    data_dir: str | None = None
-    partition: str = "iid"
-    num_clients: int | None = None
-    alpha: float = 0.5
-    labels_per_client: int = 2
-    augment: int | None = None
-    client_column: str | None = None
-    target: str = "target"
-    schema: str | None = None
-    num_records: int | None = None
-    min_count: int | None = None
-    min_client_records: int | None = None
-    public_dataset: str | None = None
-    public_records: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrontEndSection:
-    name: str | None = None
-    mirror: bool | None = None
-    features: int | None = None
-    projection: str | None = None
-    images: int | None = None
-    ridge: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSection:
-    name: str = "auto"
-    loss: str = "auto"
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchemeSection:
-    name: str = "fl-std"
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplerSection:
-    kind: str = "poisson"
-    sampling_rate: float | None = None
-    cohort_size: int | None = None
-    max_participations: int | None = None
-    max_dropouts: int = 0
-    max_colluders: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivacySection:
-    delta: float | None = None
-    epsilon: float | None = None
-    participant_epsilon: float | None = None
-    accountant: str | None = None
-    clip_norm_from: str | None = None
-    allow_large_delta: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SecAggSection:
-    mode: str = "simulated"
-    consistency: str = "plain"
-    dropout_rate: float = 0.0
-    dropout_stage: str = "before-upload"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FederationSection:
-    """Only for federations of separate machines; what is not set has the values in `federation/server/settings.py`."""
-
-    nodes: int | None = None
-    min_nodes: int | None = None
-    join_timeout: float | None = None
-    round_timeout: float | None = None
+from laconic.errors import ConfigError, several, unknown
+from laconic.options.declare import Declared, declared_in
+from laconic.options.scheme_options import SCHEME_OPTIONS
+from laconic.options.sections import (
+    DataSection,
+    FederationSection,
+    FrontEndSection,
+    ModelSection,
+    PrivacySection,
+    RunSection,
+    SamplerSection,
+    SchemeSection,
+    SecAggSection,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,24 +42,36 @@ class RunConfig:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Sections of plain values; unset ones are left out."""
         sections = {}
-        for section in dataclasses.fields(self):
-            values = dataclasses.asdict(getattr(self, section.name))
-            values |= values.pop("options", {})
-            sections[section.name] = {k: v for k, v in values.items() if v is not None}
+        for name, kind in _kinds().items():
+            section = getattr(self, name)
+            values = {one.key: getattr(section, one.name) for one in declared_in(kind, name)}
+            values |= getattr(section, "options", {})
+            sections[name] = {k: v for k, v in values.items() if v is not None}
         return {name: values for name, values in sections.items() if values or name != "federation"}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunConfig:
-        """The configuration; an unknown section or key is an error that names the nearest known one."""
+        """The configuration. Unknown sections and keys, and values of a wrong type, are refused: all at once."""
         sections: dict[str, Any] = {}
-        kinds = {f.name: type(f.default) for f in dataclasses.fields(cls)}
+        problems: list[str] = []
+        kinds = _kinds()
         for name, values in data.items():
             if name not in kinds:
-                raise ConfigError(unknown("section", name, kinds))
-            if not isinstance(values, dict):
-                raise ConfigError(f"[{name}] must be a table of keys, not {values!r}")
-            sections[name] = _section(name, kinds[name], values)
+                problems.append(unknown("section", name, kinds))
+            elif not isinstance(values, dict):
+                problems.append(f"[{name}] must be a table of keys, not {values!r}")
+            else:
+                sections[name] = _section(name, kinds[name], values, problems)
+        if problems:
+            raise ConfigError(several(problems))
         return cls(**sections)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with each option by itself."""
+        every = (one for name, kind in _kinds().items() for one in declared_in(kind, name))
+        found = (one.problem(getattr(getattr(self, one.section), one.name)) for one in every)
+        return [problem for problem in found if problem]
 
     def with_values(self, changes: dict[str, Any]) -> RunConfig:
         """A copy with `section.key` entries replaced."""
@@ -210,31 +137,48 @@ def parse_value(text: str) -> Any:
         return text
 
 
+def every_option() -> list[Declared]:
+    """All options with a name of their own, in the order of the sections."""
+    found: list[Declared] = []
+    for name, kind in _kinds().items():
+        found += declared_in(kind, name)
+        if name == "scheme":
+            found += SCHEME_OPTIONS.values()
+    return found
+
+
+def _kinds() -> dict[str, type]:
+    """The sections by name."""
+    return {f.name: type(f.default) for f in dataclasses.fields(RunConfig)}
+
+
 def _known_keys() -> dict[str, list[str]]:
     from laconic.catalogue import SCHEMES
 
-    keys = {
-        f.name: [k.name for k in dataclasses.fields(cast(Any, type(f.default))) if k.name != "options"]
-        for f in dataclasses.fields(RunConfig)
-    }
+    keys = {name: [one.key for one in declared_in(kind, name)] for name, kind in _kinds().items()}
     keys["scheme"] += sorted({o for entry in SCHEMES.values() for o in entry.options})
     return keys
 
 
-def _section(name: str, kind: type, values: dict[str, Any]) -> Any:
-    hints = get_type_hints(kind)
-    own = {k: _typed(f"{name}.{k}", v, hints[k]) for k, v in values.items() if k in hints and k != "options"}
-    rest = {k: v for k, v in values.items() if k not in own}
-    if "options" in hints:
+def _section(name: str, kind: type, values: dict[str, Any], problems: list[str]) -> Any:
+    """The section, as far as it can be read; what is wrong with it is added to the problems."""
+    known = {one.key: one for one in declared_in(kind, name)}
+    own: dict[str, Any] = {}
+    rest = {key: value for key, value in values.items() if key not in known}
+    for key in (key for key in values if key in known):
+        try:
+            own[known[key].name] = _typed(known[key], values[key])
+        except ConfigError as error:
+            problems.append(str(error))
+    if hasattr(kind(), "options"):
         return kind(**own, options=rest)
-    if rest:
-        raise ConfigError(unknown(f"key in [{name}]", next(iter(rest)), [k for k in hints if k != "options"]))
+    problems += [unknown(f"key in [{name}]", key, known) for key in rest]
     return kind(**own)
 
 
-def _typed(path: str, value: Any, hint: Any) -> Any:
+def _typed(option: Declared, value: Any) -> Any:
     """The value as the declared type; a fraction in quotes counts as a number."""
-    allowed = tuple(t for t in (get_args(hint) or (hint,)) if t is not type(None))
+    allowed = option.types
     if isinstance(value, str) and float in allowed:
         value = parse_value(value)
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
@@ -244,7 +188,7 @@ def _typed(path: str, value: Any, hint: Any) -> Any:
     wanted = " or ".join(
         {"int": "a whole number", "float": "a number", "str": "text"}.get(t.__name__, t.__name__) for t in allowed
     )
-    raise ConfigError(f"{path} must be {wanted}, not {value!r}")
+    raise ConfigError(f"{option.path} must be {wanted}, not {value!r}")
 
 
 def toml_value(value: Any) -> str:

@@ -14,7 +14,7 @@ from laconic.features.front_end import ScatteringFrontEnd, check_projection, ful
 from laconic.features.projection import RIDGE
 from laconic.parts import positive_int
 from laconic.settings.config import RunConfig
-from laconic.settings.public_records import public_images
+from laconic.settings.data.public_records import public_images
 from laconic.store.front_end import FILE
 from laconic.streams import Streams
 

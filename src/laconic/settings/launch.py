@@ -1,34 +1,48 @@
-"""A settled configuration becomes a simulation that writes into a folder: the same way for every command."""
+"""A settled configuration and a folder: what is written there, and which options may differ when a run goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
-from laconic.runner.run import Run
+from laconic.errors import ConfigError, RunFolderError
 from laconic.settings.build import Settled
-from laconic.settings.config import write_toml
+from laconic.settings.config import RunConfig, read_toml, write_toml
 from laconic.store.folder import RunFolder
 
 
-@contextmanager
-def simulation_in(folder: RunFolder, settled: Settled) -> Iterator[Run]:
-    """The simulation, new or at the point where the folder says it stopped. The folder is locked inside the block."""
-    simulation = Run(settled.experiment)
-    simulation.check_budget()
-    folder.open()
-    try:
-        prepare(simulation, folder, settled)
-        yield simulation
-    finally:
-        folder.close()
-
-
-def prepare(simulation: Run, folder: RunFolder, settled: Settled) -> None:
-    """Let the simulation write into the open folder, from where the last one there stopped."""
-    simulation.folder = folder
-    if folder.exists:
-        simulation.begin()  # what may refuse to go on comes before anything is changed
-    folder.write("config.toml", write_toml(settled.config.to_dict()))
+def files_of(settled: Settled) -> dict[str, str]:
+    """What a run folder says of the run: its configuration, and how health records were prepared."""
+    files = {"config.toml": write_toml(settled.config.to_dict())}
     if settled.preprocessing is not None:
-        folder.write("preprocessing.toml", settled.preprocessing.schema.to_toml())
+        files["preprocessing.toml"] = settled.preprocessing.schema.to_toml()
+    return files
+
+
+def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
+    """The folder's configuration. Only the number of rounds may be raised; any other difference is refused."""
+    try:
+        stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
+    except ConfigError as error:
+        raise RunFolderError(f"{folder.path}/config.toml is damaged ({error}): restore it or start a new run") from None
+    # Through RunConfig, so that 1 and 1.0, defaults and spellings compare alike.
+    wanted = stored.with_values(asked).to_dict()
+    have = stored.to_dict()
+    changes: list[str] = []
+    for section, values in wanted.items():
+        for key, value in values.items():
+            if have[section].get(key) == value:
+                continue
+            if (section, key, value) in (("model", "name", "auto"), ("run", "best_by", "auto")):  # what it came to
+                continue
+            if (section, key) == ("scheme", "clip_norm") and have["privacy"].get("clip_norm_from") == value:
+                continue
+            if (section, key) == ("run", "rounds") and value > have["run"]["rounds"]:
+                stored = stored.with_values({"run.rounds": value})
+                continue
+            changes.append(f"{section}.{key} = {have[section].get(key)!r}, not {value!r}")
+    if changes:
+        raise RunFolderError(
+            f"{folder.path} was started with {'; '.join(changes)}: resume with the same options (only --rounds may"
+            " grow), or choose another --out"
+        )
+    return stored

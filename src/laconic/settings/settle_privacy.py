@@ -33,21 +33,27 @@ _CLIP_SOURCES = {
 def make_budget(config: RunConfig, sampler: Sampler, population: Population) -> Budget:
     """The budget, refused where it promises nothing: before any noise is calibrated to it."""
     privacy, record_level = config.privacy, scheme_entry(config.scheme.name).record_level
-    budget = Budget(
+    budget = draft_budget(config)
+    budget.check(sampler, METHODS if record_level else None)
+    check_delta(
+        budget.delta,
+        units=count_units(population, record_level=record_level),
+        one="record" if record_level else "client",
+        allowed=privacy.allow_large_delta,
+    )
+    return budget
+
+
+def draft_budget(config: RunConfig) -> Budget:
+    """The budget as it is written down."""
+    privacy = config.privacy
+    return Budget(
         delta=1e-5 if privacy.delta is None else privacy.delta,
         epsilon=privacy.epsilon,
         participant_epsilon=privacy.participant_epsilon,
         max_participations=config.sampler.max_participations,
         accountant=privacy.accountant,
     )
-    budget.check(sampler, METHODS if record_level else None)
-    check_delta(
-        budget.delta,
-        units=count_units(population, record_level=record_level),
-        one="record" if record_level else "client",
-        allowed=bool(privacy.allow_large_delta),
-    )
-    return budget
 
 
 def settle_noise(

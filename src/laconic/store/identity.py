@@ -16,6 +16,7 @@ from laconic.data.population import Population, Records
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import describe
+from laconic.options.declare import declared_in
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.checkpoint import STATE
 from laconic.store.folder import RunFolder
@@ -27,7 +28,7 @@ _FILE = "identity.json"
 
 
 def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
-    """Scheme, initial weights and constants, loss, seed, sampler, when it stops, and digests of records.
+    """Scheme, initial weights and constants, loss, sampler, limits, digests of records, and the options that say so.
 
     Of the clients' records only some; of those that are looked at in between, all: they decide the best round and when
     to stop."""
@@ -37,24 +38,13 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "model": f"{model.size} weights, {_digest(*experiment.model.state_dict().values())}",
         "front end": _front_end(experiment.front_end),
         "loss": loss,
-        "seed": experiment.seed,
         "sampler": str(experiment.sampler.to_dict()),
         "population": f"{experiment.population.num_clients} clients, {_population_digest(experiment.population)}",
         "public data": _digest(*_tensors(experiment.public)) if experiment.public else "none",
-        "slack": f"{experiment.max_dropouts} dropouts, {experiment.max_colluders} colluders",
         "limits": _limits(experiment),
-        "evaluation": f"every {experiment.eval_every} rounds, best by {experiment.best_by}",
-        "patience": experiment.patience,
         "test data": _digest(*_tensors(experiment.test)) if experiment.test else "none",
         "held-out data": _digest(*_tensors(experiment.holdout)) if experiment.holdout else "none",
-        **(_secure_sum(experiment) if experiment.scheme.private else {}),
-    }
-
-
-def _secure_sum(experiment: Experiment) -> dict[str, str]:
-    return {
-        "secure sum": f"{experiment.secagg}, {experiment.consistency}",
-        "dropouts": f"{experiment.dropout_rate:g} {experiment.dropout_stage}",
+        **{one.name: getattr(experiment, one.name) for one in declared_in(type(experiment)) if one.about.identity},
     }
 
 
@@ -88,6 +78,11 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) ->
         raise RunFolderError(f"{path} was altered or damaged since the run was started; {WAY_OUT}")
     known = json.loads(content)
     for key, value in identity.items():
+        if key not in known:
+            raise RunFolderError(
+                f"{folder.path} was started by an earlier version of Laconic, which alone can go on with it (it kept no"
+                f" {key}): use that version, or choose another --out"
+            )
         if known.get(key) != value:
             raise RunFolderError(
                 f"{folder.path} was started with another {key} ({known.get(key)}, now {value}):"

@@ -21,11 +21,12 @@ from laconic.federation.server.members import Members, invite, make_offer
 from laconic.federation.server.notices import Notices
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
+from laconic.runner.in_folder import prepare
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
-from laconic.settings.launch import prepare
+from laconic.settings.launch import files_of
 from laconic.store.folder import RunFolder
 
 _LOG = getLogger("flwr")
@@ -70,7 +71,7 @@ def run_federation(
             simulation.state.rounds + 1, client, courier.nodes[client], reason
         )
         simulation.check_budget()
-        prepare(simulation, folder, settled)
+        prepare(folder, simulation, files_of(settled))
         strategy = SchemeStrategy(simulation, clients, courier, patience=settings.join_timeout)
         simulation.observer = _show
         strategy.start(grid)

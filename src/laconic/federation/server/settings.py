@@ -8,9 +8,10 @@ from laconic.catalogue import scheme_entry
 from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import check_maskable
+from laconic.options.sections import FederationSection
 from laconic.parts import positive, positive_int
 from laconic.settings.build import Settled, settle
-from laconic.settings.config import FederationSection, RunConfig
+from laconic.settings.config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from laconic.data.federated import FederatedData
 from laconic.data.population import Records
 from laconic.federation.populations import FarRecords
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import load_federation
+from laconic.settings.data.datasets import load_federation
 from laconic.streams import Streams
 
 

@@ -13,7 +13,6 @@ from laconic.train.engines.per_record import PerRecord
 from laconic.train.engines.sparse_first import SparseFirst
 from laconic.train.flat import FlatModel
 
-ENGINES = ("auto", "one-by-one", "cohort", "sparse-first", "per-record")
 _SMALL = 50_000  # below this many weights per client, Python costs a CPU more than arithmetic does
 _OWN = 200_000
 """Up to so many weights of its own, a client is better trained together with others, also on a CPU."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import torch
 
-PRECISIONS = ("auto", "float32", "tf32")
-
 
 @contextlib.contextmanager
 def products_in(precision: str, device: torch.device) -> Iterator[None]:

@@ -381,7 +381,12 @@ def test_the_clipping_threshold_can_be_measured_on_features() -> None:
     ("changes", "message"),
     [
         (
-            {"data.dataset": "synthetic", "data.public_dataset": None},
+            {
+                "data.dataset": "synthetic",
+                "data.public_dataset": None,
+                "front_end.projection": "random",
+                "front_end.images": None,
+            },
             r"needs images .* have shape \(20,\): leave out --front-end",
         ),
         ({"data.dataset": "synthetic"}, r"dead-leaves are images, and the records have shape \(20,\): name another"),

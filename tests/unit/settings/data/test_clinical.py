@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from e2e_tools import call
 from safetensors.torch import load_file, save_file
 
 from laconic.data.ehr import sources
@@ -18,13 +18,10 @@ from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest
 from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError
 from laconic.settings.build import settle
-from laconic.settings.clinical import load_clinical
 from laconic.settings.config import DataSection, RunConfig
+from laconic.settings.data.clinical import load_clinical
 from laconic.settings.predict import predict
 from laconic.streams import Streams
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-from e2e_tools import call
 
 SCHEMA = """
 label = "died"

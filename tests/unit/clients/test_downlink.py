@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scheme_tools
 import torch
-from torch import nn
 
 import laconic
-from conftest import make_population, make_records
+from conftest import make_population
 from laconic.catalogue import SCHEMES, build_scheme
 from laconic.clients import work
 from laconic.errors import ConfigError, RunFolderError
@@ -19,37 +19,16 @@ from laconic.round import in_half
 from laconic.runner.outcome import formula_bits
 from laconic.train.engines.engine import Task
 
-OPTIONS: dict[str, Any] = {
-    "clip_norm": 0.7,
-    "noise_multiplier": 0.5,
-    "ratio": 0.5,
-    "num_chunks": 3,
-    "init_steps": 3,
-    "record_rate": 0.6,
-    "batch_size": 5,
-    "local_lr": 0.3,
-    "local_steps": 1,
-}
 HALVABLE = [name for name, entry in SCHEMES.items() if "downlink" in entry.options]
 
 
 def scheme(name: str, **changes: Any) -> laconic.Scheme:
-    options = {key: value for key, value in (OPTIONS | changes).items() if key in SCHEMES[name].options}
-    return build_scheme(name, **options | ({"balance": "none"} if SCHEMES[name].record_level else {}))
+    return scheme_tools.scheme(name, **({"ratio": 0.5, "local_steps": 1} | changes))
 
 
 def run(chosen: laconic.Scheme, **options: Any) -> laconic.RunResult:
-    torch.manual_seed(0)
-    defaults: dict[str, Any] = {
-        "model": nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)),
-        "clients": make_population([6, 9, 3, 12, 7, 5, 4, 8]),
-        "test": make_records(60, seed=1),
-        "public": make_records(12, seed=2),
-        "rounds": 3,
-        "sampling_rate": 0.6,
-        "delta": 1e-5 if chosen.private else None,
-    }
-    return laconic.run(chosen, **(defaults | options))
+    few = {"clients": make_population(scheme_tools.SIZES[:8]), "rounds": 3, "sampling_rate": 0.6, "eval_every": 1}
+    return scheme_tools.run(chosen, **(few | options))
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from laconic.data.inputs import Inputs, dense
 from laconic.data.population import Records
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import ConfigError, unknown
+from laconic.options.sections import DataSection
 from laconic.parts import positive_int
-from laconic.settings.config import DataSection
 from laconic.streams import Streams
 
 DEAD_LEAVES = "dead-leaves"

@@ -11,7 +11,7 @@ from benchmarks.masks import measure
 from laconic.secagg import messages
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs/secure-aggregation.md").read_text(encoding="utf-8")
 
 

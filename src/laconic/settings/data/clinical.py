@@ -15,7 +15,7 @@ from laconic.data.ehr.table import EhrTable
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError, DataError
-from laconic.settings.config import DataSection
+from laconic.options.sections import DataSection
 from laconic.streams import Streams
 
 _DEFAULT_HOSPITALS = 100

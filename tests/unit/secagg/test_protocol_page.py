@@ -12,7 +12,7 @@ from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.secagg.crypto.labels import labelled
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
 NAMED = {value.decode() for name, value in vars(labels).items() if name.isupper() and isinstance(value, bytes)}
 

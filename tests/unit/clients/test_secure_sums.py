@@ -169,7 +169,7 @@ def test_a_masked_run_is_resumed_bit_for_bit(dropout_stage: str, consistency: st
     bytes_of = [[{k: v for k, v in row.items() if k != "seconds"} for row in r.history] for r in (resumed, whole)]
     assert bytes_of[0] == bytes_of[1]
     assert resumed.statement == whole.statement  # the round that was killed is repeated exactly: no new charge
-    with pytest.raises(RunFolderError, match="another secure sum"):
+    with pytest.raises(RunFolderError, match="another secagg"):
         run(scheme(), out=tmp_path / "run", resume=True, **(options | {"secagg": "simulated"}))
 
 

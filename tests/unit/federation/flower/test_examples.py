@@ -18,7 +18,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower
 from flower_tools import FIRST_NODE, LocalGrid
 from flwr.app import Context, Message, RecordDict
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def loaded(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -1,0 +1,89 @@
+"""The options that schemes take, by name: what the command line and the docs say of them.
+
+A scheme takes the arguments of its function in `schemes.py` and the fields of its training. Defaults and checks are
+there. An option that is not listed here has no flag, and is set with `--set scheme.NAME=VALUE`.
+"""
+
+from __future__ import annotations
+
+from laconic.options.declare import Declared, Option
+
+
+def _declared(name: str, kind: object, help: str, shown: str | None = None) -> Declared:
+    return Declared("scheme", name, kind, None, Option(help=help, shown=shown))
+
+
+SCHEME_OPTIONS: dict[str, Declared] = {
+    one.name: one
+    for one in (
+        _declared("local_steps", int, "Local training steps per round, T_gd.", "5; 1 in record-level schemes"),
+        _declared("epochs", int, "Local epochs per round, instead of --local-steps."),
+        _declared(
+            "batch_size",
+            int | str,
+            "Records per local step, or 'all' of a client's; in record-level schemes what a step divides by.",
+            "10",
+        ),
+        _declared("local_lr", float, "Local learning rate.", "0.1"),
+        _declared("optimizer", str, "sgd or adam.", "sgd"),
+        _declared(
+            "balance",
+            str,
+            "A rare class in local training: none, downsample (each batch to equal parts, at random), oversample or"
+            " weights (a weighted loss); in record-level schemes per-class, none or as-published.",
+            "none; per-class",
+        ),
+        _declared(
+            "record_rate",
+            float,
+            "Record-level schemes: the largest probability of a record to be drawn in a step, such as 300/804.",
+        ),
+        _declared(
+            "prevalence",
+            float,
+            "Record-level schemes: the share of positives as publicly known; negatives are drawn that much less often.",
+        ),
+        _declared("server_lr", float, "Server learning rate.", "1; 0.35 for fl-cs"),
+        _declared("momentum", float, "Server momentum.", "0; 0.9 for fl-cs"),
+        _declared(
+            "downlink",
+            str,
+            "How weights are sent to clients: weights (floats of 32 bits) or half (16 bits: half the bytes; the server"
+            " keeps all bits).",
+            "weights",
+        ),
+        _declared(
+            "clip_norm",
+            float | str,
+            "Bound S on a client's code: a number; 'public', measured on --public-dataset; 'median', measured on the"
+            " clients as in the papers (not private). In record-level schemes the bound on one record's gradient, a"
+            " number.",
+        ),
+        _declared("noise_multiplier", float, "σ: the noise in the sum is σ·S.", "from --epsilon"),
+        _declared(
+            "noise",
+            str,
+            "integer (drawn on a grid, so that it can be masked) or continuous (float32, as in the papers).",
+            "integer",
+        ),
+        _declared(
+            "bits",
+            int,
+            "Integer noise: bits a value, 8 to 32; more make the grid finer.",
+            "as few as the sum of a round allows",
+        ),
+        _declared("sign_step", float, "γ: the step of sign schemes.", "0.001, private 0.005"),
+        _declared(
+            "num_chunks",
+            int,
+            "P: chunks of DCT schemes. A small model gets fewer, so that each chunk sends eight values or more.",
+            "200",
+        ),
+        _declared("l1_weight", float, "λ of FL-CS.", "1e-5"),
+        _declared("max_iterations", int, "FL-CS: iterations of the solver at most.", "300"),
+        _declared("tolerance", float, "FL-CS: the solver stops at this relative duality gap.", "0.001"),
+        _declared("order", str, "FL-FREQ: shuffled or natural.", "shuffled"),
+        _declared("init_steps", int, "T_init: steps on public data by which FL-TOP chooses.", "5"),
+        _declared("ratio", float, "Compression ratio m/n, for schemes that compress."),
+    )
+}

@@ -1,0 +1,289 @@
+"""The sections of a configuration. What an experiment takes over is in classes that both inherit from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from laconic.options.declare import option
+from laconic.parts import below_one, non_negative, non_negative_int, positive, positive_int, probability, rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How long a run is, where it is computed, and when somebody looks."""
+
+    rounds: int = option(50, "Number of rounds.", check=positive_int)
+    seed: int = option(0, "Seed of everything that is random.", check=non_negative_int, identity=True)
+    device: str = option("auto", "cpu, cuda, cuda:0 … or auto: CUDA if there is any.")
+    engine: str = option(
+        "auto",
+        "one-by-one, cohort (all clients at once), sparse-first (sparse records), per-record (record-level privacy), or"
+        " auto.",
+        choices=("auto", "one-by-one", "cohort", "sparse-first", "per-record"),
+    )
+    chunk: int | None = option(None, "Cohort engines: clients trained at once.", shown="by memory", check=positive_int)
+    workers: int | None = option(
+        None,
+        "One-by-one engine: clients trained at the same time, each by a thread on one core.",
+        shown="all cores",
+        check=positive_int,
+    )
+    precision: str = option(
+        "auto",
+        "Products on a GPU, in training and evaluation: tf32 (auto) or float32.",
+        choices=("auto", "float32", "tf32"),
+    )
+    profile: bool = option(False, "Say where the time of a round went.", flag="")
+    eval_every: int = option(
+        1, "Evaluate every so many rounds; ε is computed then, too.", check=positive_int, identity=True
+    )
+    patience: int | None = option(
+        None,
+        "Stop after so many evaluations without progress on the held-out set.",
+        check=positive_int,
+        identity=True,
+    )
+    best_by: str = option(
+        "auto",
+        "What makes a round the best, and progress on the held-out set: accuracy, balanced-accuracy, auroc or loss."
+        " auto is balanced-accuracy for health records, else accuracy (loss without classes).",
+        choices=("auto", "accuracy", "balanced-accuracy", "auroc", "loss"),
+        identity=True,
+    )
+    checkpoint_seconds: float = option(10.0, "Seconds between two checkpoints.", check=non_negative)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSection(RunOptions):
+    threads: int | None = option(None, "CPU threads.", shown="torch's own", check=positive_int)
+    holdout: float = option(
+        0.0,
+        "Fraction set aside that belongs to no client: of the records, or of the clients where the data say them.",
+        check=below_one,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSection:
+    dataset: str = option(
+        "digits",
+        "A name from `laconic datasets`; or a folder with one .npz, .csv or .parquet file per client; or one table"
+        " (with --client-column, or --schema); or your own function as package.module:function.",
+    )
+    data_dir: str | None = option(None, "Where the files of a named data set are.")
+    partition: str = option(
+        "iid",
+        "iid, dirichlet, labels or column. Data that say whose each record is go by that unless you say otherwise.",
+        choices=("iid", "dirichlet", "labels", "column"),
+    )
+    num_clients: int | None = option(
+        None, "How many clients share the data set.", shown="by the data set", check=positive_int
+    )
+    alpha: float = option(0.5, "Dirichlet partition: the smaller, the more skewed.", check=positive)
+    labels_per_client: int = option(2, "Labels partition: classes per client.", check=positive_int)
+    augment: int | None = option(
+        None,
+        "Pictures: so many shifted and mirrored variants of each training picture.",
+        shown="1: none",
+        check=positive_int,
+    )
+    client_column: str | None = option(None, "The column of a table that says whose each record is.")
+    target: str = option("target", "The column of the user's own data that is to be predicted.")
+    schema: str | None = option(None, "Health records: the TOML file that says what the table's columns are.")
+    num_records: int | None = option(
+        None, "ehr-synthetic: how many admissions to make.", shown="100000", check=positive_int
+    )
+    min_count: int | None = option(
+        None,
+        "Health records: keep codes in so many training records or more.",
+        shown="by the schema",
+        check=non_negative_int,
+    )
+    min_client_records: int | None = option(
+        None,
+        "Health records: leave out hospitals with fewer training records.",
+        shown="by the schema",
+        check=non_negative_int,
+    )
+    public_dataset: str | None = option(
+        None,
+        "Public data, for FL-TOP, --clip-norm public and --front-end-projection public: a named data set, dead-leaves"
+        " (images made from the seed), or an .npz, .csv or .parquet file of your own.",
+    )
+    public_records: int | None = option(
+        None,
+        "How many public records; without --public-dataset they are set aside from the training records.",
+        shown="10 of --public-dataset",
+        check=positive_int,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontEndSection:
+    name: str | None = option(
+        None,
+        "scattering: fixed public features of images, in front of the model.",
+        flag="--front-end",
+        choices=("scattering",),
+    )
+    mirror: bool | None = option(
+        None, "true: features averaged over mirror images.", flag="--front-end-mirror", shown="false"
+    )
+    features: int | None = option(
+        None, "How many features the projection keeps.", flag="--front-end-features", shown="all", check=positive_int
+    )
+    projection: str | None = option(
+        None,
+        "none (all features), public (principal components of public images) or random.",
+        flag="--front-end-projection",
+        shown="none",
+        choices=("none", "public", "random"),
+    )
+    images: int | None = option(
+        None,
+        "How many images of --public-dataset it looks at.",
+        flag="--front-end-images",
+        shown="10000",
+        check=positive_int,
+    )
+    ridge: float | None = option(
+        None,
+        "Whitening by eigenvalues + ridge · the largest.",
+        flag="--front-end-ridge",
+        shown="0.001",
+        check=non_negative,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSection:
+    name: str = option(
+        "auto", "A name from `laconic models`, or your own as package.module:factory.", flag="--model", shown="by data"
+    )
+    loss: str = option(
+        "auto",
+        "cross-entropy, binary-cross-entropy, mean-squared-error.",
+        shown="by outputs and targets",
+        choices=("auto", "cross-entropy", "binary-cross-entropy", "mean-squared-error"),
+    )
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemeSection:
+    name: str = option("fl-std", "A name from `laconic schemes`, or your own as package.module:scheme.", flag="")
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlackOptions:
+    """Whom of a cohort the noise does not count on."""
+
+    max_dropouts: int = option(
+        0, "Clients of a cohort that may vanish without harm to the ε.", check=non_negative_int, identity=True
+    )
+    max_colluders: int = option(
+        0, "Clients of a cohort that may side with the adversary.", check=non_negative_int, identity=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerSection(SlackOptions):
+    kind: str = option(
+        "poisson",
+        "poisson, fixed-size, or as-published (fixed size accounted as Poisson, for the papers' tables).",
+        flag="--sampler",
+        choices=("poisson", "fixed-size", "as-published"),
+    )
+    sampling_rate: float | None = option(None, "Poisson: each client's probability per round.", shown="0.1", check=rate)
+    cohort_size: int | None = option(
+        None, "Fixed size: clients per round.", shown="a tenth of the clients", check=positive_int
+    )
+    max_participations: int | None = option(
+        None, "How often one client may take part (Poisson and private schemes).", check=positive_int
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaOptions:
+    allow_large_delta: bool = option(
+        False, "Take a δ of one over the number of clients or more; the statement says what it means."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySection(DeltaOptions):
+    delta: float | None = option(
+        None, "δ, below one over the number of clients (or records).", shown="1e-5", check=probability
+    )
+    epsilon: float | None = option(
+        None, "Budget on the outsider's ε; sets σ unless --noise-multiplier is given.", check=positive
+    )
+    participant_epsilon: float | None = option(
+        None, "Budget on the server's ε; with --epsilon it needs --max-participations.", check=positive
+    )
+    accountant: str | None = option(
+        None, "moments (the papers'), rdp or pld (tight).", shown="the tightest", choices=("moments", "rdp", "pld")
+    )
+    clip_norm_from: str | None = option(
+        None, "Written by the program: where S came from, so that a repeated run still says it.", flag=""
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumOptions:
+    """How the sums of a private run come about, and who of a cohort is made to vanish."""
+
+    secagg: str = option(
+        "simulated",
+        "simulated (add the clients' integers in the open) or masked (run the protocol in this process): the same sums,"
+        " bit for bit.",
+        key="mode",
+        choices=("simulated", "masked"),
+        identity=True,
+    )
+    consistency: str = option(
+        "plain",
+        "Secure aggregation: plain, or signed (the committee signs who survived).",
+        choices=("plain", "signed"),
+        identity=True,
+    )
+    dropout_rate: float = option(
+        0.0, "Fraction of each cohort that is made to vanish, by the seed.", check=below_one, identity=True
+    )
+    dropout_stage: str = option(
+        "before-upload",
+        "When: before-upload, before-consent, before-unmask, during-unmask or any.",
+        choices=("before-upload", "before-consent", "before-unmask", "during-unmask", "any"),
+        identity=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecAggSection(SumOptions):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationSection:
+    """Only for federations of separate machines; what is not set has the values in `federation/server/settings.py`."""
+
+    nodes: int | None = option(None, "How many nodes are waited for.", flag="", shown="5", check=positive_int)
+    min_nodes: int | None = option(
+        None, "How many must accept the offer; the others are left out.", flag="", shown="all", check=positive_int
+    )
+    join_timeout: float | None = option(
+        None,
+        "Seconds in which nodes must be there, and then answer the offer.",
+        flag="",
+        shown="120",
+        check=positive,
+    )
+    round_timeout: float | None = option(
+        None,
+        "Seconds for each exchange of a round; who is later is missing.",
+        flag="",
+        shown="600",
+        check=positive,
+    )

@@ -1,0 +1,172 @@
+"""Everything that is wrong with a configuration, at once, before any data are loaded and anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
+from laconic.data.sources import SOURCES
+from laconic.errors import ConfigError, several, unknown
+from laconic.experiment.devices import choose_device
+from laconic.experiment.experiment import check_maskable
+from laconic.models.registry import find_model
+from laconic.options.sections import DataSection
+from laconic.privacy.accounting.accountant import METHODS
+from laconic.scheme import Scheme
+from laconic.settings.config import RunConfig
+from laconic.settings.data.datasets import unknown_dataset
+from laconic.settings.data.public_records import DEAD_LEAVES
+from laconic.settings.front_end import with_front_end_defaults
+from laconic.settings.sampler import make_sampler
+from laconic.settings.settle_privacy import check_clip, check_noise, draft_budget
+from laconic.settings.settle_scheme import draft_options, with_train_defaults
+
+
+def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> None:
+    """Refuse what cannot work, with all reasons.
+
+    With `data_given` the data are there, whatever the section says. What is only `planned` needs no public records.
+    """
+    problems = dict.fromkeys(_problems(config, data_given, data_given or planned))
+    if problems:
+        raise ConfigError(several(list(problems)))
+
+
+def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterator[str]:
+    yield from config.problems
+    yield from _raised(choose_device, config.run.device)
+    yield from _raised(with_front_end_defaults, config)
+    yield from _raised(find_model, config.model.name)
+    if not data_given:
+        yield from _data_problems(config.data)
+    if config.run.patience is not None and config.run.holdout == 0:
+        yield "patience needs a held-out set: give --holdout (a fraction such as 0.1)"
+    sampler = list(_raised(make_sampler, config.sampler, None))
+    yield from sampler
+    try:
+        entry = scheme_entry(config.scheme.name)
+    except ConfigError as error:
+        yield str(error)
+        return
+    yield from _idle_options(config, entry)
+    built: list[Scheme] = []
+    yield from _scheme_problems(config, entry, built)
+    if entry.private:
+        options = with_train_defaults(dict(config.scheme.options), entry)
+        yield from _raised(check_clip, config, options)
+        yield from _raised(check_noise, config)
+        if not sampler:
+            figures = METHODS if entry.record_level else None
+            yield from _raised(lambda: draft_budget(config).check(make_sampler(config.sampler, None), figures))
+    for draft in built:
+        if config.secagg.secagg == "masked" and draft.private:
+            yield from _raised(check_maskable, draft)
+        if not public_given:
+            yield from _missing_public_data(config, draft)
+
+
+def _raised(check: Callable[..., Any], *arguments: Any) -> Iterator[str]:
+    try:
+        check(*arguments)
+    except ConfigError as error:
+        yield str(error)
+
+
+def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Scheme]) -> Iterator[str]:
+    """Unknown and missing options, and wrong values, each by itself; the scheme, as far as it is known, is `built`."""
+    name, given = config.scheme.name, dict(config.scheme.options)
+    strange = [key for key in given if key not in entry.options]
+    yield from (unknown(f"option of {name}", key, entry.options) for key in strange)
+    known = {key: value for key, value in given.items() if key not in strange}
+    missing = [key for key in entry.required if key not in draft_options(with_train_defaults(known, entry), entry)]
+    if missing:
+        yield f"{name} needs " + ", ".join("--" + key.replace("_", "-") for key in missing)
+    while True:
+        try:
+            built.append(_draft(name, entry, known))
+            return
+        except ConfigError as error:
+            yield str(error)
+            culprit = _culprit(name, entry, known, str(error))
+            if culprit is None:
+                return
+            del known[culprit]  # what else is wrong?
+
+
+def _culprit(name: str, entry: SchemeEntry, given: dict[str, Any], message: str) -> str | None:
+    """An option without which this message goes away: one that the message names, if there is any."""
+    for key in sorted(given, key=lambda key: key not in message):
+        others = {k: v for k, v in given.items() if k != key}
+        if message not in _raised(_draft, name, entry, others):
+            return key
+    return None
+
+
+_SOUND: dict[str, Any] = {"ratio": 0.5, "local_lr": 0.1, "record_rate": 0.5, "batch_size": 10}
+
+
+def _draft(name: str, entry: SchemeEntry, given: dict[str, Any]) -> Scheme:
+    """The scheme with the given options, and something that works for those that it needs besides."""
+    sound = {key: _SOUND.get(key, 1) for key in entry.required}
+    return build_scheme(name, **draft_options(with_train_defaults(sound | given, entry), entry))
+
+
+def _data_problems(data: DataSection) -> Iterator[str]:
+    """Names and paths that lead nowhere."""
+    if data.dataset not in SOURCES and ":" not in data.dataset and not Path(data.dataset).exists():
+        yield unknown_dataset(data.dataset)
+    public = data.public_dataset
+    if public is not None and public == data.dataset:
+        yield (
+            f"--public-dataset {public} is what the clients hold, so it is not public: name another one, or set some of"
+            " its records aside with --public-records"
+        )
+    elif public is not None and public not in (*SOURCES, DEAD_LEAVES) and not Path(public).is_file():
+        yield unknown("public data set", public, [*SOURCES, DEAD_LEAVES]) + ", or a file with records"
+
+
+def _missing_public_data(config: RunConfig, scheme: Scheme) -> Iterator[str]:
+    """Public records that the scheme, its clip norm or the front end cannot do without."""
+    if config.data.public_dataset is not None or config.data.public_records is not None:
+        return
+    if scheme.codec.needs_public:
+        yield (
+            f"{scheme.name} chooses its weights with public data: give --public-dataset NAME,"
+            " or --public-records N to set some training records aside"
+        )
+    if config.scheme.options.get("clip_norm") == "public":
+        yield "--clip-norm public needs --public-dataset NAME (mnist for fashion-mnist, say) or --public-records N"
+    if config.front_end.projection == "public":
+        yield (
+            "--front-end-projection public needs public images: give --public-dataset NAME, or --public-records N to"
+            " set some training records aside"
+        )
+
+
+def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
+    """An option that would do nothing is a misunderstanding, and with privacy a dangerous one."""
+    privacy, sampler, secagg = config.privacy, config.sampler, config.secagg
+    if entry.record_level and (sampler.max_dropouts or sampler.max_colluders):
+        yield (
+            f"{config.scheme.name}: every client adds the whole noise of its records itself, whoever drops out or"
+            " colludes: leave out --max-dropouts and --max-colluders"
+        )
+    if entry.private:
+        return
+    given = {
+        "--epsilon": privacy.epsilon is not None,
+        "--participant-epsilon": privacy.participant_epsilon is not None,
+        "--delta": privacy.delta is not None,
+        "--allow-large-delta": privacy.allow_large_delta,
+        "--accountant": privacy.accountant is not None,
+        "--max-participations": sampler.max_participations is not None,
+        "--max-dropouts": sampler.max_dropouts > 0,
+        "--max-colluders": sampler.max_colluders > 0,
+        "--secagg masked": secagg.secagg != "simulated",
+        "--consistency signed": secagg.consistency != "plain",
+        "--dropout-rate": secagg.dropout_rate > 0,
+    }
+    for flag in (flag for flag, idle in given.items() if idle):
+        yield f"{config.scheme.name} adds no noise, so {flag} means nothing: use a scheme in -dp"

@@ -1,0 +1,23 @@
+"""From the `[sampler]` section to a sampler."""
+
+from __future__ import annotations
+
+from laconic.errors import ConfigError
+from laconic.options.sections import SamplerSection
+from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
+
+
+def make_sampler(section: SamplerSection, num_clients: int | None) -> Sampler:
+    """The sampler that the section describes, checked against the population, if that is known."""
+    if section.kind == "poisson":
+        if section.cohort_size is not None:
+            raise ConfigError("Poisson sampling takes --sampling-rate; for --cohort-size choose --sampler fixed-size")
+        sampler: Sampler = Poisson(sampling_rate=0.1 if section.sampling_rate is None else section.sampling_rate)
+    else:
+        if section.sampling_rate is not None:
+            raise ConfigError(f"--sampler {section.kind} takes --cohort-size, not --sampling-rate")
+        size = section.cohort_size if section.cohort_size is not None else max(1, (num_clients or 1) // 10)
+        sampler = (FixedSize if section.kind == "fixed-size" else AsPublished)(cohort_size=size)
+    if num_clients is not None:
+        sampler.check(num_clients)
+    return sampler
