@@ -143,11 +143,11 @@ def empty_sum(scheme: Scheme, code_size: int, device: torch.device) -> Tensor:
 
 
 def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding:
-    """How a client's message is packed: floats, signs, or integers of as many bits as the sum needs."""
+    """How a client's message is packed: as the codec says, or in integers of as many bits as the noisy sum needs."""
     if scheme.noise.private:
         bits = scheme.noise.code_bits(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)
         return FLOAT32 if bits is None else integers(bits)
-    return SIGNS if scheme.codec.code_bits() == 1 else FLOAT32
+    return scheme.codec.packing
 
 
 def downlink_encoding(scheme: Scheme) -> Encoding:

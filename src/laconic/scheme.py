@@ -12,11 +12,9 @@ from laconic.codecs.base import Codec, Identity
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of
 from laconic.privacy.mechanism.clip import Clip, NoClip
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
 from laconic.secure_sum import PlainSum, SumProtocol
 from laconic.server.rules import Average, ServerRule
-from laconic.server.vote import MajorityVote
 from laconic.train.local import LocalTraining
 
 WEIGHTINGS = ("data-size", "uniform")
@@ -51,7 +49,7 @@ class Scheme(Part):
         problems = list(self._problems())
         if self.pooled and self.downlink != "weights":
             problems.append("the centralised reference sends nothing down: leave downlink='weights'")
-        if self.downlink == "signs" and not isinstance(self.rule, MajorityVote):
+        if self.downlink == "signs" and self.rule.same_step is None:
             problems.append("signs tell a change only if all weights move by the same step: use MajorityVote")
         if not self.aggregator.sums and self.secure_sum.hides_single_codes:
             kind = type(self.aggregator).__name__
@@ -62,7 +60,7 @@ class Scheme(Part):
     def to_dict(self) -> dict[str, Any]:
         """Without the aggregator where it is the mean: such schemes keep the fingerprints that they always had."""
         data = super().to_dict()
-        if isinstance(self.aggregator, WeightedMean):
+        if self.aggregator == WeightedMean():
             del data["aggregator"]
         return data
 
@@ -79,7 +77,7 @@ class Scheme(Part):
             problems.append("noise shares protect only the sum: use a secure sum, not PlainSum")
         if self.weighting != "uniform":
             problems.append("weights by data size change the sensitivity: use weighting='uniform' with noise")
-        if isinstance(self.noise, DiscreteGaussian) and self.noise.signs and self.codec.linear:
+        if self.noise.for_signs and self.codec.linear:
             problems.append("the code is not one of signs: use DiscreteGaussian noise without signs=True")
         if self.pooled:
             problems.append("the centralised reference has no clients to protect: it takes no noise")
@@ -91,7 +89,7 @@ class Scheme(Part):
             problems.append("no accountant answers for records and clients at once: drop one of the two noises")
         if self.weighting != "uniform":
             problems.append("a weight by data size tells how many records a client has: use weighting='uniform'")
-        if getattr(self.codec, "train_only_kept", False) or hasattr(self.codec, "init_steps"):
+        if self.codec.chooses:
             problems.append("record-level training moves all weights: use a codec that does not choose some of them")
         if self.pooled:
             problems.append("the centralised reference adds no noise")
@@ -105,6 +103,16 @@ class Scheme(Part):
     def record_level(self) -> bool:
         """Whether clients protect their single records themselves, in local training."""
         return self.train.private
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """σ of the part that adds the noise; None if none does."""
+        return getattr(self.train if self.record_level else self.noise, "noise_multiplier", None)
+
+    @property
+    def added_by(self) -> dict[str, str]:
+        """Who adds the noise, and what a sum is divided by."""
+        return self.train.added_by if self.record_level else self.noise.added_by
 
     @property
     def fingerprint(self) -> str:

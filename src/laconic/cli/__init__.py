@@ -5,7 +5,7 @@ doctor          `laconic doctor`
 epsilon         `laconic epsilon` and `laconic calibrate`
 federate        `laconic federate`
 lists           `laconic schemes`, `datasets`, `models`
-main            the `laconic` command and how errors end it
+main            the `laconic` command; errors become one line and an exit code
 node            `laconic node`
 options         the declared options as flags, and what was given as a configuration
 plan            `laconic plan`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from importlib.metadata import EntryPoint, entry_points
 
 import click
 
@@ -30,24 +31,32 @@ _COMMANDS = {
 
 
 class Commands(click.Group):
-    """Subcommands that are imported when they are called."""
+    """Subcommands that are imported when they are called: Laconic's own, and those of other installed packages.
+
+    Another package adds one with an entry point in the group `laconic.commands`.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return [*_COMMANDS, *(name for name in _added() if name not in _COMMANDS)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        module, attribute = _COMMANDS[name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        if name in _COMMANDS:
+            module, attribute = _COMMANDS[name]
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        found = _added().get(name)
+        return None if found is None else found.load()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(unknown("command", args[0], _COMMANDS), ctx)
+        if args and not args[0].startswith("-") and args[0] not in _COMMANDS and args[0] not in _added():
+            raise click.UsageError(unknown("command", args[0], self.list_commands(ctx)), ctx)
         return super().resolve_command(ctx, args)
+
+
+def _added() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="laconic.commands")}
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -91,6 +91,12 @@ def decode(
     return Message(_KINDS[kind], its_round, its_attempt, client, weight, print_.hex(), _read(payload, size, encoding))
 
 
+def survives(values: Tensor, encoding: Encoding) -> bool:
+    """Whether packing keeps the values as they are."""
+    plain = values.detach().cpu()
+    return torch.equal(_read(_packed(plain, encoding), plain.numel(), encoding).to(plain.dtype), plain)
+
+
 def _packed(values: Tensor, encoding: Encoding) -> bytes:
     if encoding.kind == "float32":
         return values.to(torch.float32).contiguous().numpy().astype("<f4", copy=False).tobytes()

@@ -13,10 +13,12 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
+from laconic.clients import wire
 from laconic.clients.base import ModelView
-from laconic.codecs.subset import Subset
 from laconic.data.sparse import SparseRows
+from laconic.errors import ConfigError
 from laconic.features.population import as_features
+from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
 from laconic.round import bounded_codes, noise_stream, noisy_codes, received
 from laconic.train.engines.choose import choose_engine
@@ -45,6 +47,7 @@ class ClientWork:
             per_record=e.scheme.record_level,
         )
         self.population = as_features(e.population, e.front_end, view.device)
+        self._packing_checked = False
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def _work(self, held: int) -> Work | None:
@@ -55,8 +58,7 @@ class ClientWork:
         scheme, size = self.view.experiment.scheme, np.array([held])
         if not isinstance(scheme.train, LocalSGD):
             return None
-        codec = scheme.codec
-        share = codec.ratio if isinstance(codec, Subset) and codec.train_only_kept else 1.0
+        share = scheme.codec.trained_share
         if share == 1 and not (scheme.train.optimizer == "sgd" and self.sums_only):
             return None
         steps, batch = int(scheme.train.steps_of(size)[0]), int(scheme.train.batch_of(size)[0])
@@ -67,7 +69,7 @@ class ClientWork:
         """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
         scheme = self.view.experiment.scheme
         looked_at = scheme.clip.bounded or scheme.noise.private or not scheme.aggregator.sums or self.tamper is not None
-        return scheme.codec.linear and not looked_at
+        return scheme.codec.linear and scheme.codec.packing == FLOAT32 and not looked_at
 
     def codes(self, plan: RoundPlan, weights: Tensor, clients: np.ndarray | None = None) -> Iterator[Updates]:
         """The codes of the cohort, or of some of it, chunk by chunk."""
@@ -83,8 +85,19 @@ class ClientWork:
         streams = [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
         with self.view.clock("encode"):
             codes = bounded_codes(scheme, plan, trained.values, streams=streams)
+        self._check_packing(codes)
         with self.view.clock("noise"):
             return noisy_codes(scheme, plan, codes, streams=streams)
+
+    def _check_packing(self, codes: Tensor) -> None:
+        """Once, on the first code: what the codec says of its packing must be true, or nodes would send other codes."""
+        scheme = self.view.experiment.scheme
+        if self._packing_checked or scheme.noise.private or scheme.codec.packing == FLOAT32:
+            return
+        self._packing_checked = True
+        if not wire.survives(codes[0], scheme.codec.packing):
+            packing, kind = scheme.codec.packing, type(scheme.codec).__name__
+            raise ConfigError(f"{kind} packs its code as {packing.kind} of {packing.bits} bits, which changes it")
 
     def each(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]

@@ -1,7 +1,7 @@
 """Compression: `encode` and `decode` of one codec side by side.
 
-base    `Codec` and `Identity`, the one that changes nothing
+base    `Codec`, and `Identity`, which changes nothing
 dct     the discrete cosine transform, and `LowPassDCT`, which sends its first coefficients
-sign    `Sign`: one bit a weight
+sign    `Sign`: one bit per weight
 subset  some coordinates: new at random, fixed at random, or chosen with public data
 """

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from laconic.packing import FLOAT32, Encoding
 from laconic.parts import Part
 from laconic.plan import RoundPlan
 from laconic.streams import Stream
@@ -34,9 +35,20 @@ class Codec(Part):
         """m for a model of n weights."""
         raise NotImplementedError
 
-    def code_bits(self) -> int:
-        """Bits per value on the wire where nothing is masked."""
-        return 32
+    @property
+    def packing(self) -> Encoding:
+        """How the values of a code travel where nothing is masked; it must carry them without loss."""
+        return FLOAT32
+
+    @property
+    def trained_share(self) -> float:
+        """Which fraction of the weights moves in local training."""
+        return 1.0
+
+    @property
+    def chooses(self) -> bool:
+        """Whether some weights are chosen for training, or by training on public data."""
+        return False
 
     def downlink_size(self, size: int) -> int:
         """How many weights a client lacks at the start of a round: all, unless only fixed ones ever change."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from laconic.codecs.base import Codec
+from laconic.packing import SIGNS, Encoding
 from laconic.plan import RoundPlan
 from laconic.streams import Stream, joint
 
@@ -26,8 +27,9 @@ class Sign(Codec):
     def code_size(self, size: int) -> int:
         return size
 
-    def code_bits(self) -> int:
-        return 1
+    @property
+    def packing(self) -> Encoding:
+        return SIGNS
 
     def encode(self, update: Tensor, plan: RoundPlan, streams: Sequence[Stream]) -> Tensor:
         if update.is_cuda:  # asking whether there are any zeros would wait for the GPU, client by client

@@ -32,6 +32,14 @@ class Subset(Codec):
         """K = ⌈r·n⌉."""
         return min(size, math.ceil(self.ratio * size))
 
+    @property
+    def trained_share(self) -> float:
+        return self.ratio if self.train_only_kept else 1.0
+
+    @property
+    def chooses(self) -> bool:
+        return self.train_only_kept or self.needs_public
+
     def kept(self, size: int, plan: RoundPlan, device: torch.device) -> Tensor:
         """The kept coordinates, sorted."""
         raise NotImplementedError

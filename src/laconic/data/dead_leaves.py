@@ -64,11 +64,11 @@ def _leaf(
     reach = np.where(coin(0.3), np.maximum(np.abs(u), np.abs(v)), blob)  # a box, or round with some bumps
     radius = _log_uniform(rng, 0.08, 0.9, (count, 1, 1))
     cover = np.clip((radius - reach) * sharpness + 0.5, 0, 1)  # about a pixel of soft edge
-    slope = 1 + each(-0.5, 0.5) * x + each(-0.5, 0.5) * y
+    gradient = 1 + each(-0.5, 0.5) * x + each(-0.5, 0.5) * y
     angle, wave = each(0, np.pi), _log_uniform(rng, 3, 30, (count, 1, 1))
     stripes = 1 + 0.5 * np.sin(wave * (x * np.cos(angle) + y * np.sin(angle)) + each(0, 2 * np.pi))
-    slope = np.where(coin(0.3), slope * stripes, slope)
-    shade = np.clip(rng.random((count, channels, 1, 1), dtype=np.float32) * slope[:, None], 0, 1)
+    gradient = np.where(coin(0.3), gradient * stripes, gradient)
+    shade = np.clip(rng.random((count, channels, 1, 1), dtype=np.float32) * gradient[:, None], 0, 1)
     return cover[:, None], shade
 
 

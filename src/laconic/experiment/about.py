@@ -6,7 +6,6 @@ from typing import Any
 
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import describe
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.secagg.claims import CURIOUS
 
 _DEPLOYED = "the ε holds for a deployment in which secure aggregation shows the server nothing but the sum"
@@ -14,25 +13,14 @@ _DEPLOYED = "the ε holds for a deployment in which secure aggregation shows the
 
 def about_mechanism(e: Experiment) -> dict[str, Any]:
     """What bounds and noises a code, or a record's gradient, as data."""
-    if e.scheme.record_level:
-        return {
-            "scheme": e.scheme.name,
-            "fingerprint": e.scheme.fingerprint,
-            "train": e.scheme.train.to_dict(),
-            "noise_added_by": "every client, in full, in every local step",
-            "denominator": "of a step a public constant (as published: the batch's size), of a round the clients in it",
-            "weighting": e.scheme.weighting,
-            **_front_end(e),
-        }
+    scheme = e.scheme
+    parts: dict[str, Any] = {"clip": scheme.clip.to_dict(), "noise": scheme.noise.to_dict(), "grid": about_grid(e)}
     return {
-        "scheme": e.scheme.name,
-        "fingerprint": e.scheme.fingerprint,
-        "clip": e.scheme.clip.to_dict(),
-        "noise": e.scheme.noise.to_dict(),
-        "grid": about_grid(e),
-        "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
-        "denominator": "the planned cohort, a public constant",
-        "weighting": e.scheme.weighting,
+        "scheme": scheme.name,
+        "fingerprint": scheme.fingerprint,
+        **({"train": scheme.train.to_dict()} if scheme.record_level else parts),
+        **scheme.added_by,
+        "weighting": scheme.weighting,
         **_front_end(e),
     }
 
@@ -58,17 +46,13 @@ def about_grid(e: Experiment) -> dict[str, Any] | None:
 def about_noise(e: Experiment) -> str:
     """What was drawn, and what that costs."""
     if e.scheme.record_level:
-        return "the noise is float32, not drawn on integers: its low-order bits are not accounted for"
-    noise = e.scheme.noise
-    if not isinstance(noise, DiscreteGaussian):
-        return (
-            "the noise is float32, as in the papers (--noise continuous): its low-order bits are not accounted for, and"
-            " no secure aggregation can carry it"
-        )
-    epsilon = noise.epsilon_slack(code_size=e.code_size, sensitivity=e.sensitivity, plan=e.typical_plan())
-    return (
-        f"the noise is drawn on integers: over the run that adds at most {e.rounds * epsilon:.0e} to ε (neglected) and,"
-        f" by the sampler's finite precision, {e.delta_slack():.0e} to δ (counted)"
+        return e.scheme.train.about_noise
+    return e.scheme.noise.about(
+        code_size=e.code_size,
+        sensitivity=e.sensitivity,
+        plan=e.typical_plan(),
+        rounds=e.rounds,
+        delta_slack=e.delta_slack() if e.scheme.private else 0.0,
     )
 
 

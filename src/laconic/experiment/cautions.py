@@ -1,4 +1,4 @@
-"""What a run's promise is worth, said before it starts: see `privacy/cautions`."""
+"""Warnings before a run starts, where its ε means little: see `privacy/statement/cautions`."""
 
 from __future__ import annotations
 

@@ -125,6 +125,11 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
         """S: the largest norm of a client's code."""
         return self.mechanism.sensitivity
 
+    @property
+    def bound(self) -> float:
+        """S: what a client's code is clipped to, or, where records are protected, the gradient of one."""
+        return self.scheme.train.record_bound or self.sensitivity
+
     def typical_plan(self) -> RoundPlan:
         """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
         return self.mechanism.typical_plan()

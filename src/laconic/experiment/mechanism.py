@@ -6,27 +6,27 @@ It has no data and no model. Only the number of weights counts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from laconic.errors import PrivacyError
+from laconic.options.sections import SlackOptions
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Sampler
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.grid import Grid
 from laconic.round import plan_for
 from laconic.scheme import Scheme
 from laconic.streams import Streams
-from laconic.train.local import LocalDPSGD
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism:
-    """A scheme for so many weights, among so many clients, for so many rounds."""
+class Agreed(SlackOptions):
+    """A scheme for so many weights, among so many clients, for so many rounds: what all parties of a run know."""
 
     scheme: Scheme
     sampler: Sampler
@@ -34,8 +34,17 @@ class Mechanism:
     size: int
     rounds: int
     budget: Budget | None
-    max_dropouts: int = 0
-    max_colluders: int = 0
+
+    @property
+    def agreed(self) -> dict[str, Any]:
+        """These alone, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(Agreed)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism(Agreed):
+    """What the run does to one client's data."""
+
     num_records: int | None = None
     """How many records all clients have together, where records are what is protected."""
     loses_by_cohort: bool = False
@@ -52,11 +61,9 @@ class Mechanism:
         if not self.scheme.private or self.budget is None:
             return None
         accountant: Accountant | RecordAccountant
-        if isinstance(self.scheme.train, LocalDPSGD):
-            accountant = self.scheme.train.accountant(
-                sampler=self.sampler, num_clients=self.num_clients, budget=self.budget
-            )
-            accountant = replace(accountant, num_records=self.num_records)
+        records = self.scheme.train.accountant(sampler=self.sampler, num_clients=self.num_clients, budget=self.budget)
+        if records is not None:
+            accountant = replace(records, num_records=self.num_records)
         else:
             accountant = Accountant(
                 sampler=self.sampler,
@@ -103,7 +110,7 @@ class Mechanism:
     @property
     def grid(self) -> Grid | None:
         """The grid of integer noise; None for other noise."""
-        if not isinstance(self.scheme.noise, DiscreteGaussian):
+        if not self.scheme.noise.private:
             return None
         return self.scheme.noise.grid(code_size=self.code_size, sensitivity=self.sensitivity, plan=self.typical_plan())
 

@@ -1,10 +1,10 @@
-"""A federation of separate machines: what travels, whatever carries the bytes.
+"""A federation of separate machines: what is sent, independent of the transport.
 
-courier      what a server needs of whatever carries messages
-entropy      randomness from the operating system; seeds for tests alone
+courier      the interface of a transport, as the server needs it
+entropy      randomness from the operating system; seeds for tests only
 offer        `Offer`: a run as it is proposed to nodes, signed
-populations  who holds records, seen from one machine
-requests     what travels, as named fields
+populations  the population of a federation, seen from one machine
+requests     requests and answers, as named fields
 roster       the keys of all nodes of a run, and the public randomness that follows from them
-weights      weights and kept coordinates, as both sides name and send them
+weights      weights and kept coordinates: their digests, and how they are sent
 """

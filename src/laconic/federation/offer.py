@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic import __version__
 from laconic.errors import ConfigError, WireError
-from laconic.experiment.mechanism import Mechanism
+from laconic.experiment.mechanism import Agreed, Mechanism
 from laconic.parts import non_negative_int, one_of, positive_int
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Sampler
@@ -39,7 +39,7 @@ MOST_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Offer:
+class Offer(Agreed):
     """One run, as it is offered to all its nodes.
 
     `server` is the public Ed25519 key that signs the offer. `initial` is the digest of the initial weights, which
@@ -48,19 +48,11 @@ class Offer:
 
     run: bytes
     server: bytes
-    scheme: Scheme
-    sampler: Sampler
-    num_clients: int
-    rounds: int
-    budget: Budget | None
-    max_dropouts: int = 0
-    max_colluders: int = 0
     consistency: str = "plain"
     public_seed: int
     model: str
     input_shape: tuple[int, ...]
     num_classes: int
-    size: int
     initial: str
     loss: str = "auto"
 
@@ -95,16 +87,7 @@ class Offer:
     @cached_property
     def mechanism(self) -> Mechanism:
         """What the offered run would do to one node's data: enough to know what it costs, without touching any."""
-        return Mechanism(
-            scheme=self.scheme,
-            sampler=self.sampler,
-            num_clients=self.num_clients,
-            size=self.size,
-            rounds=self.rounds,
-            budget=self.budget,
-            max_dropouts=self.max_dropouts,
-            max_colluders=self.max_colluders,
-        )
+        return Mechanism(**self.agreed)
 
     def terms(self, beacon: bytes) -> Terms:
         """What secure aggregation is agreed on; the beacon is fixed when all keys are known."""
@@ -123,15 +106,11 @@ class Offer:
         """The same experiment on both sides: with its records on a node, without any on the server."""
         from laconic.experiment.experiment import Experiment
 
+        known = {name: value for name, value in self.agreed.items() if name not in ("num_clients", "size")}
         return Experiment(
-            scheme=self.scheme,
+            **known,
             model=model,
             population=population,
-            sampler=self.sampler,
-            rounds=self.rounds,
-            budget=self.budget,
-            max_dropouts=self.max_dropouts,
-            max_colluders=self.max_colluders,
             consistency=self.consistency,
             loss=self.loss,
             **options,

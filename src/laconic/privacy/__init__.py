@@ -1,1 +1,1 @@
-"""Privacy: bounding, noise, sampling, and the accountant that answers for all three. Imports no torch."""
+"""Privacy: clipping, noise, sampling, and the accountant for all three. Imports no torch."""

@@ -1,8 +1,8 @@
-"""What a run shows: bytes counted, curves, an HTML page; and what a data set looks like.
+"""Reports of a run: bytes, curves, an HTML page; and what a data set looks like.
 
 dataset_view       a few records of a data set, and how they are divided among clients
 html               the HTML report and the lines of the summary
-ledger             bytes up, down and once, beside the papers' formula
+ledger             bytes up, down and sent once, beside the papers' formula
 plots              curves of several runs (only `measure` uses matplotlib)
 terminal_pictures  records for a terminal: pictures, series, numbers
 """

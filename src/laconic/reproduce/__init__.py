@@ -5,7 +5,7 @@ kept_weight_runs  the weights that FL-TOP keeps, from two run folders
 kept_weights      kept weights layer by layer
 reproduction      `Reproduction`: the rows of a published table as runs, none of them twice
 selection         which rows `--rows` means
-stand_ins         tables of private data as runs on other data; `published/stand_ins/*.toml` has what differs
+stand_ins         tables of private data, run on other data; `published/stand_ins/*.toml` has what differs
 table_files       `table.md`, `table.csv` and pictures of a reproduced table
 table_plots       pictures of a reproduced table
 tables            `Table`, `Row`, `Published`; reads `published/*.toml`, one file per published table

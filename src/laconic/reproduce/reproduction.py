@@ -26,7 +26,6 @@ from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.launch import files_of
 from laconic.store.folder import RunFolder, json_text
-from laconic.train.local import LocalDPSGD
 
 Watch = Callable[[Run], AbstractContextManager[Any]]
 """Something that looks on while a simulation runs."""
@@ -201,8 +200,7 @@ def _epsilons(simulation: Run, result: RunResult, best_round: int) -> dict[str, 
     e, accountant = simulation.experiment, simulation.accountant
     if accountant is None:
         return {}
-    train = e.scheme.train
-    sigma = train.noise_multiplier if isinstance(train, LocalDPSGD) else e.scheme.noise.to_dict()["noise_multiplier"]
+    sigma = e.scheme.noise_multiplier
     released, participant = result.statement["released"]["epsilon"], result.statement["participant"]["epsilon"]
     charged = simulation.journal.num_released(best_round)
     of_paper = accountant.published(charged)

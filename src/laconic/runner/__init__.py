@@ -1,4 +1,4 @@
-"""A run: one round after another, the budget, and what is left behind at the end.
+"""A run: one round after another, the budget, and the files at the end.
 
 in_folder  a run in a folder: new, or from where the last one there stopped
 outcome    `RunResult`, and the files at the end of a run

@@ -10,7 +10,6 @@ from torch import nn
 
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise
 from laconic.features.front_end import describe
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian, papers_bits
 from laconic.privacy.statement.statement import privacy_statement, statement_lines
 from laconic.report.html import html_report
 from laconic.round import downlink_encoding
@@ -133,10 +132,8 @@ def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
     if scheme.pooled:
         return 0, 0
     code_size = scheme.codec.code_size(size)
-    bits = 32 if scheme.codec.linear else 1
-    if isinstance(scheme.noise, DiscreteGaussian) and scheme.noise.signs:
-        whole = max(1, round(cohort))
-        bits = papers_bits(code_size=code_size, cohort=whole, noise_multiplier=scheme.noise.noise_multiplier)
+    noisy = scheme.noise.bits_by_the_papers(code_size=code_size, cohort=max(1, round(cohort)))
+    bits = scheme.codec.packing.bits if noisy is None else noisy
     return code_size * bits, downlink_encoding(scheme).bits * scheme.codec.downlink_size(size)
 
 

@@ -5,9 +5,9 @@ Read `client.py` and `server.py` first; they are the protocol. `docs/secure-aggr
 attempts  which attempts a client has used, in memory or on disk
 claims    against whom a sum is claimed to be secure, in one wording
 client    `SecAggClient`: keys, upload, consent, reveal
-foretell  what a round will come to, from who vanishes when, without masks
+foretell  predicts the outcome of a round from the dropouts, without masks
 messages  the messages as bytes
-opening   from the members' answers back to the seeds, checked
+opening   from the members' answers to the seeds, with checks
 server    `SecAggServer` and `ServerRound`: from the clients' messages to the sum
 session   `InProcessFederation`: both sides in one process, with dropouts, and the bytes counted
 shares    the seeds of an upload as encrypted shares

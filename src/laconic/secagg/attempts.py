@@ -1,6 +1,6 @@
 """What a client has sent already: written down before it is sent, so that no restart makes it forget.
 
-Masks follow from run, round, attempt and plan. Two vectors under one attempt would bare their difference, and two
+Masks follow from run, round, attempt and plan. Two vectors under one attempt would reveal their difference, and two
 answers to unmask requests could open what one may not. So every step of an attempt is claimed once, all of them under
 one plan, and attempts only go forward.
 """

@@ -1,6 +1,6 @@
-"""What a round will come to, from who vanishes when: without keys, masks or messages.
+"""The outcome of a round, predicted from its dropouts: without keys, masks or messages.
 
-A simulation that sums in the open asks this, so that it loses the same rounds, for the same reasons, as one that masks.
+A simulation that sums in the clear uses this, so that it loses the same rounds, for the same reasons, as a masked one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the server does with the (noisy) mean code: all of it is post-processing.
+"""Server rules: from the (noisy) mean code to new weights. All of it is post-processing.
 
 error_feedback  `ErrorFeedback`: momentum and error feedback in the code domain
 rules           `ServerRule` and `Average` (with server learning rate and momentum)

@@ -19,6 +19,11 @@ State = dict[str, Tensor]
 class ServerRule(Part):
     """Base of the rules."""
 
+    @property
+    def same_step(self) -> float | None:
+        """By how much every weight moves, up or down, in every round; None if that differs."""
+        return None
+
     def init(self, size: int, code_size: int, device: torch.device) -> State:
         """The state before the first round."""
         return {}

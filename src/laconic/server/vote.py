@@ -25,6 +25,10 @@ class MajorityVote(ServerRule):
         positive(sign_step=self.sign_step)
         below_one(momentum=self.momentum)
 
+    @property
+    def same_step(self) -> float | None:
+        return self.sign_step
+
     def init(self, size: int, code_size: int, device: torch.device) -> State:
         return {"velocity": torch.zeros(code_size, device=device)} if self.momentum else {}
 

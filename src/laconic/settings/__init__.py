@@ -4,8 +4,8 @@ build           from a configuration to an experiment: data, sampler and model a
 check           everything that is wrong with a configuration, at once, before data are loaded
 clipnorm        S as a median of update norms (`--clip-norm median` or `public`)
 config          the configuration file, `--set`, TOML in and out
-costs           the memory of a run, and the time of its noise
-forecast        what `laconic plan` says
+costs           estimates of a run's memory, and of the time of its noise
+forecast        what `laconic plan` prints
 front_end       from the `[front_end]` section to a front end; it is kept in the run folder
 launch          what is written into a run folder, and which options may differ when a run goes on
 predict         a trained model on new patients

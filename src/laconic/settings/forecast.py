@@ -19,7 +19,6 @@ from laconic.runner.run import Run
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.costs import memory_bytes, noise_seconds
-from laconic.train.local import LocalDPSGD
 
 
 def forecast(config: RunConfig) -> dict[str, Any]:
@@ -79,10 +78,6 @@ def _privacy(experiment: Experiment, simulation: Run, measured: bool) -> dict[st
     accountant, budget = experiment.accountant, experiment.budget
     if accountant is None or budget is None:
         return None
-    scheme = experiment.scheme.to_dict()
-    train = experiment.scheme.train
-    sigma = train.noise_multiplier if isinstance(train, LocalDPSGD) else scheme["noise"]["noise_multiplier"]
-    bound = train.clip_norm if isinstance(train, LocalDPSGD) else experiment.sensitivity
     cohort = experiment.sampler.planned_cohort(experiment.population.num_clients)
     decades = [10**k for k in range(9) if 10**k < experiment.rounds] + [experiment.rounds]
     average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
@@ -90,8 +85,8 @@ def _privacy(experiment: Experiment, simulation: Run, measured: bool) -> dict[st
     counts = sorted({1, average, *([most] if most else [])})
     return {
         "unit": accountant.promise.one,
-        "noise_multiplier": sigma,
-        "clip_norm": None if measured else bound,
+        "noise_multiplier": experiment.scheme.noise_multiplier,
+        "clip_norm": None if measured else experiment.bound,
         "grid": about_grid(experiment),
         "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0]
         / simulation.clients.code_size,

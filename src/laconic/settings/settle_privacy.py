@@ -21,7 +21,6 @@ from laconic.settings.clipnorm import clip_norm_from
 from laconic.settings.config import RunConfig
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
-from laconic.train.local import LocalDPSGD
 
 _CLIP_SOURCES = {
     "median": "the clipping threshold is the median update norm of an initialisation round on the clients' own data,"
@@ -72,8 +71,9 @@ def settle_noise(
 
         def accountant(sigma: float) -> RunAccountant:
             train = build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma}).train
-            assert isinstance(train, LocalDPSGD)
-            return train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
+            found = train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
+            assert found is not None
+            return found
 
         return smallest_noise(
             accountant, epsilon=privacy.epsilon, delta=delta, rounds=config.run.rounds, method=privacy.accountant

@@ -1,4 +1,4 @@
-"""Solvers: from a code back to the sparse update behind it.
+"""Solvers: reconstruct a sparse update from its code.
 
 sparse  `Adjoint` and `Fista`: from DCT coefficients back to an update
 """

@@ -1,13 +1,13 @@
-"""The run folder: charges, rows and checkpoint under one chain of digests, and how a run goes on.
+"""The run folder: charges, rows and checkpoint under one hash chain, and how a run is resumed.
 
-chain       `Chain`: one chain of digests through charges and saves
+chain       `Chain`: one hash chain through charges and saves
 checkpoint  `RunState`, `save_state`, `load_state`
 folder      `RunFolder`: files that survive a kill
-front_end    the front end, kept when a run starts
-identity    what makes two runs the same run; a folder is resumed by no other
+front_end   the front end, kept when a run starts
+identity    what identifies a run; a folder is resumed by the same run only
 journal     `Journal`: the charges, by round and attempt
-redraw      whether the charged cohorts are those that the seed draws
-restore     where a run begins: at the initial weights or at its last checkpoint, if the folder fits together
+redraw      checks that the charged cohorts are those that the seed draws
+restore     the first state: initial weights or the last checkpoint, if the files are consistent
 round_rows  `RoundRows`: the rows of finished rounds and their digest
 saves       `Saves`: what was saved when, announced before and confirmed after
 """

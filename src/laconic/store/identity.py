@@ -1,6 +1,6 @@
 """What makes two runs the same run: a folder is resumed only by the experiment that started it.
 
-Noise is replayed on resume, so the same noise must never meet other data or weights: their difference would be bare.
+Noise is replayed on resume. Reusing it on other data or weights would reveal their difference.
 """
 
 from __future__ import annotations

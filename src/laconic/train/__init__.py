@@ -2,7 +2,7 @@
 
 balance     batches with both classes in equal parts, or a weighted loss
 flat        `FlatModel`: a module as a function of one flat weight vector
-importance  which weights matter on public data (FL-TOP)
+importance  which weights FL-TOP keeps, from gradients on public data
 local       `LocalSGD`: optimiser, steps or epochs, batch size; `LocalDPSGD`: private steps
 losses      losses per record, and when a record counts as correct
 metrics     balanced accuracy, AUROC, and their quantiles over clients

@@ -34,6 +34,25 @@ class LocalTraining(Part):
         """Whether what comes out protects every record of the client."""
         return False
 
+    @property
+    def record_bound(self) -> float | None:
+        """What the gradient of a record is clipped to; None if it is not."""
+        return None
+
+    @property
+    def about_noise(self) -> str:
+        """What private training draws: for the privacy statement."""
+        return ""
+
+    @property
+    def added_by(self) -> dict[str, str]:
+        """Who adds the noise of private training, and what a sum is divided by: for the privacy statement."""
+        return {}
+
+    def accountant(self, *, sampler: Sampler, num_clients: int, budget: Budget) -> RecordAccountant | None:
+        """Answers for a record of a client that trains so; None if nothing is promised."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD(LocalTraining):
@@ -99,6 +118,21 @@ class LocalDPSGD(LocalTraining):
     @property
     def private(self) -> bool:
         return True
+
+    @property
+    def record_bound(self) -> float | None:
+        return self.clip_norm
+
+    @property
+    def about_noise(self) -> str:
+        return "the noise is float32, not drawn on integers: its low-order bits are not accounted for"
+
+    @property
+    def added_by(self) -> dict[str, str]:
+        return {
+            "noise_added_by": "every client, in full, in every local step",
+            "denominator": "of a step a public constant (as published: the batch's size), of a round the clients in it",
+        }
 
     def accountant(self, *, sampler: Sampler, num_clients: int, budget: Budget) -> RecordAccountant:
         """Answers for a record of a client that trains so."""

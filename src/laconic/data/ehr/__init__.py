@@ -2,11 +2,11 @@
 
 columns      from the cells of a column to numbers
 eicu         one row per hospital stay from eICU's tables
-features     `Preprocessing`: fitted to training records, applied to all, and what it reveals
+features     `Preprocessing`: fitted to training records, applied to all; what it reveals
 schema       `Schema`: what the columns of a table of health records are
 sources      diabetes130, eicu-demo, ehr-synthetic, the user's own table
 split        splits, hospitals and virtual hospitals that keep a patient's records together
-synthetic    made admissions with the marginals of the papers' private database
+synthetic    synthetic admissions with the marginals of the papers' private database
 table        `EhrTable`: a table read once, every column encoded
 tables       CSV, gz and Parquet, some rows at a time
 toml_values  the values of a schema, checked and written back

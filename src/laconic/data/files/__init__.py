@@ -1,8 +1,8 @@
-"""The user's own files: read right, or refused in a line.
+"""The user's own files: read correctly, or refused with a one-line error.
 
 folder     the user's own files: a folder with one file per client, or one table
 frames     a client's table: CSV, gz and Parquet as records
 labels     how many classes the labels make, and when they are no labels
-npz        a client's arrays, with nothing believed that the file cannot hold
+npz        a client's arrays; sizes in headers are checked against the file
 user_file  what the readers of a user's file share: limits on unpacking, refusals in one line
 """

@@ -1,11 +1,11 @@
-"""Flower carries the bytes; everything that the bytes mean is laconic's. No other package imports `flwr`.
+"""Flower as the transport: it carries the bytes, laconic gives them meaning.
 
 app_config  Flower's run configuration as a laconic one
-client_app  the two sides as Flower apps
+client_app  the node as a Flower `ClientApp`
 courier     Flower's grid as a courier
-federate    a federation from its first message to its last
+federate    a whole federation, from the offer to the result
 messages    fields as Flower messages, and what Flower adds to them
-orphan      ends an app's process when Flower has left it alone
-server_app  the two sides as Flower apps
+orphan      ends an app's process when its Flower parent is gone
+server_app  the server as a Flower `ServerApp`
 strategy    `SchemeStrategy`: a run as a Flower strategy
 """

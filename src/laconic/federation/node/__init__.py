@@ -1,10 +1,10 @@
-"""The node: it answers a server, as far as its owner's policy allows.
+"""The node: it answers a server within its owner's policy.
 
 folder    `NodeFolder`: keys and whatever else survives a restart
 lifetime  `Cost` and `spent`: what a node's data has cost over all runs
-log       `NodeLog`: what it took part in
-masking   its side of the masked sum, from what its folder holds
-node      `Node`: answers a server, as far as its policy allows
+log       `NodeLog`: what the node took part in
+masking   the node's side of the masked sum; its state is in the folder
+node      `Node`: answers a server within its policy
 policy    `Policy`: what the node's owner allows
 refusals  the policy, applied: why an offer or a round is refused
 training  `NodeWork`: a node's work in a round

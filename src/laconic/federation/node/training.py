@@ -17,9 +17,7 @@ from laconic.federation.offer import Offer
 from laconic.federation.populations import OwnRecords
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.round import client_weight, downlink_encoding, plan_for, uplink_encoding, weights_encoding
-from laconic.server.vote import MajorityVote
 from laconic.streams import Streams
 
 
@@ -76,8 +74,8 @@ class NodeWork:
             encoding=SIGNS if signs else weights_encoding(scheme),
         ).values
         if signs:
-            assert isinstance(scheme.rule, MajorityVote)
-            return before() + scheme.rule.sign_step * values
+            assert scheme.rule.same_step is not None
+            return before() + scheme.rule.same_step * values
         if changing is None:
             return values
         weights = self._view.model.initial.clone()
@@ -96,9 +94,10 @@ class NodeWork:
         Shares of other nodes make up the promised noise only if these are the same for all of them. None: no noise.
         """
         noise, sensitivity = self.offer.scheme.noise, self.experiment.sensitivity
-        if not isinstance(noise, DiscreteGaussian):
+        if not noise.private:
             return None
         grid = noise.grid(code_size=self.code_size, sensitivity=sensitivity, plan=plan)
+        assert grid is not None, "only integers are masked"
         return {"share": grid.share_scale(plan.noise_shares) / grid.units, "step": 1 / grid.units}
 
     def message(self, plan: RoundPlan, code: Tensor) -> bytes:

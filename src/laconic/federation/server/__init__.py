@@ -1,7 +1,7 @@
-"""The server of a federation: who takes part, what they are told, and what is made of their answers.
+"""The server of a federation: its nodes, the requests to them, and the sum of their answers.
 
-members         `Members`: who takes part, asked once, kept with the run
-notices         which node did not do as asked, and why
-remote_clients  `RemoteClients`: what nodes are told, and what is made of their answers
-settings        how long a server waits, and for how many
+members         `Members`: which nodes take part; asked once, kept with the run
+notices         warnings about nodes, for the operator of the server
+remote_clients  `RemoteClients`: sends requests to nodes and opens the sum of their answers
+settings        how long a server waits, and for how many nodes
 """

@@ -27,7 +27,6 @@ from laconic.round import downlink_encoding, empty_sum, uplink_encoding, weights
 from laconic.secagg import RoundAborted, ServerRound
 from laconic.secagg.claims import claim
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
-from laconic.server.vote import MajorityVote
 
 Notice = Callable[[int, str], None]
 """Told which client did not do as asked, and why."""
@@ -132,10 +131,10 @@ class RemoteClients(Clients):
     def _signs_message(self, plan: RoundPlan, weights: Tensor) -> bytes | None:
         """The signs of the last change, for nodes that have the weights before it; None if signs do not tell it."""
         rule, (round, before) = self._offer.scheme.rule, self._weights
-        if not isinstance(rule, MajorityVote) or downlink_encoding(self._offer.scheme) != SIGNS:
+        if rule.same_step is None or downlink_encoding(self._offer.scheme) != SIGNS:
             return None
         signs = torch.sign(weights - before)
-        if round != plan.round - 1 or not torch.equal(before + rule.sign_step * signs, weights) or not signs.all():
+        if round != plan.round - 1 or not torch.equal(before + rule.same_step * signs, weights) or not signs.all():
             return None
         return wire.encode(wire.Message("weights", plan.round, plan.attempt, 0, 0.0, plan.fingerprint, signs), SIGNS)
 

@@ -1,14 +1,14 @@
-"""Who takes part, and which ε that gives: samplers, accountants, budgets.
+"""Samplers, accountants and budgets: who takes part, and the resulting ε.
 
 accountant         `Accountant`: ε of a client against two adversaries, by three methods
 budget             `Budget`: limits, and whether one more round fits
-calibrate          the smallest noise for a promised ε
-composed_loss      ε of a loss distribution after many rounds, and why it is an upper bound
-promise            what an ε is about, in words: unit, adjacency, adversaries
+calibrate          the smallest noise for a given ε
+composed_loss      ε of a loss distribution after many rounds; proof that it is an upper bound
+promise            what an ε refers to, in words: unit, adjacency, adversaries
 record_accountant  `RecordAccountant`: the same for a record whose client runs DP-SGD
 record_events      what a round releases of one record
 record_sampling    which records a private step draws: `PerClassPoisson`, `PoissonRecords`, `PublishedBatches`
 sampled_gaussian   the loss distribution of a sampled Gaussian, all points at once
-sampling           `Poisson`, `FixedSize`, `AsPublished`: who takes part, and what that is worth
+sampling           `Poisson`, `FixedSize`, `AsPublished`: who takes part, and how it is accounted
 tight              the tight method (pld): a closed form, a loss distribution, or dp-accounting's own composition
 """

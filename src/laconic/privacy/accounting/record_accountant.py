@@ -24,7 +24,7 @@ from laconic.parts import positive, positive_int, probability, rate
 from laconic.privacy.accounting.accountant import METHODS, Figures, epsilon
 from laconic.privacy.accounting.promise import Promise, record_promise
 from laconic.privacy.accounting.record_events import FirstThenLater, Occasional, RecordEvent
-from laconic.privacy.accounting.sampling import AsPublished, Sampler
+from laconic.privacy.accounting.sampling import Sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -74,7 +74,7 @@ class RecordAccountant:
 
     @property
     def promise(self) -> Promise:
-        as_published = isinstance(self.sampler, AsPublished)
+        as_published = not self.sampler.proven
         unproven = (
             "the released ε is that of CHIL'21, Theorem 3.1, which takes for granted that no model shows which clients"
             " took part: the published figure, not a proven one"
@@ -92,13 +92,13 @@ class RecordAccountant:
 
     def published(self, rounds: int) -> float | None:
         """ε by CHIL'21, Theorem 3.1 (moments, as there); None where that is the released one anyway."""
-        if isinstance(self.sampler, AsPublished):
+        if not self.sampler.proven:
             return None
         return _epsilon(self._theorem, rounds, self.delta, "moments")
 
     def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float:
         chosen = method or self.method
-        if isinstance(self.sampler, AsPublished):
+        if not self.sampler.proven:
             return _epsilon(self._theorem, rounds, self.delta, chosen)
         if not self.amplified(rounds):
             capped = min(x for x in (rounds, self.max_participations, most) if x is not None)

@@ -37,6 +37,8 @@ class Sampler(Part):
     """The accountants that can answer for this sampler, the preferred one last."""
     allows_participation_cap: ClassVar[bool]
     caveat: ClassVar[str] = ""
+    proven: ClassVar[bool] = True
+    """Whether the accounting is that of how clients are really drawn."""
 
     def check(self, num_clients: int) -> None:
         """Refuse a population that the sampler cannot serve."""
@@ -158,6 +160,7 @@ class AsPublished(FixedSize):
     adjacency: ClassVar[str] = ZERO_OUT
     sensitivity_scale: ClassVar[float] = 1.0
     figures: ClassVar[tuple[str, ...]] = ("moments", "rdp", "pld")
+    proven: ClassVar[bool] = False
     caveat: ClassVar[str] = (
         "cohorts have a fixed size but are accounted as Poisson samples, as in the papers: the released ε is the"
         " published figure, not a proven one"

@@ -1,4 +1,4 @@
-"""What bounds a code and what noises it. Imports no torch before it is handed tensors.
+"""Clipping and noise of codes. Imports torch only inside functions that are handed tensors.
 
 clip               `Clip`, `NoClip`, `L2Clip`, `UnitEntries` (for signs)
 discrete_gaussian  `DiscreteGaussian`: integers drawn around a code, and why the Gaussian's ε holds

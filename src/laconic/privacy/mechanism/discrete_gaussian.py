@@ -69,6 +69,22 @@ class DiscreteGaussian(Noise):
     def on_integers(self) -> bool:
         return True
 
+    @property
+    def for_signs(self) -> bool:
+        return self.signs
+
+    def about(self, *, code_size: int, sensitivity: float, plan: RoundPlan, rounds: int, delta_slack: float) -> str:
+        epsilon = self.epsilon_slack(code_size=code_size, sensitivity=sensitivity, plan=plan)
+        return (
+            f"the noise is drawn on integers: over the run that adds at most {rounds * epsilon:.0e} to ε (neglected)"
+            f" and, by the sampler's finite precision, {delta_slack:.0e} to δ (counted)"
+        )
+
+    def bits_by_the_papers(self, *, code_size: int, cohort: int) -> int | None:
+        if not self.signs:
+            return None
+        return papers_bits(code_size=code_size, cohort=cohort, noise_multiplier=self.noise_multiplier)
+
     def grid(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Grid:
         """Grid and bits of the run."""
         if not math.isfinite(sensitivity):

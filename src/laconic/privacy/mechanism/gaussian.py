@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from laconic.plan import RoundPlan
+    from laconic.privacy.mechanism.grid import Grid
     from laconic.streams import Stream
 
 
@@ -29,6 +30,31 @@ class Noise(Part):
     def on_integers(self) -> bool:
         """Whether shares are integers mod 2^b, as masked sums need them, or floats."""
         return False
+
+    @property
+    def for_signs(self) -> bool:
+        """Whether it takes a vector of signs, and no other code."""
+        return False
+
+    @property
+    def added_by(self) -> dict[str, str]:
+        """Who adds it, and what the sum is divided by: for the privacy statement."""
+        return {
+            "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
+            "denominator": "the planned cohort, a public constant",
+        }
+
+    def about(self, *, code_size: int, sensitivity: float, plan: RoundPlan, rounds: int, delta_slack: float) -> str:
+        """What was drawn, and what that costs over so many rounds: for the privacy statement."""
+        raise NotImplementedError
+
+    def grid(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Grid | None:
+        """The grid on which it is drawn; None if it is not drawn on one."""
+        return None
+
+    def bits_by_the_papers(self, *, code_size: int, cohort: int) -> int | None:
+        """Bits a value as the papers count them; None: as for the code without noise."""
+        return None
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         """The code with one client's noise share. `plan.noise_shares` of them together are the mechanism's noise."""
@@ -59,6 +85,9 @@ class NoNoise(Noise):
     def private(self) -> bool:
         return False
 
+    def about(self, *, code_size: int, sensitivity: float, plan: RoundPlan, rounds: int, delta_slack: float) -> str:
+        return "there is no noise"
+
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         return code
 
@@ -84,6 +113,12 @@ class Gaussian(Noise):
     @property
     def private(self) -> bool:
         return True
+
+    def about(self, *, code_size: int, sensitivity: float, plan: RoundPlan, rounds: int, delta_slack: float) -> str:
+        return (
+            "the noise is float32, as in the papers (--noise continuous): its low-order bits are not accounted for, and"
+            " no secure aggregation can carry it"
+        )
 
     def share_std(self, *, sensitivity: float, min_cohort: int) -> float:
         """S·σ/√min_cohort."""

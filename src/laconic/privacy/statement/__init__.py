@@ -1,5 +1,5 @@
-"""What may be said of an ε, in words.
+"""The privacy statement: what may be claimed about a run, in words.
 
-cautions   when an ε promises little or nothing, in words; a δ of 1/N or more is refused
+cautions   warnings when an ε guarantees little or nothing; a δ of 1/N or more is refused
 statement  the privacy statement, as data and as lines
 """

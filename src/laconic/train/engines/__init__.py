@@ -2,7 +2,7 @@
 
 choose        which engine trains, by name or by rule
 cohort        `CohortAtOnce`: blocks of clients in fixed memory, one vectorised step for all
-crew          workers side by side: threads with a core and a module of their own
+crew          parallel workers: threads, each with its own core and module
 engine        what an engine is: a `Task` in, `Updates` out
 one_by_one    `OneByOne`: one client after another on flat vectors
 per_record    `PerRecord`: the engine of record-level privacy

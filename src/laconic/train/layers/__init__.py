@@ -1,11 +1,11 @@
 """Layers with weights per client, and other ways to make a step cost less.
 
-chains             layers that run one after the other for certain; pooling before relu
+chains             layers that certainly run one after the other; pooling before ReLU
 client_conv        convolutions with weights per client: one GPU kernel, or a loop on a CPU that pools at once
-clipped_gradients  the sum of single records' clipped gradients, without writing the first layer's down
-conv_kernels       convolutions with weights per client: one GPU kernel, or a loop on a CPU that pools at once
+clipped_gradients  the sum of per-record clipped gradients, without storing those of the first layer
+conv_kernels       the GPU kernels of `client_conv`, in Triton
 dropout            dropout whose masks follow from a key
 factored           large dense layers as shared weights plus each client's factors
-first_linear       a model as rest(X·Wᵀ), found by trying
-kept               large dense layers of which few weights are trained
+first_linear       a model as rest(X·Wᵀ); tests whether it has this form
+kept               large dense layers with few trained weights
 """

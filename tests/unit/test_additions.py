@@ -1,0 +1,164 @@
+"""What docs/architecture.md says of adding a part is true: each is one file outside the package."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from laconic.catalogue import scheme_entry
+from laconic.cli.main import cli
+from laconic.errors import ConfigError
+from laconic.parts import Part
+
+CODEC = '''
+from dataclasses import dataclass
+
+import torch
+
+from laconic.codecs.base import Codec
+from laconic.packing import integers
+from laconic.scheme import Scheme
+from laconic.schemes import private
+from laconic.train.local import LocalSGD
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounded(Codec):
+    """Whole multiples of a step, from -127 to 127: eight bits a weight."""
+
+    step: float
+
+    linear = False
+
+    def code_size(self, size):
+        return size
+
+    @property
+    def packing(self):
+        return integers(8)
+
+    def encode(self, update, plan, streams):
+        return (update / self.step).round().clamp(-127, 127)
+
+    def decode(self, code, size, plan):
+        return code * self.step
+
+
+def fl_rounded(*, step=1e-4, **train):
+    """FL-ROUNDED: eight bits a weight."""
+    return Scheme(name="fl-rounded", train=LocalSGD(**train), codec=Rounded(step=step), weighting="data-size")
+
+
+fl_rounded_dp = private(fl_rounded)
+not_a_scheme = 5
+
+
+def gives_none(**train):
+    return None
+'''
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of the user's own, from which commands are called. What it defines is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kinds = set(Part._kinds)
+    yield tmp_path
+    for kind in set(Part._kinds) - kinds:
+        del Part._kinds[kind]
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+
+
+def laconic(*words: str) -> None:
+    cli(list(words), standalone_mode=False)
+
+
+def test_a_codec_is_one_file_and_runs_on_the_command_line(outside: Path) -> None:
+    (outside / "own_codec.py").write_text(CODEC)
+    options = ("--num-clients", "20", "--sampling-rate", "0.5", "--checkpoint-seconds", "0")
+    laconic("run", "own_codec:fl_rounded", *options, "--rounds", "2", "--set", "scheme.step=0.001", "--quiet")
+    folder = outside / "runs/fl-rounded-digits"
+    row = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
+    assert row["bytes_up"] and row["bytes_up"] % (60 + 650) == 0  # a header, and eight bits for each of 650 weights
+    laconic("run", "--out", str(folder), "--resume", "--rounds", "3", "--quiet")
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 3
+
+
+def test_the_private_version_of_an_own_scheme_has_an_epsilon(outside: Path) -> None:
+    (outside / "own_codec.py").write_text(CODEC)
+    assert scheme_entry("own_codec:fl_rounded_dp").private
+    words = (
+        "--num-clients",
+        "50",
+        "--sampling-rate",
+        "0.5",
+        "--rounds",
+        "2",
+        "--clip-norm",
+        "1",
+        "--set",
+        "noise_multiplier=2",
+    )
+    laconic("run", "own_codec:fl_rounded_dp", *words, "--out", "private", "--quiet")
+    statement = json.loads((outside / "private/privacy.json").read_text())
+    assert statement["private"] and 0 < statement["released"]["epsilon"]["pld"] < 10
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_codec:fl_round", "unknown name in own_codec 'fl_round': did you mean 'fl_rounded"),
+        ("own_codec:not_a_scheme", "own_codec:not_a_scheme is a int, not a function that makes a scheme"),
+        ("own_codec:gives_none", "own_codec:gives_none gave a NoneType, not a laconic.Scheme"),
+        ("own_codec:", "write it as package.module:name"),
+    ],
+)
+def test_what_is_no_scheme_is_refused(outside: Path, name: str, message: str) -> None:
+    (outside / "own_codec.py").write_text(CODEC)
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        laconic("run", name, "--rounds", "1")
+    assert not (outside / "runs").exists()
+
+
+def test_a_packing_that_loses_something_is_refused(outside: Path) -> None:
+    """Codes that do not fit in their bits would be other codes in a federation than in the simulator."""
+    (outside / "own_codec.py").write_text(CODEC.replace(".clamp(-127, 127)", ""))
+    with pytest.raises(ConfigError, match="Rounded packs its code as integer of 8 bits, which changes it"):
+        laconic("run", "own_codec:fl_rounded", "--set", "scheme.step=1e-6", "--rounds", "1", "--quiet")
+
+
+def test_a_model_is_one_function(outside: Path) -> None:
+    (outside / "own_model.py").write_text(
+        "from torch import nn\n\ndef net(*, input_shape, num_classes, hidden=8):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))\n"
+    )
+    words = ("--model", "own_model:net", "--model-option", "hidden=4", "--rounds", "1", "--out", "run", "--quiet")
+    laconic("run", "fl-std", *words)
+    from safetensors.torch import load_file
+
+    weights = load_file(outside / "run/model.safetensors")
+    assert sum(tensor.numel() for tensor in weights.values()) == 64 * 4 + 4 + 4 * 10 + 10
+
+
+def test_a_command_is_an_entry_point(outside: Path) -> None:
+    (outside / "own_command.py").write_text(
+        'import click\n\n@click.command()\ndef hello():\n    """Say hello."""\n    click.echo("hello from outside")\n'
+    )
+    info = outside / "own_command-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-command\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[laconic.commands]\nhello = own_command:hello\nrun = own_command:hello\n")
+    context = click.Context(cli)
+    assert "hello" in cli.list_commands(context) and cli.list_commands(context).count("run") == 1
+    run = cli.get_command(context, "run")
+    assert run is not None and run.name == "run" and run.help and run.help.startswith("Train")  # ours stays ours
+    from click.testing import CliRunner
+
+    assert CliRunner().invoke(cli, ["hello"]).output == "hello from outside\n"
