@@ -23,7 +23,7 @@ import numpy as np
 
 from laconic.data.ehr.synthetic import make_admissions, synthetic_schema
 from laconic.options.sections import DataSection
-from laconic.settings.clinical import load_clinical
+from laconic.settings.data.clinical import load_clinical
 from laconic.streams import Streams
 
 

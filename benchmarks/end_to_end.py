@@ -12,7 +12,6 @@ from typing import Any
 
 from benchmarks.contest import ROOT, Unavailable, contest, environment
 from benchmarks.settings import Settings
-from laconic.data.locate import locate
 from laconic.data.sources import SOURCES
 
 _DEMO = "laconic run examples/digits.toml"
@@ -53,7 +52,7 @@ def run(settings: Settings) -> dict[str, Any]:
     demo = _DEMO + device + (" --rounds 2" if settings.quick else "")
     commands, skipped = [Command("the README's demo", demo)], {}
     name = "FL-TOP-DP, Fashion-MNIST, 10 rounds, each evaluated"
-    if locate("fashion-mnist", SOURCES["fashion-mnist"].files) is None:
+    if SOURCES["fashion-mnist"].locate() is None:
         skipped[name] = "Fashion-MNIST is not at hand: set LACONIC_DATA"
     elif not settings.quick:
         commands.append(Command(name, _FL_TOP_DP + device))

@@ -16,7 +16,6 @@ from benchmarks import workload as w1
 from benchmarks.contest import Process, Unavailable, contest, module
 from benchmarks.peers.environments import python_of
 from benchmarks.settings import Settings
-from laconic.data.locate import locate
 from laconic.data.sources import SOURCES, load_source
 
 OURS = "laconic, 50 iterations"
@@ -61,7 +60,7 @@ def real_code(cohort: int) -> tuple[str, np.ndarray]:
 
 def _clients(cohort: int) -> tuple[str, list[tuple[Tensor, Tensor]]]:
     """Clients with ten pictures each, of Fashion-MNIST where its files are at hand."""
-    if locate("fashion-mnist", SOURCES["fashion-mnist"].files) is None:
+    if SOURCES["fashion-mnist"].locate() is None:
         return "synthetic pictures", w1.clients(cohort)
     pictures = load_source("fashion-mnist").train
     rows = np.random.default_rng(0).permutation(len(pictures.targets))[: cohort * w1.RECORDS]

@@ -14,19 +14,21 @@ from torch import Tensor
 
 from benchmarks.frontier.settings import HOLDOUT, TEST_SEEDS, World
 from laconic.data.dead_leaves import dead_leaves
+from laconic.data.federated import FederatedData
+from laconic.data.inputs import dense
 from laconic.data.population import PooledPopulation, Records, gather
-from laconic.data.sparse import dense
 from laconic.features.blocks import in_blocks
 from laconic.features.front_end import ScatteringFrontEnd
 from laconic.features.projection import leading_directions, scales
 from laconic.options.sections import DataSection
-from laconic.settings.datasets import Federation, load_federation, public_images
+from laconic.settings.data.datasets import load_federation
+from laconic.settings.data.public_records import public_images
 from laconic.streams import Streams
 
 _BLOCK = 8192
 
 
-def load_data(world: World, public: str, seed: int, data_dir: str | None) -> tuple[Federation, Streams]:
+def load_data(world: World, public: str, seed: int, data_dir: str | None) -> tuple[FederatedData, Streams]:
     """The clients of a seed. While settings are chosen, a tenth of the pictures belongs to no client."""
     held = 0.0 if seed in TEST_SEEDS else HOLDOUT
     clients = round(world.clients * (1 - held))

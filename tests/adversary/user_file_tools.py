@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from laconic.data.datasets.idx import read_idx
 from laconic.data.ehr.schema import Schema
 from laconic.data.files.folder import load_table
-from laconic.data.idx import read_idx
-from laconic.data.sparse import dense
+from laconic.data.inputs import dense
 from laconic.options.sections import DataSection
-from laconic.settings.datasets import load_federation
+from laconic.settings.data.datasets import load_federation
 from laconic.streams import Streams
 
 RIGHT_OR_REFUSED = "right or refused"

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from conftest import make_population, make_records
+from laconic.data.federated import FederatedData
 from laconic.federation.flower.client_app import client_app
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.server_app import ServerData
@@ -23,7 +24,6 @@ from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import Federation
 from laconic.store.folder import RunFolder
 
 SIZES = [14, 9, 11, 12, 7]
@@ -136,7 +136,7 @@ class LocalFederation:
 
     def simulated(self, config: RunConfig | None = None) -> RunResult:
         """The same run in the simulator."""
-        everything = Federation(self.population, self.test, None, self.public, 3, (6,))
+        everything = FederatedData(self.population, self.test, None, self.public, 3, (6,))
         return Run(settle(config or self.config, everything).experiment).run()
 
     def node(self, number: int) -> NodeFolder:

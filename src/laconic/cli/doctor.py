@@ -26,6 +26,7 @@ def doctor(as_json: bool) -> None:
     import torch
 
     from laconic import __version__
+    from laconic.data.sources import SOURCES
 
     packages = {name: _version(name) for name in (*_REQUIRED, *_OPTIONAL)}
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -38,7 +39,7 @@ def doctor(as_json: bool) -> None:
         "cuda": cuda,
         "free_disk_gb": round(shutil.disk_usage(os.getcwd()).free / 1e9, 1),
         "writable": os.access(os.getcwd(), os.W_OK),
-        "datasets": {name: row["found"] for name, row in found_data(None).items()},
+        "datasets": {name: info.where() for name, info in SOURCES.items()},
         "missing": missing,
     }
     if as_json:
@@ -55,35 +56,6 @@ def doctor(as_json: bool) -> None:
             click.echo(f"  {name:<14} {where}")
     if missing:
         raise click.exceptions.Exit(2)
-
-
-def found_data(data_dir: str | None) -> dict[str, dict[str, str]]:
-    """The named data sets and where their files are."""
-    from laconic.data.ehr.sources import EHR_SOURCES
-    from laconic.data.sources import SOURCES
-
-    rows = {}
-    for name, info in SOURCES.items():
-        rows[name] = {
-            "description": info.description,
-            "records": f"{info.num_train:,} + {info.num_test:,} records",
-            "licence": info.licence,
-            "found": info.where(data_dir),
-        }
-    for name, source in EHR_SOURCES.items():
-        rows[name] = {
-            "description": source.description,
-            "records": source.records,
-            "licence": source.licence,
-            "found": source.where(data_dir),
-        }
-    rows["synthetic"] = {
-        "description": "Gaussian classes, any number of clients, made on demand from the seed",
-        "records": "10 per client",
-        "licence": "none needed",
-        "found": "made on demand",
-    }
-    return rows
 
 
 def _version(package: str) -> str | None:

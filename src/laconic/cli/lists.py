@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from laconic.cli.options import declared_options
+
+if TYPE_CHECKING:
+    from laconic.data.registry import SourceInfo
 
 
 @click.command()
@@ -42,26 +47,112 @@ def schemes(as_json: bool) -> None:
         click.echo((f"  required: {' '.join(needed)}" if needed else "  required: none") + "\n")
 
 
-@click.command()
-@click.option("--data-dir", type=str, help="Look for the files here.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def datasets(data_dir: str | None, as_json: bool) -> None:
-    """The data sets that are known by name, and where their files were found."""
-    from laconic.cli.doctor import found_data
+_DIVISION = (
+    "--partition",
+    "--num-clients",
+    "--alpha",
+    "--labels-per-client",
+    "--augment",
+    "--client-column",
+    "--target",
+    "--schema",
+    "--num-records",
+    "--public-records",
+    "--holdout",
+    "--seed",
+)
+"""The options of a run that say how records are divided."""
 
-    rows = found_data(data_dir)
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--data-dir", type=str, help="Look for the files here.")
+@declared_options(_DIVISION)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def datasets(name: str | None, data_dir: str | None, as_json: bool, **options: Any) -> None:
+    """The data sets that are known by name, and where their files were found.
+
+    With a NAME (or a folder, a table, package.module:function): a few records of it, and how a run with the same
+    options would divide it among clients.
+    """
+    from laconic.data.sources import SOURCES
+    from laconic.errors import ConfigError
+
+    given = {key.replace("__", "."): value for key, value in options.items() if value is not None}
+    if name is not None:
+        _one_dataset(name, given | ({} if data_dir is None else {"data.data_dir": data_dir}), as_json)
+        return
+    if given:
+        raise ConfigError(f"--{next(iter(given)).partition('.')[2].replace('_', '-')} needs the NAME of a data set")
     if as_json:
+        rows = {name: _said(info) | {"found": info.where(data_dir)} for name, info in SOURCES.items()}
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
-    for name, row in rows.items():
+    for name, info in SOURCES.items():
         click.secho(name, bold=True, nl=False)
-        click.echo(f"  {row['description']} ({row['records']}; {row['licence']})")
-        click.echo(f"  {row['found']}\n")
+        click.echo(f"  {info.description} ({info.records}; {info.licence})")
+        click.echo(f"  {info.clients}")
+        click.echo(f"  {info.where(data_dir)}\n")
     click.echo(
         "Your own: --dataset FOLDER with one .npz, .csv or .parquet file per client, or --dataset TABLE.csv with"
     )
-    click.echo("--client-column, or with --schema for health records.")
+    click.echo("--client-column, or with --schema for health records; or --dataset package.module:function.")
     click.echo("Files are searched in --data-dir, LACONIC_DATA, the cache, /usr/share/datasets.")
+    click.echo("laconic datasets NAME shows a few records, and how they are divided among clients.")
+
+
+def _one_dataset(name: str, values: dict[str, Any], as_json: bool) -> None:
+    from rich.console import Console
+
+    from laconic.report.dataset_view import division, division_lines, example_lines
+    from laconic.settings.config import RunConfig
+    from laconic.settings.data.datasets import load_federation, source_info
+    from laconic.streams import Streams
+
+    config = RunConfig().with_values(values | {"data.dataset": name})
+    info = source_info(name)
+    data = load_federation(config.data, holdout=config.run.holdout, streams=Streams(config.run.seed))
+    found = division(data) | {"input_shape": list(data.input_shape)}
+    if as_json:
+        said = {} if info is None else _said(info) | {"found": info.where(config.data.data_dir)}
+        click.echo(json.dumps(said | {"division": found}, ensure_ascii=False))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    fancy = console.is_terminal and (console.encoding or "").lower().startswith("utf")
+    if info is not None:
+        click.secho(name, bold=True, nl=False)
+        click.echo(f"  {info.description} ({info.records}; {info.licence})")
+        click.echo(f"  {info.origin}\n")
+    for line in example_lines(
+        data,
+        () if info is None else info.classes,
+        width=console.width,
+        colour=fancy and console.color_system is not None and not console.no_color,
+        fancy=fancy,
+    ):
+        console.print(line)
+    click.echo("")
+    for text in division_lines(found):
+        click.echo(text)
+
+
+def _said(info: SourceInfo) -> dict[str, Any]:
+    """What is known of a data set without loading it."""
+    return {
+        "description": info.description,
+        "records": info.records,
+        "shape": list(info.input_shape),
+        "classes": list(info.classes),
+        "client": info.client,
+        "clients": info.default_clients,
+        "natural": info.natural,
+        "licence": info.licence,
+        "origin": info.origin,
+        "citation": info.citation,
+        "stand_in_for": info.stand_in_for,
+        "files": list(info.files),
+        "sums": dict(info.sums),
+    }
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from fractions import Fraction
 from typing import Any
 
@@ -66,12 +66,21 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--model-option", "model_options", multiple=True, metavar="KEY=VALUE", help="An option of the model's factory."
     )(command)
-    for option in reversed(every_option()):
-        if option.flag:
-            text = f"{option.about.help}  [{option.default_text}]" if option.default_text else option.about.help
-            place = option.path.replace(".", "__")
-            command = click.option(option.flag, place, default=None, help=text, **_kind(option))(command)
-    return command
+    return declared_options()(command)
+
+
+def declared_options(flags: Collection[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add every declared option that has a flag, or those of these flags, to a command."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(every_option()):
+            if option.flag and (not flags or option.flag in flags):
+                text = f"{option.about.help}  [{option.default_text}]" if option.default_text else option.about.help
+                place = option.path.replace(".", "__")
+                command = click.option(option.flag, place, default=None, help=text, **_kind(option))(command)
+        return command
+
+    return add
 
 
 def config_values(options: dict[str, Any], sets: tuple[str, ...], model_options: tuple[str, ...]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from laconic.clients import wire
+from laconic.data.inputs import dense
 from laconic.data.population import Records
-from laconic.data.sparse import dense
 from laconic.errors import ConfigError
 from laconic.experiment.devices import choose_device, wait_for
 from laconic.experiment.experiment import Experiment

@@ -26,16 +26,20 @@ def search_dirs(dataset: str) -> list[Path]:
     return [parent / dataset for parent in (*named, cache_dir(), SYSTEM_DATASETS)]
 
 
-def locate(dataset: str, files: Sequence[str], data_dir: str | Path | None = None) -> list[Path] | None:
+def locate(
+    dataset: str, files: Sequence[str], data_dir: str | Path | None = None, *, also: Sequence[str] = ()
+) -> list[Path] | None:
     """The paths of all the files, from the first folder that has every one; `None` if no folder has.
 
-    A name that ends in `.gz` is also met by the unpacked file without it. A `data_dir` is a promise by the user:
-    if the files are not there that is an error, never a reason to take other files from elsewhere.
+    The folder is named after the data set, or as in `also`. A name that ends in `.gz` is also met by the unpacked file
+    without it. A `data_dir` is a promise by the user: if the files are not there that is an error, never a reason to
+    take other files from elsewhere.
     """
     if data_dir is None:
-        return next((found for folder in search_dirs(dataset) if (found := _all_in(folder, files))), None)
+        folders = [folder for name in (dataset, *also) for folder in search_dirs(name)]
+        return next((found for folder in folders if (found := _all_in(folder, files))), None)
     given = Path(data_dir).expanduser()
-    tried = [given / dataset, given]
+    tried = [*(given / name for name in (dataset, *also)), given]
     for folder in tried:
         if found := _all_in(folder, files):
             return found

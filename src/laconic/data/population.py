@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.sparse import Inputs, SparseRows, concatenated, dense
+from laconic.data.inputs import Inputs, concatenated, dense
+from laconic.data.sparse import SparseRows
 from laconic.errors import DataError
 
 
@@ -99,6 +100,10 @@ class PooledPopulation:
 
     def records(self, client: int) -> Records:
         return self._records.some(self._rows[client])
+
+    def targets(self, client: int) -> Tensor:
+        """The client's targets alone."""
+        return self._records.targets[torch.as_tensor(self._rows[client], device=self._records.targets.device)]
 
     def to(self, device: torch.device) -> PooledPopulation:
         return PooledPopulation(self._records.to(device), self._rows)

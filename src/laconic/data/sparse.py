@@ -42,7 +42,7 @@ class SparseRows:
         """The non-zeros of a (count, columns) tensor."""
         rows, columns = table.nonzero(as_tuple=True)
         counts = torch.bincount(rows, minlength=len(table))
-        return cls(_running_sum(counts), columns.to(torch.int32), table.shape[1], table[rows, columns].float())
+        return cls(running_sum(counts), columns.to(torch.int32), table.shape[1], table[rows, columns].float())
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> SparseRows:
@@ -105,7 +105,7 @@ class SparseRows:
             index = index.nonzero().squeeze(1)
         index = torch.where(index < 0, index + len(self), index)
         lengths = self.indptr[1:][index] - self.indptr[:-1][index]
-        indptr = _running_sum(lengths)
+        indptr = running_sum(lengths)
         if len(index) <= _BLOCK:
             entries = self._entries(index, lengths, indptr)
             return self._with(indptr, self.indices[entries], None if self.values is None else self.values[entries])
@@ -197,36 +197,6 @@ class SparseRows:
         return SparseRows(indptr, indices, self.num_columns, values)
 
 
-Inputs = Tensor | SparseRows
-"""The inputs of records: a tensor (count, ...), or sparse rows."""
-
-
-def concatenated(every: Sequence[Inputs]) -> Inputs:
-    """One after another; all dense, or all sparse with the same columns."""
-    sparse = [rows for rows in every if isinstance(rows, SparseRows)]
-    if not sparse:
-        return torch.cat([rows for rows in every if isinstance(rows, Tensor)])
-    if len(sparse) < len(every):
-        raise DataError("some clients' inputs are sparse and some are dense; make them all one or the other")
-    widths = {rows.num_columns for rows in sparse}
-    if len(widths) > 1:
-        raise DataError(f"sparse inputs with {min(widths)} and with {max(widths)} columns; all need the same columns")
-    lengths = torch.cat([rows.indptr.diff() for rows in sparse])
-    plain = all(rows.values is None for rows in sparse)
-    values = None if plain else torch.cat([rows.entry_values() for rows in sparse])
-    return SparseRows(_running_sum(lengths), torch.cat([rows.indices for rows in sparse]), widths.pop(), values)
-
-
-def dense(inputs: Inputs) -> Tensor:
-    """The inputs as a tensor: for few records only."""
-    return inputs.dense() if isinstance(inputs, SparseRows) else inputs
-
-
-def tensors_of(inputs: Inputs) -> list[Tensor]:
-    """The tensors that hold the inputs: for digests and sizes."""
-    return inputs.tensors if isinstance(inputs, SparseRows) else [inputs]
-
-
-def _running_sum(counts: Tensor) -> Tensor:
+def running_sum(counts: Tensor) -> Tensor:
     """(0, c₀, c₀ + c₁, …): where each row starts, and where the last ends."""
     return torch.nn.functional.pad(counts.cumsum(0), (1, 0))

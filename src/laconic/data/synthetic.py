@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from laconic.data.population import FunctionPopulation, Records
+from laconic.data.registry import SourceInfo
 from laconic.errors import ConfigError
 from laconic.parts import non_negative_int, positive_int
 
@@ -72,3 +73,19 @@ class _GaussianClasses:
     def _check(self, client: int) -> None:
         if not 0 <= client < self._num_clients:
             raise IndexError(f"client {client}: the clients are 0 to {self._num_clients - 1}")
+
+
+SYNTHETIC = SourceInfo(
+    name="synthetic",
+    description="Gaussian classes, any number of clients, made on demand from the seed",
+    licence="none needed",
+    origin="made on demand from the seed",
+    num_train=0,
+    num_test=_TEST_RECORDS,
+    size="10 per client",
+    input_shape=(20,),
+    classes=tuple("01234"),
+    client="a made client with 10 records",
+    default_clients=1000,
+    how_to_get="made on demand",
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from laconic.data.sparse import Inputs, dense
+from laconic.data.inputs import Inputs, dense
 
 _BLOCK = {"cpu": 64, "cuda": 1024}
 """Always the same, so that a record's features have the same bits in every run of one machine."""

@@ -8,8 +8,8 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
+from laconic.data.inputs import dense
 from laconic.data.population import MappedPool, PooledPopulation, Population, Records
-from laconic.data.sparse import dense
 from laconic.features.blocks import in_blocks
 
 _CACHE_BYTES = 1 << 30

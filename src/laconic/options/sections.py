@@ -69,12 +69,12 @@ class DataSection:
     dataset: str = option(
         "digits",
         "A name from `laconic datasets`; or a folder with one .npz, .csv or .parquet file per client; or one table"
-        " (with --client-column, or --schema).",
+        " (with --client-column, or --schema); or your own function as package.module:function.",
     )
     data_dir: str | None = option(None, "Where the files of a named data set are.")
     partition: str = option(
         "iid",
-        "iid, dirichlet, labels or column. A table goes by its client column unless you say otherwise.",
+        "iid, dirichlet, labels or column. Data that say whose each record is go by that unless you say otherwise.",
         choices=("iid", "dirichlet", "labels", "column"),
     )
     num_clients: int | None = option(
@@ -82,6 +82,12 @@ class DataSection:
     )
     alpha: float = option(0.5, "Dirichlet partition: the smaller, the more skewed.", check=positive)
     labels_per_client: int = option(2, "Labels partition: classes per client.", check=positive_int)
+    augment: int | None = option(
+        None,
+        "Pictures: so many shifted and mirrored variants of each training picture.",
+        shown="1: none",
+        check=positive_int,
+    )
     client_column: str | None = option(None, "The column of a table that says whose each record is.")
     target: str = option("target", "The column of the user's own data that is to be predicted.")
     schema: str | None = option(None, "Health records: the TOML file that says what the table's columns are.")

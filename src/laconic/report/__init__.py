@@ -1,6 +1,8 @@
-"""Reports of a run: bytes, curves, an HTML page.
+"""Reports of a run: bytes, curves, an HTML page; and what a data set looks like.
 
-html    the HTML report and the lines of the summary
-ledger  bytes up, down and sent once, beside the papers' formula
-plots   curves of several runs (only `measure` uses matplotlib)
+dataset_view       a few records of a data set, and how they are divided among clients
+html               the HTML report and the lines of the summary
+ledger             bytes up, down and sent once, beside the papers' formula
+plots              curves of several runs (only `measure` uses matplotlib)
+terminal_pictures  records for a terminal: pictures, series, numbers
 """

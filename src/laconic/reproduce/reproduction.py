@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from laconic.data.ehr.sources import EHR_SOURCES
-from laconic.data.locate import locate
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
 from laconic.report.ledger import formula_bytes
@@ -229,7 +228,7 @@ def quick_version(config: RunConfig, data_dir: str | None) -> RunConfig:
     if config.scheme.name.startswith("fl-cs"):
         changes["scheme.max_iterations"] = 30
     names = [name for name in (config.data.dataset, config.data.public_dataset) if name]
-    if all(locate(name, SOURCES[name].files, data_dir) for name in names):
+    if all(SOURCES[name].locate(data_dir) for name in names):
         return config.with_values(changes | {"run.eval_every": 5})
     sections = config.with_values(changes | {"data.dataset": "digits"}).to_dict()
     sections["data"].pop("public_dataset", None)  # the public records are then set aside from the digits
@@ -241,7 +240,7 @@ def _quick_clinical(config: RunConfig, data_dir: str | None) -> RunConfig:
     sections = config.to_dict()
     data, scheme, sampler = sections["data"], sections["scheme"], sections["sampler"]
     everyone = sampler.get("cohort_size") == data.get("num_clients") or sampler.get("sampling_rate") == 1.0
-    here = any(locate(data["dataset"], files, data_dir) for files in EHR_SOURCES[data["dataset"]].files)
+    here = bool(SOURCES[data["dataset"]].locate(data_dir))
     data |= {"min_count": 30, "num_clients": _QUICK_HOSPITALS}
     if not here or data["dataset"] == "ehr-synthetic":
         data |= {"dataset": "ehr-synthetic", "num_records": _QUICK_RECORDS}

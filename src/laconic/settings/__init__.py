@@ -2,11 +2,9 @@
 
 build           from a configuration to an experiment: data, sampler and model are settled here
 check           everything that is wrong with a configuration, at once, before data are loaded
-clinical        from health records to a federation
 clipnorm        S as a median of update norms (`--clip-norm median` or `public`)
 config          the configuration file, `--set`, TOML in and out
 costs           estimates of a run's memory, and of the time of its noise
-datasets        from the `[data]` section to a population
 forecast        what `laconic plan` prints
 front_end       from the `[front_end]` section to a front end; it is kept in the run folder
 launch          what is written into a run folder, and which options may differ when a run goes on
@@ -14,4 +12,6 @@ predict         a trained model on new patients
 sampler         from the `[sampler]` section to a sampler
 settle_scheme   how clients train, and what stands in for numbers not yet known
 settle_privacy  the budget, σ and S of a run
+
+The package `data` goes from the `[data]` section to a federation's data.
 """

@@ -11,7 +11,7 @@ from torch import nn
 
 from laconic.catalogue import build_scheme, scheme_entry
 from laconic.data.ehr.features import Preprocessing
-from laconic.data.sources import SOURCES
+from laconic.data.federated import FederatedData, pooled
 from laconic.errors import DataError
 from laconic.experiment.experiment import Experiment
 from laconic.models.registry import build_model
@@ -21,7 +21,7 @@ from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
 from laconic.settings.check import check_config
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import Federation, load_federation, pooled
+from laconic.settings.data.datasets import load_federation
 from laconic.settings.front_end import settle_front_end, with_front_end_defaults
 from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise
@@ -35,7 +35,7 @@ class Settled:
 
     config: RunConfig
     experiment: Experiment
-    federation: Federation
+    federation: FederatedData
 
     @property
     def preprocessing(self) -> Preprocessing | None:
@@ -44,7 +44,7 @@ class Settled:
 
 
 def settle(
-    config: RunConfig, federation: Federation | None = None, *, stored: Path | None = None, fit: bool = True
+    config: RunConfig, federation: FederatedData | None = None, *, stored: Path | None = None, fit: bool = True
 ) -> Settled:
     """Load, calibrate, measure and check everything that training needs; the data are loaded unless they are given.
 
@@ -102,9 +102,10 @@ def _run_options(config: RunConfig) -> dict[str, Any]:
     return {field.name: getattr(section, field.name) for kind, section in pairs for field in dataclasses.fields(kind)}
 
 
-def _revealed(config: RunConfig, federation: Federation) -> list[str]:
+def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
     """What the statement must say of records that were looked at without being charged."""
-    notes = list(federation.preprocessing.revealed) if federation.preprocessing is not None else []
+    notes = list(federation.unit)
+    notes += federation.preprocessing.revealed if federation.preprocessing is not None else ()
     if config.data.client_column or federation.preprocessing is not None:
         notes.append(
             "test and held-out records were taken from the clients' own records: looking at them is not private"
@@ -114,7 +115,7 @@ def _revealed(config: RunConfig, federation: Federation) -> list[str]:
     return notes
 
 
-def _check_classes(federation: Federation) -> None:
+def _check_classes(federation: FederatedData) -> None:
     """Test records must be of classes that clients have: a model cannot name others."""
     for name, records in (("test", federation.test), ("held-out", federation.holdout), ("public", federation.public)):
         if records is not None and not records.targets.is_floating_point():
@@ -126,7 +127,7 @@ def _check_classes(federation: Federation) -> None:
                 )
 
 
-def _with_model_name(config: RunConfig, federation: Federation, input_shape: tuple[int, ...]) -> RunConfig:
+def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: tuple[int, ...]) -> RunConfig:
     """'auto' is the papers' CNN for images, their MLP for health records, a logistic regression for everything else.
 
     Behind a front end it is a logistic regression whose weights start at 0: nothing is left of a random start.
@@ -156,7 +157,7 @@ def _settled_config(
     config: RunConfig,
     scheme: Scheme,
     options: dict[str, Any],
-    federation: Federation,
+    federation: FederatedData,
     sampler: Sampler,
     budget: Budget | None,
 ) -> RunConfig:
@@ -171,9 +172,7 @@ def _settled_config(
         changes["privacy.delta"] = budget.delta
     if config.run.best_by == "auto" and federation.preprocessing is not None:
         changes["run.best_by"] = "balanced-accuracy"  # as in the papers: always saying "survives" is often right
-    prepared = federation.preprocessing
-    divided = config.data.dataset in SOURCES or (prepared is not None and prepared.schema.client is None)
-    if divided and config.data.num_clients is None and not scheme.pooled:
+    if federation.dealt and config.data.num_clients is None and not scheme.pooled:
         changes["data.num_clients"] = federation.population.num_clients
     if isinstance(sampler, Poisson):
         changes["sampler.sampling_rate"] = sampler.sampling_rate

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
-from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, several, unknown
 from laconic.experiment.devices import choose_device
@@ -17,7 +16,8 @@ from laconic.options.sections import DataSection
 from laconic.privacy.accounting.accountant import METHODS
 from laconic.scheme import Scheme
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import DEAD_LEAVES
+from laconic.settings.data.datasets import unknown_dataset
+from laconic.settings.data.public_records import DEAD_LEAVES
 from laconic.settings.front_end import with_front_end_defaults
 from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import check_clip, check_noise, draft_budget
@@ -115,9 +115,8 @@ def _draft(name: str, entry: SchemeEntry, given: dict[str, Any]) -> Scheme:
 
 def _data_problems(data: DataSection) -> Iterator[str]:
     """Names and paths that lead nowhere."""
-    known, path = [*SOURCES, *EHR_SOURCES, "synthetic"], Path(data.dataset)
-    if data.dataset not in known and ":" not in data.dataset and not path.exists():
-        yield unknown("dataset", data.dataset, known) + ", or a folder with one file per client, or a table"
+    if data.dataset not in SOURCES and ":" not in data.dataset and not Path(data.dataset).exists():
+        yield unknown_dataset(data.dataset)
     public = data.public_dataset
     if public is not None and public == data.dataset:
         yield (

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from laconic.aggregate.protocol import PlainSum
 from laconic.catalogue import build_scheme
 from laconic.clients.simulated import SimulatedClients
+from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import ConfigError, TrainingError
 from laconic.experiment.experiment import Experiment
@@ -21,7 +22,6 @@ from laconic.privacy.mechanism.gaussian import NoNoise
 from laconic.round import plan_round
 from laconic.scheme import Scheme
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import Federation
 from laconic.streams import Streams
 
 MOST_CLIENTS = 1000
@@ -33,7 +33,7 @@ def clip_norm_from(
     config: RunConfig,
     options: dict[str, Any],
     model: nn.Module,
-    federation: Federation,
+    federation: FederatedData,
     front_end: nn.Module | None,
     streams: Streams,
 ) -> float:

@@ -8,8 +8,8 @@ import time
 import torch
 
 from laconic.clients.simulated import SimulatedClients
+from laconic.data.inputs import tensors_of
 from laconic.data.population import Records
-from laconic.data.sparse import tensors_of
 from laconic.experiment.devices import wait_for
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import ScatteringFrontEnd

@@ -7,13 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
+from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError, unknown
 from laconic.experiment.devices import choose_device
 from laconic.features.front_end import ScatteringFrontEnd, check_projection, full_shape, scattering_front_end
 from laconic.features.projection import RIDGE
 from laconic.parts import positive_int
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import Federation, public_images
+from laconic.settings.data.public_records import public_images
 from laconic.store.front_end import FILE
 from laconic.streams import Streams
 
@@ -43,7 +44,7 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
 
 
 def settle_front_end(
-    config: RunConfig, federation: Federation, streams: Streams, *, stored: Path | None = None, fit: bool = True
+    config: RunConfig, federation: FederatedData, streams: Streams, *, stored: Path | None = None, fit: bool = True
 ) -> ScatteringFrontEnd | None:
     """The front end that the (completed) section describes; None if it names none.
 

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from laconic.catalogue import build_scheme, scheme_entry
+from laconic.data.federated import FederatedData
 from laconic.data.population import Population
 from laconic.errors import ConfigError
 from laconic.experiment.cautions import count_units
@@ -18,7 +19,6 @@ from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
 from laconic.settings.clipnorm import clip_norm_from
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import Federation
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 
@@ -129,7 +129,7 @@ def settle_clip(
     config: RunConfig,
     options: dict[str, Any],
     model: nn.Module,
-    federation: Federation,
+    federation: FederatedData,
     front_end: nn.Module | None,
     streams: Streams,
 ) -> tuple[float, str | None]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from laconic.data.inputs import tensors_of
 from laconic.data.population import Population, Records
-from laconic.data.sparse import tensors_of
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import describe

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from laconic.data.sparse import Inputs
+from laconic.data.inputs import Inputs
+from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError
 from laconic.train.layers.dropout import KeyedDropout, layer_keys, with_keyed_dropout
 from laconic.train.layers.first_linear import FirstLinear, find_first_linear
@@ -191,11 +192,11 @@ class FlatModel:
     def outputs(self, flat: Tensor, inputs: Inputs, batch: int = 2048) -> Iterator[Tensor]:
         """The outputs for so many records at a time, without dropout. Sparse inputs are never dense all at once."""
         params = self.split(flat)
-        if isinstance(inputs, Tensor):
+        if not isinstance(inputs, SparseRows):
             images = inputs.ndim == 4 and any(isinstance(layer, nn.Conv2d) for layer in self.module.modules())
             # Channels last in memory: pooling is several times faster on a CPU.
             layout = torch.channels_last if images and inputs.device.type == "cpu" else torch.preserve_format
-            batches = (x.to(memory_format=layout) for x in torch.split(inputs, batch))
+            batches = (x.to(memory_format=layout) for x in inputs.split(batch))
             yield from _outputs(self, params, batches)
         elif isinstance(self.first_linear, FirstLinear):
             weight, others = self.first_linear.apart(params)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.data.inputs import dense
 from laconic.data.population import Records
-from laconic.data.sparse import dense
 from laconic.errors import ConfigError
 from laconic.train.balance import balanced
 from laconic.train.flat import FlatModel

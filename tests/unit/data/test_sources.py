@@ -21,8 +21,9 @@ import torch
 
 from laconic.data import locate as locate_module
 from laconic.data import sources
+from laconic.data.datasets.mnist import load_idx
 from laconic.data.locate import cache_dir, locate, search_dirs
-from laconic.data.sources import SOURCES, SourceInfo, load_idx, load_source
+from laconic.data.sources import SOURCES, SourceInfo, load_source
 from laconic.errors import ConfigError, DataError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -57,8 +58,21 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LACONIC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LACONIC_OFFLINE", "1")
     monkeypatch.setattr(locate_module, "SYSTEM_DATASETS", tmp_path / "system")
-    load = partial(load_idx, mirrors=[MIRROR], sums=SUMS)
-    tiny = SourceInfo("tiny", "six tiny images", "none", "this test", num_train=6, num_test=2, load=load)
+    tiny = SourceInfo(
+        name="tiny",
+        description="six tiny images",
+        licence="none",
+        origin="this test",
+        num_train=6,
+        num_test=2,
+        input_shape=(1, 3, 3),
+        classes=tuple("0123456789"),
+        client="a shard",
+        default_clients=3,
+        load=partial(load_idx, mirrors=[MIRROR]),
+        files=tuple(FILES),
+        sums={name: f"sha256:{sha256}" for name, sha256 in zip(FILES, SUMS, strict=True)},
+    )
     monkeypatch.setitem(SOURCES, "tiny", tiny)
 
 
@@ -97,7 +111,7 @@ def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'fashion-mnist'.*digits, fashion-mnist, mnist"):
+    with pytest.raises(ConfigError, match="did you mean 'fashion-mnist'.*digits.*fashion-mnist.*mnist"):
         load_source("fashion_mnist")
 
 
@@ -186,7 +200,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
     monkeypatch.delenv("LACONIC_OFFLINE")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
-        load = partial(load_idx, mirrors=[f"http://127.0.0.1:{server.server_port}/"], sums=SUMS)
+        load = partial(load_idx, mirrors=[f"http://127.0.0.1:{server.server_port}/"])
         monkeypatch.setitem(SOURCES, "tiny", dataclasses.replace(SOURCES["tiny"], load=load))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import laconic.data.sparse as sparse_module
+from laconic.data.inputs import concatenated
 from laconic.data.population import (
     FunctionPopulation,
     PooledPopulation,
@@ -19,7 +20,7 @@ from laconic.data.population import (
     gather_rows,
     pooled_records,
 )
-from laconic.data.sparse import SparseRows, concatenated
+from laconic.data.sparse import SparseRows
 from laconic.errors import DataError
 
 CPU = torch.device("cpu")

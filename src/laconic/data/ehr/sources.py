@@ -16,7 +16,8 @@ from laconic.data.ehr.blocks import check_columns, read_csv, read_table
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.synthetic import make_admissions, synthetic_schema
 from laconic.data.ehr.table import EhrTable, encode_table
-from laconic.data.locate import cache_dir, locate
+from laconic.data.locate import cache_dir
+from laconic.data.registry import SourceInfo
 from laconic.errors import ConfigError, DataError
 
 
@@ -31,26 +32,11 @@ class EhrRequest:
 
 @dataclass(frozen=True)
 class EhrSource:
-    """What can be said of a source without loading it, and how to load it."""
+    """What can be said of a set of health records, its schema, and how its table is read."""
 
-    name: str
-    description: str
-    licence: str
-    origin: str
-    records: str
+    info: SourceInfo
     schema: Callable[[], Schema] = field(repr=False)
     load: Callable[[Schema, EhrRequest], EhrTable] = field(repr=False)
-    files: tuple[tuple[str, ...], ...] = ()
-    """Sets of files, any one of which is enough."""
-
-    def where(self, data_dir: str | None = None) -> str:
-        """Where its files are, or what will happen without them, for people."""
-        if not self.files:
-            return "made on demand"
-        paths = _located(self.name, self.files, data_dir, quiet=True)
-        if paths:
-            return f"found in {paths[0].parent}"
-        return f"not found in {data_dir}" if data_dir else "not found; will be downloaded on first use"
 
 
 def load_table(schema: Schema, path: str | Path) -> EhrTable:
@@ -78,11 +64,10 @@ _DIABETES_URLS = (
     "https://archive.ics.uci.edu/static/public/296/diabetes+130-us+hospitals+for+years+1999-2008.zip",
     "https://archive.ics.uci.edu/ml/machine-learning-databases/00296/dataset_diabetes.zip",
 )
-_DIABETES_FILES = ((_DIABETES_ZIP,), (_DIABETES_CSV,))
 
 
 def _load_diabetes(schema: Schema, request: EhrRequest) -> EhrTable:
-    paths = _located("diabetes130", _DIABETES_FILES, request.data_dir)
+    paths = EHR_SOURCES["diabetes130"].info.locate(request.data_dir)
     path = paths[0] if paths else download(_DIABETES_URLS, cache_dir() / "diabetes130" / _DIABETES_ZIP, _check_diabetes)
     try:
         _check_diabetes(path)
@@ -121,7 +106,7 @@ _EICU_URL = "https://physionet.org/files/eicu-crd-demo/2.0.1/"
 
 
 def _load_eicu(schema: Schema, request: EhrRequest) -> EhrTable:
-    paths = _located("eicu-demo", (eicu.FILES,), request.data_dir) or [
+    paths = EHR_SOURCES["eicu-demo"].info.locate(request.data_dir) or [
         download([_EICU_URL + name], cache_dir() / "eicu-demo" / name, _check_eicu) for name in eicu.FILES
     ]
     return encode_table(schema, "eicu-demo", eicu.read_stays(paths, schema.columns))
@@ -147,49 +132,71 @@ def _load_synthetic(schema: Schema, request: EhrRequest) -> EhrTable:
     return make_admissions(100_000 if request.num_records is None else request.num_records, seed=request.seed)
 
 
-def _located(
-    name: str, choices: tuple[tuple[str, ...], ...], data_dir: str | None, quiet: bool = False
-) -> list[Path] | None:
-    """The files of the first choice that is complete."""
-    for number, files in enumerate(choices, 1):
-        try:
-            if found := locate(name, files, data_dir):
-                return found
-        except DataError:
-            if number == len(choices) and not quiet:
-                raise
-    return None
-
+_OUTCOMES = ("survives", "dies in hospital")
 
 EHR_SOURCES: dict[str, EhrSource] = {
-    source.name: source
+    source.info.name: source
     for source in (
         EhrSource(
-            name="diabetes130",
-            description="Diabetes 130-US hospitals 1999-2008: deaths in hospital, virtual hospitals as clients",
-            licence="CC BY 4.0",
-            origin="UCI Machine Learning Repository (Strack et al. 2014); download of 3 MB",
-            records="101,766 encounters of 71,518 patients, 1.61 % deaths",
+            info=SourceInfo(
+                name="diabetes130",
+                description="Diabetes 130-US hospitals 1999-2008: deaths in hospital, virtual hospitals as clients",
+                licence="CC BY 4.0",
+                origin="UCI Machine Learning Repository (Strack et al. 2014); download of 3 MB",
+                num_train=101_766,
+                num_test=0,
+                size="101,766 encounters of 71,518 patients, 1.61 % deaths",
+                input_shape=(),
+                classes=_OUTCOMES,
+                client="a virtual hospital: random patients with all their records",
+                default_clients=100,
+                files=(_DIABETES_ZIP,),
+                or_files=((_DIABETES_CSV,),),
+                sums={_DIABETES_CSV: f"sha256:{_DIABETES_SUM}"},
+                citation="Strack et al., Impact of HbA1c measurement on hospital readmission rates, 2014",
+            ),
             schema=lambda: shipped_schema("diabetes130"),
             load=_load_diabetes,
-            files=_DIABETES_FILES,
         ),
         EhrSource(
-            name="eicu-demo",
-            description="eICU Collaborative Research Database, demo: deaths in hospital, 186 real hospitals as clients",
-            licence="ODbL 1.0",
-            origin="PhysioNet (Pollard et al. 2018); download of 2 MB",
-            records="2,149 hospital stays, 8.5 % deaths",
+            info=SourceInfo(
+                name="eicu-demo",
+                description=(
+                    "eICU Collaborative Research Database, demo: deaths in hospital, 186 real hospitals as clients"
+                ),
+                licence="ODbL 1.0",
+                origin="PhysioNet (Pollard et al. 2018); download of 2 MB",
+                num_train=2_149,
+                num_test=0,
+                size="2,149 hospital stays, 8.5 % deaths",
+                input_shape=(),
+                classes=_OUTCOMES,
+                client="a hospital with all its patients",
+                default_clients=186,
+                natural=True,
+                files=eicu.FILES,
+                citation="Pollard et al., The eICU Collaborative Research Database, 2018",
+            ),
             schema=lambda: shipped_schema("eicu_demo"),
             load=_load_eicu,
-            files=(eicu.FILES,),
         ),
         EhrSource(
-            name="ehr-synthetic",
-            description="made admissions with the marginals of the papers' private database, 415 hospitals",
-            licence="none needed",
-            origin="made on demand from the seed; --num-records 1271733 is the papers' size",
-            records="100,000 by default, 3.2 % deaths",
+            info=SourceInfo(
+                name="ehr-synthetic",
+                description="made admissions with the marginals of the papers' private database, 415 hospitals",
+                licence="none needed",
+                origin="made on demand from the seed; --num-records 1271733 is the papers' size",
+                num_train=100_000,
+                num_test=0,
+                size="100,000 by default, 3.2 % deaths",
+                input_shape=(),
+                classes=_OUTCOMES,
+                client="a made hospital with all its patients",
+                default_clients=415,
+                natural=True,
+                stand_in_for="the papers' private hospital database",
+                how_to_get="made on demand",
+            ),
             schema=synthetic_schema,
             load=_load_synthetic,
         ),

@@ -15,8 +15,8 @@ from torch import Tensor
 from laconic.data.files.frames import first_bad, need_column, read_frame, records_of
 from laconic.data.files.npz import read_npz
 from laconic.data.files.user_file import SUFFIXES, listed, named, refused, suffix
+from laconic.data.inputs import dense
 from laconic.data.population import Records
-from laconic.data.sparse import dense
 from laconic.errors import ConfigError, DataError, one_line
 
 _MOST_LISTED = 20

@@ -1,4 +1,4 @@
-"""A client's `.npz`: the arrays `inputs` and `targets`, or `x` and `y`.
+"""A client's `.npz`: the arrays `inputs` and `targets`, or `x` and `y`; and those of a data set by their names.
 
 The file is not numpy's to open: that would allocate whatever a header claims, evaluate the header, and leave bytes in
 another order to those who come later. Here nothing is believed that the file cannot hold, and only numbers are read.
@@ -10,6 +10,7 @@ import math
 import re
 import struct
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -31,18 +32,29 @@ _TYPE = re.compile(r"([<>=|]?)([A-Za-z?])(\d{0,9})(?:\[\w+\])?")
 
 def read_npz(file: Path) -> Records:
     """The records in the file; a `DataError` says what else it holds."""
+    inputs, targets = (_as_torch_takes(file, name, array) for name, array in _read(file, _PAIRS).items())
+    return check_records(Records(torch.from_numpy(inputs), torch.from_numpy(targets)), one_line(file))
+
+
+def read_arrays(file: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays of these names, in the types that the file has."""
+    return _read(file, (tuple(names),))
+
+
+def _read(file: Path, choices: Sequence[tuple[str, ...]]) -> dict[str, np.ndarray]:
     try:
         with open_file(file) as opened, zipfile.ZipFile(opened) as archive:
-            inputs, targets = (_array(file, archive, name, info) for name, info in _members(file, archive))
+            return {name: _array(file, archive, name, info) for name, info in _members(file, archive, choices)}
     except LaconicError:
         raise
     except Exception as error:  # a damaged archive makes its readers raise nearly anything
         raise unreadable(file, error) from None
-    return check_records(Records(torch.from_numpy(inputs), torch.from_numpy(targets)), one_line(file))
 
 
-def _members(file: Path, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.ZipInfo]]:
-    """The two arrays by name, as numpy names them: without `.npy`."""
+def _members(
+    file: Path, archive: zipfile.ZipFile, choices: Sequence[tuple[str, ...]]
+) -> list[tuple[str, zipfile.ZipInfo]]:
+    """The arrays of the first choice that is there, by name, as numpy names them: without `.npy`."""
     found: dict[str, zipfile.ZipInfo] = {}
     twice = set()
     for info in archive.infolist():
@@ -50,16 +62,17 @@ def _members(file: Path, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.Zi
         if name in found:
             twice.add(name)
         found[name] = info
-    pair = next((pair for pair in _PAIRS if set(pair) <= set(found)), None)
-    if pair is None:
-        raise refused(file, f"holds [{listed(map(repr, sorted(found)))}]; expected arrays 'inputs' and 'targets'")
-    if repeated := twice.intersection(pair):
+    chosen = next((names for names in choices if set(names) <= set(found)), None)
+    if chosen is None:
+        expected = " and ".join(map(repr, choices[0])) if len(choices[0]) < 3 else ", ".join(map(repr, choices[0]))
+        raise refused(file, f"holds [{listed(map(repr, sorted(found)))}]; expected arrays {expected}")
+    if repeated := twice.intersection(chosen):
         raise refused(file, f"holds the array {named(min(repeated))} twice; leave one out")
-    return [(name, found[name]) for name in pair]
+    return [(name, found[name]) for name in chosen]
 
 
 def _array(file: Path, archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> np.ndarray:
-    """One member as float32 or int64: what models and losses take."""
+    """One member, in this machine's byte order."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise refused(file, f"'{name}' is packed in a way that numpy does not use; write the file with np.savez")
     if too_much(info.file_size, min(info.compress_size, file.stat().st_size)):
@@ -74,10 +87,16 @@ def _array(file: Path, archive: zipfile.ZipFile, name: str, info: zipfile.ZipInf
     if len(data) != claimed:
         raise refused(file, f"'{name}' ends after {len(data):,} of {claimed:,} bytes; write it anew")
     values = np.frombuffer(data, dtype=kind).reshape(shape, order="F" if fortran else "C")
+    return values.astype(kind.newbyteorder("="), order="C")
+
+
+def _as_torch_takes(file: Path, name: str, values: np.ndarray) -> np.ndarray:
+    """As float32 or int64: what models and losses take."""
+    kind = values.dtype
     if kind.kind == "u" and kind.itemsize == 8 and values.size and values.max() > np.iinfo(np.int64).max:
         raise refused(file, f"'{name}' holds whole numbers beyond 64 bits with a sign; save them as float64")
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-        return values.astype(np.float32 if kind.kind == "f" else np.int64, order="C")
+        return values.astype(np.float32 if kind.kind == "f" else np.int64)
 
 
 def _header(file: Path, name: str, member: IO[bytes]) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid
 
+from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.federation.courier import Answers
 from laconic.federation.flower.courier import FlowerCourier
@@ -25,7 +26,6 @@ from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import Federation
 from laconic.settings.launch import files_of
 from laconic.store.folder import RunFolder
 
@@ -36,7 +36,7 @@ _POLL = 0.5
 def run_federation(
     grid: Grid,
     config: RunConfig,
-    federation: Callable[[int], Federation],
+    federation: Callable[[int], FederatedData],
     *,
     folder: RunFolder,
     key: Path,
@@ -85,7 +85,7 @@ def _joined(
     grid: Grid,
     nodes: Sequence[int],
     config: RunConfig,
-    federation: Callable[[int], Federation],
+    federation: Callable[[int], FederatedData],
     server: Ed25519PrivateKey,
     settings: Settings,
     notices: Notices,

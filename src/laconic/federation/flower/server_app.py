@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from laconic.data.federated import FederatedData
 from laconic.data.population import Records, as_records
 from laconic.errors import LaconicError
 from laconic.federation.flower.app_config import config_of
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.orphan import end_if_orphaned
 from laconic.federation.populations import FarRecords
-from laconic.settings.datasets import Federation
 from laconic.store.folder import RunFolder, json_text
 
 _LOG = getLogger("flwr")
@@ -42,10 +42,10 @@ class ServerData:
     public: Any = None
     notes: tuple[str, ...] = ()
 
-    def federation(self, num_clients: int) -> Federation:
+    def federation(self, num_clients: int) -> FederatedData:
         """The federation as the server sees it: so many clients elsewhere."""
         example = as_records(self.example, "example")
-        return Federation(
+        return FederatedData(
             population=FarRecords(num_clients, example),
             test=_records(self.test, "test"),
             holdout=None,
@@ -59,7 +59,7 @@ class ServerData:
 class Data(Protocol):
     """`ServerData`, or whatever else can say what the server sees of a federation of so many clients."""
 
-    def federation(self, num_clients: int) -> Federation: ...
+    def federation(self, num_clients: int) -> FederatedData: ...
 
 
 def server_app(data: Callable[[Context], Data]) -> ServerApp:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from laconic.catalogue import scheme_entry
+from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import check_maskable
 from laconic.options.sections import FederationSection
 from laconic.parts import positive, positive_int
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import Federation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Settings:
         return settings
 
 
-def settle_federated(config: RunConfig, federation: Federation | None = None) -> Settled:
+def settle_federated(config: RunConfig, federation: FederatedData | None = None) -> Settled:
     """The configuration settled as for a simulation, if separate machines can run it."""
     if config.scheme.options.get("clip_norm") == "median":
         raise ConfigError(

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from laconic.data.federated import FederatedData
 from laconic.data.population import Records
 from laconic.federation.populations import FarRecords
 from laconic.settings.config import RunConfig
-from laconic.settings.datasets import Federation, load_federation
+from laconic.settings.data.datasets import load_federation
 from laconic.streams import Streams
 
 
-def load_trial(config: RunConfig) -> Federation:
+def load_trial(config: RunConfig) -> FederatedData:
     return load_federation(config.data, holdout=config.run.holdout, streams=Streams(config.run.seed))
 
 
@@ -26,9 +27,9 @@ def part_of(config: RunConfig, number: int) -> Records:
 class TrialData:
     """What the server of a trial has: the test and public records of the data set, and an example of the others."""
 
-    loaded: Federation
+    loaded: FederatedData
 
-    def federation(self, num_clients: int) -> Federation:
+    def federation(self, num_clients: int) -> FederatedData:
         shown = self.loaded.test or self.loaded.population.records(0)
         few = shown.some(np.arange(min(2, len(shown.targets))))
         return replace(self.loaded, population=FarRecords(num_clients, few))

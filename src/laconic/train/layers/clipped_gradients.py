@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from laconic.data.sparse import Inputs, SparseRows, dense
+from laconic.data.inputs import Inputs, dense
+from laconic.data.sparse import SparseRows
 from laconic.privacy.mechanism.clip import SAFE
 from laconic.train.flat import FlatModel
 from laconic.train.layers.first_linear import FirstLinear, loss_of
@@ -119,8 +120,8 @@ def _squares(gradients: Tensor) -> Tensor:
 
 def _narrow(rows: Inputs) -> tuple[Tensor | slice, Tensor]:
     """(the columns that the rows have, the rows there as a dense table)."""
-    if isinstance(rows, Tensor):
-        return slice(None), rows
+    if not isinstance(rows, SparseRows):
+        return slice(None), dense(rows)
     columns, places = torch.unique(rows.indices, return_inverse=True)
     few = SparseRows(rows.indptr, places.to(rows.indices.dtype), max(1, len(columns)), rows.values)
     return (columns if len(columns) else torch.zeros(1, dtype=torch.int64, device=rows.device)), few.dense()

@@ -18,8 +18,8 @@ from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest
 from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError
 from laconic.settings.build import settle
-from laconic.settings.clinical import load_clinical
 from laconic.settings.config import DataSection, RunConfig
+from laconic.settings.data.clinical import load_clinical
 from laconic.settings.predict import predict
 from laconic.streams import Streams
 
@@ -206,7 +206,7 @@ def test_diabetes130_from_its_original_files(name: str, tmp_path: Path, monkeypa
     assert len(table) == 12 and table.labels is not None and table.labels.sum() == 3
     assert table.codes["icd9"].texts == ["250", "V27"] and table.codes["drug"].texts == ["repaglinide=Up"]
     assert table.numeric["num_medications"][:3].tolist() == [0, 1, 2]
-    assert "found in" in source.where(str(tmp_path))
+    assert "found in" in source.info.where(str(tmp_path))
     monkeypatch.setattr(sources, "_DIABETES_SUM", "0" * 64)
     with pytest.raises(DataError, match="not the expected data: sha256 000000000000"):
         source.load(schema, EhrRequest(data_dir=str(tmp_path)))
@@ -221,7 +221,7 @@ def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("LACONIC_OFFLINE", "1")
     for name in ("diabetes130", "eicu-demo"):
         source = EHR_SOURCES[name]
-        assert "will be downloaded" in source.where()
+        assert "will be downloaded" in source.info.where()
         with pytest.raises(DataError, match="LACONIC_OFFLINE forbids"):
             source.load(source.schema(), EhrRequest())
         with pytest.raises(DataError, match=f"no complete {name} there"):

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laconic.data import idx
-from laconic.data.idx import decode_idx, read_idx
+from laconic.data.datasets import idx
+from laconic.data.datasets.idx import decode_idx, read_idx
 from laconic.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from laconic.data.ehr.features import Preprocessing, fit_preprocessing
+from laconic.data.ehr.features import fit_preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest, load_table
 from laconic.data.ehr.split import hospitals, set_aside, split_patients, virtual_hospitals
 from laconic.data.ehr.table import EhrTable
+from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError, DataError
 from laconic.options.sections import DataSection
@@ -20,24 +21,11 @@ from laconic.streams import Streams
 _DEFAULT_HOSPITALS = 100
 
 
-@dataclass(frozen=True)
-class ClinicalData:
-    """The clients' records and those set aside, how they were prepared, and what the statement must say."""
-
-    population: PooledPopulation
-    test: Records | None
-    holdout: Records | None
-    public: Records | None
-    preprocessing: Preprocessing
-    notes: tuple[str, ...]
-    test_clients: np.ndarray | None
-
-
 def is_clinical(data: DataSection) -> bool:
     return data.dataset in EHR_SOURCES or data.schema is not None
 
 
-def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> ClinicalData:
+def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> FederatedData:
     """The named set of health records, or the user's own table with its schema, divided among hospitals."""
     schema, table = _loaded(data, streams)
     labels, patients = table.labels, table.patients.numbers
@@ -57,10 +45,21 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Cli
     clients, notes = _clients(data, schema, table, rows, streams)
     everything = Records(preprocessing.transform(table), torch.from_numpy(labels.astype(np.int64)))
     test_records, holdout_records, public = (everything.some(r) if len(r) else None for r in (test, held, aside))
-    population = PooledPopulation(everything, clients)
     by_column = table.clients is not None and data.num_clients is None
     whose = table.clients.numbers[test] if table.clients is not None and by_column else None
-    return ClinicalData(population, test_records, holdout_records, public, preprocessing, notes, whose)
+    return FederatedData(
+        population=PooledPopulation(everything, clients),
+        test=test_records,
+        holdout=holdout_records,
+        public=public,
+        num_classes=2,
+        input_shape=(preprocessing.num_features,),
+        preprocessing=preprocessing,
+        notes=notes,
+        test_clients=whose,
+        dealt=not by_column,
+        client="a hospital" if by_column else "a virtual hospital: random patients with all their records",
+    )
 
 
 def _loaded(data: DataSection, streams: Streams) -> tuple[Schema, EhrTable]:

@@ -1,0 +1,51 @@
+"""The data of a federation: who holds which records, and the records that belong to no client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from laconic.data.ehr.features import Preprocessing
+from laconic.data.population import PooledPopulation, Population, Records, pooled_records
+
+
+@dataclass(frozen=True)
+class FederatedData:
+    """A population and the records that belong to no client."""
+
+    population: Population
+    test: Records | None
+    holdout: Records | None
+    public: Records | None
+    num_classes: int
+    input_shape: tuple[int, ...]
+    preprocessing: Preprocessing | None = None
+    """How health records were prepared; None for other data."""
+    notes: tuple[str, ...] = ()
+    """What the privacy statement must say about the data."""
+    test_clients: np.ndarray | None = None
+    """Whose each test record is, where the data say it."""
+    dealt: bool = False
+    """Whether the records were dealt out, so that the number of clients is a setting, not a fact about the data."""
+    client: str = ""
+    """What a client is: "a person", "a random shard of pictures"."""
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        """What the privacy statement says of whom the promise is for."""
+        if not self.client:
+            return ()
+        if self.dealt:
+            return (
+                f"people: a client is {self.client}, and whoever the records are about may have some with several"
+                " clients",
+            )
+        return (f"several clients together: a client is {self.client}, and the promise is for one of them",)
+
+
+def pooled(data: FederatedData) -> FederatedData:
+    """The same records in the hands of a single client: the centralised reference."""
+    everything = pooled_records(data.population)
+    one = PooledPopulation(everything, np.arange(len(everything.targets))[None])
+    return replace(data, population=one)

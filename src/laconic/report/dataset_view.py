@@ -1,0 +1,107 @@
+"""A data set as `laconic datasets NAME` shows it: a few records, and how they are divided among clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from laconic.data.federated import FederatedData
+from laconic.data.inputs import dense
+from laconic.data.population import PooledPopulation, Records
+from laconic.data.sparse import SparseRows
+from laconic.report.terminal_pictures import number_line, picture_row, series_lines
+
+_QUANTILES = {"least": 0.0, "lower quarter": 0.25, "median": 0.5, "upper quarter": 0.75, "most": 1.0}
+_GAP = 2
+
+
+def division(data: FederatedData) -> dict[str, Any]:
+    """How many records, and of how many classes, the clients hold; and what was set aside."""
+    population = data.population
+    sizes, classes = [], []
+    for client in range(population.num_clients):
+        targets = _targets(data, client)
+        sizes.append(len(targets))
+        if targets.dtype.kind in "iu":
+            classes.append(len(np.unique(targets)))
+    return {
+        "client": data.client,
+        "clients": population.num_clients,
+        "records": int(np.sum(sizes)),
+        "records_per_client": _quantiles(sizes),
+        "classes_per_client": _quantiles(classes) if classes else None,
+        "test_records": 0 if data.test is None else len(data.test.targets),
+        "held_out_records": 0 if data.holdout is None else len(data.holdout.targets),
+        "public_records": 0 if data.public is None else len(data.public.targets),
+    }
+
+
+def _targets(data: FederatedData, client: int) -> np.ndarray:
+    if isinstance(data.population, PooledPopulation):  # without making the inputs
+        return data.population.targets(client).cpu().numpy()
+    return data.population.records(client).targets.cpu().numpy()
+
+
+def _quantiles(counts: Sequence[int]) -> dict[str, float]:
+    return {name: float(np.quantile(counts, share)) for name, share in _QUANTILES.items()}
+
+
+def division_lines(found: dict[str, Any]) -> Iterator[str]:
+    yield f"{found['clients']:,} clients hold {found['records']:,} records" + (
+        f"; a client is {found['client']}" if found["client"] else ""
+    )
+    for key, name in (("records_per_client", "records a client"), ("classes_per_client", "classes a client")):
+        if found[key]:
+            yield f"{name}: " + ", ".join(f"{what} {count:g}" for what, count in found[key].items())
+    for key, name in (("test_records", "test"), ("held_out_records", "held-out"), ("public_records", "public")):
+        if found[key]:
+            yield f"{found[key]:,} {name} records belong to no client"
+
+
+def example_lines(
+    data: FederatedData, classes: Sequence[str], *, width: int, colour: bool, fancy: bool
+) -> list[Text | str]:
+    """A few records of the first client: pictures side by side, everything else one below the other."""
+    records = data.population.records(0)
+    if _are_pictures(data.input_shape):
+        most = max(1, min(8, width // (data.input_shape[2] + _GAP)))
+        some = _few(records, most)
+        names = [_name(target, classes) for target in some.targets.tolist()]
+        each = data.input_shape[2]
+        caption = (" " * _GAP).join(name[:each].ljust(each) for name in names)
+        return [*picture_row(list(dense(some.inputs).cpu().numpy()), colour=colour), caption.rstrip()]
+    lines: list[Text | str] = []
+    some = _few(records, 3)
+    for number, target in enumerate(some.targets.tolist()):
+        lines.append(f"{_name(target, classes)}:")
+        lines += [f"  {line}" for line in _record_lines(data, some, number, fancy)]
+    return lines
+
+
+def _few(records: Records, most: int) -> Records:
+    """The first records of as many classes as can be, then the other first ones."""
+    targets = records.targets.cpu().numpy()
+    _, first = np.unique(targets, return_index=True, axis=0)
+    order = np.concatenate([np.sort(first), np.setdiff1d(np.arange(len(targets)), first)])
+    return records.some(order[:most])
+
+
+def _are_pictures(shape: Sequence[int]) -> bool:
+    return len(shape) == 3 and shape[0] in (1, 3)
+
+
+def _record_lines(data: FederatedData, some: Records, number: int, fancy: bool) -> list[str]:
+    if isinstance(some.inputs, SparseRows):
+        row = some.inputs[np.array([number])]
+        pairs = zip(row.indices.tolist(), row.entry_values().tolist(), strict=True)
+        names = None if data.preprocessing is None else data.preprocessing.feature_names
+        return [", ".join(f"{names[at] if names else at} {value:g}" for at, value in pairs)]
+    values = dense(some.inputs)[number].cpu().numpy()
+    return series_lines(values, fancy=fancy) if values.ndim == 2 else [number_line(values)]
+
+
+def _name(target: Any, classes: Sequence[str]) -> str:
+    return classes[target] if isinstance(target, int) and 0 <= target < len(classes) else str(target)

@@ -1,0 +1,149 @@
+"""From the `[data]` section to a population, test records and, if asked for, held-out records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from laconic.data.datasets.plugin import own_source
+from laconic.data.federated import FederatedData
+from laconic.data.files.folder import FolderPopulation, load_table
+from laconic.data.files.labels import ClassCount, num_classes
+from laconic.data.population import Records
+from laconic.data.sources import SOURCES, SourceInfo, load_source
+from laconic.errors import ConfigError, DataError, one_line, unknown
+from laconic.options.sections import DataSection
+from laconic.parts import below_one
+from laconic.settings.data.clinical import is_clinical, load_clinical
+from laconic.settings.data.divide import divided, split, without_holdout
+from laconic.settings.data.public_records import public_records, refuse_set_aside
+from laconic.streams import Streams
+
+_OWNER = "owner"
+"""What the partition by owners is called in `Partition.to_dict`."""
+
+_OWN_TEST = "test records were taken from the clients' own records: looking at them is not private"
+
+
+def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> FederatedData:
+    """The data set, folder or table that `dataset` names, divided among clients."""
+    below_one(holdout=holdout)
+    if is_clinical(data):
+        return load_clinical(data, holdout=holdout, streams=streams)
+    for flag, value in (
+        ("--num-records", data.num_records),
+        ("--min-count", data.min_count),
+        ("--min-client-records", data.min_client_records),
+    ):
+        if value is not None:
+            raise ConfigError(f"{flag} is for health records; --dataset {data.dataset} takes none")
+    info = source_info(data.dataset)
+    if data.augment is not None and (info is None or info.load is None):
+        raise ConfigError(f"--augment is for the named data sets of pictures, not for --dataset {data.dataset}")
+    if data.dataset == "synthetic":
+        return _synthetic(data, holdout, streams)
+    if info is not None:
+        return _named(data, info, holdout, streams)
+    path = Path(data.dataset)
+    if path.is_dir():
+        return _folder(data, path, holdout, streams)
+    if path.is_file():
+        return _table(data, path, holdout, streams)
+    raise ConfigError(unknown_dataset(data.dataset))
+
+
+def unknown_dataset(name: str) -> str:
+    """The message for a name that leads nowhere."""
+    others = ", or a folder with one file per client, or a table, or your own function as package.module:function"
+    return unknown("dataset", name, SOURCES) + others
+
+
+def source_info(name: str) -> SourceInfo | None:
+    """The named data set, or the user's own `package.module:function`; None for what must be a path."""
+    if name in SOURCES:
+        return SOURCES[name]
+    return own_source(name) if ":" in name and not Path(name).exists() else None
+
+
+def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams) -> FederatedData:
+    source = load_source(info, data.data_dir)
+    natural = source.owners is not None and data.num_clients is None and data.partition in ("iid", "column")
+    if data.partition == "column" and not natural:
+        way = "leave out --num-clients" if info.natural else f"{data.dataset} has no columns"
+        raise ConfigError(f"--partition column needs a table; {way}")
+    found = divided(
+        replace(data, partition="column", client_column=_OWNER) if natural else data,
+        source.train,
+        source.test,
+        source.owners if natural else None,
+        source.num_classes,
+        holdout,
+        streams,
+        clients=info.default_clients,
+        whole_clients=natural,
+    )
+    taken = natural and source.test_owners is not None
+    return replace(
+        found,
+        notes=(*source.notes, *found.notes, *((_OWN_TEST,) if taken else ())),
+        test_clients=source.test_owners if natural else None,
+        dealt=not natural,
+        client=info.client if natural or not info.natural else "a random shard of records",
+    )
+
+
+def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
+    if not data.client_column:
+        raise ConfigError(f"--dataset {path}: one table for all clients needs --client-column NAME")
+    records, column = load_table(path, data.target, data.client_column)
+    if data.partition == "iid":  # the default; a table says itself whose each record is
+        data = replace(data, partition="column")
+    train, test = split(len(records.targets), 0.2, streams, "test")
+    classes = num_classes(records.targets, path)
+    found = divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
+    by_column = data.partition == "column"
+    client = f"a value of the column {data.client_column}" if by_column else "a random shard of records"
+    return replace(found, client=client)
+
+
+def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
+    if data.num_clients is not None or data.partition != "iid":
+        raise ConfigError(f"--dataset {path} has one file per client: leave out --num-clients and --partition")
+    refuse_set_aside(data)
+    folder = FolderPopulation(path, target=data.target)
+    folder.validate()
+    test, first = folder.test_records(), folder.records(0)
+    population, held = without_holdout(folder, holdout, streams)
+    classes = _classes_of(folder, test)
+    shape = tuple(first.inputs.shape[1:])
+    public = public_records(data, first.inputs, classes, streams)
+    return FederatedData(population, test, held, public, classes, shape, client="whoever has one of the files")
+
+
+def _classes_of(folder: FolderPopulation, test: Records | None) -> int:
+    """The number of the clients' classes; the test file must have no others."""
+    count = ClassCount()
+    for client, file in enumerate(folder.files):
+        count.add(folder.records(client).targets, file)
+    if test is not None and not test.targets.is_floating_point():
+        low, high = int(test.targets.min()), int(test.targets.max())
+        if low < 0 or high >= count.number:
+            raise DataError(
+                f"{one_line(folder.test_file)}: the test records have classes {low} to {high},"
+                f" but the clients' are 0 to {count.number - 1}: check the targets"
+            )
+    return count.number
+
+
+def _synthetic(data: DataSection, holdout: float, streams: Streams) -> FederatedData:
+    from laconic.data.synthetic import SYNTHETIC, synthetic_population
+
+    refuse_set_aside(data)
+    if data.partition != "iid":
+        raise ConfigError("--dataset synthetic makes its clients itself: leave out --partition")
+    clients = SYNTHETIC.default_clients if data.num_clients is None else data.num_clients
+    everyone, test = synthetic_population(clients, seed=streams.seed)
+    population, held = without_holdout(everyone, holdout, streams)
+    shape, classes = tuple(test.inputs.shape[1:]), num_classes(test.targets, "synthetic")
+    public = public_records(data, test.inputs, classes, streams)
+    return FederatedData(population, test, held, public, classes, shape, client=SYNTHETIC.client)

@@ -1,0 +1,119 @@
+"""Records divided among clients by a partition, after some were set aside; pictures in several variants."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from laconic.data.federated import FederatedData
+from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
+from laconic.data.pictures import Pictures
+from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
+from laconic.data.sparse import SparseRows
+from laconic.errors import ConfigError, unknown
+from laconic.options.sections import DataSection
+from laconic.settings.data.public_records import public_records, set_aside
+from laconic.streams import Streams
+
+PARTITIONS = ("iid", "dirichlet", "labels", "column")
+_DEFAULT_CLIENTS = 100
+
+
+def divided(
+    data: DataSection,
+    train: Records,
+    test: Records | None,
+    column: np.ndarray | None,
+    num_classes: int,
+    holdout: float,
+    streams: Streams,
+    *,
+    clients: int = _DEFAULT_CLIENTS,
+    whole_clients: bool = False,
+) -> FederatedData:
+    """The training records less those set aside, divided by the partition.
+
+    With `whole_clients` nobody who takes part has records among those set aside.
+    """
+    public = public_records(data, train.inputs, num_classes, streams)
+    owners = column if whole_clients else None
+    kept, held = split(len(train.targets), holdout, streams, owners=owners)
+    held_records = _apart(train, held) if len(held) else None
+    if public is None and data.public_records is not None:
+        kept, aside = set_aside(kept, data.public_records, streams, owners=owners)
+        public = _apart(train, aside)
+    shape = tuple(train.inputs.shape[1:])
+    notes: tuple[str, ...] = ()
+    if data.augment is not None and data.augment != 1:
+        train, kept, column, notes = _augmented(train, kept, column, data.augment, streams)
+    targets = train.targets.numpy()[kept]
+    column = None if column is None else column[kept]
+    rows = partition_of(data, clients).rows(targets, streams.numpy("partition"), column)
+    rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
+    return FederatedData(PooledPopulation(train, rows), test, held_records, public, num_classes, shape, notes=notes)
+
+
+def _apart(train: Records, rows: np.ndarray) -> Records:
+    """The records of these numbers; pictures stay bytes."""
+    if isinstance(train.inputs, Pictures):
+        return Records(train.inputs.originals(rows), train.targets[torch.from_numpy(rows)])
+    return train.some(rows)
+
+
+def _augmented(
+    train: Records, kept: np.ndarray, column: np.ndarray | None, variants: int, streams: Streams
+) -> tuple[Records, np.ndarray, np.ndarray | None, tuple[str, ...]]:
+    """The pool with every picture in so many variants, the variants of the kept ones, whose they are, and a note.
+
+    Pictures were set aside before this, with all that could be made of them.
+    """
+    if isinstance(train.inputs, SparseRows):
+        raise ConfigError(f"--augment {variants} is for pictures, not for sparse records")
+    pictures = train.inputs if isinstance(train.inputs, Pictures) else Pictures(train.inputs)
+    pool = Records(
+        pictures.augmented(variants, streams.numpy("augmentation")), train.targets.repeat_interleave(variants)
+    )
+    rows = (kept[:, None] * variants + np.arange(variants)).reshape(-1)
+    note = f"single pictures: each is there in {variants} shifted and mirrored variants"
+    if column is None:
+        note += ", which may lie with several clients"
+    return pool, rows, None if column is None else np.repeat(column, variants), (note,)
+
+
+def partition_of(data: DataSection, default_clients: int = _DEFAULT_CLIENTS) -> Partition:
+    """The partition that the section describes."""
+    clients = default_clients if data.num_clients is None else data.num_clients
+    if data.partition == "iid":
+        return IIDShards(num_clients=clients)
+    if data.partition == "dirichlet":
+        return Dirichlet(num_clients=clients, alpha=data.alpha)
+    if data.partition == "labels":
+        return LabelsPerClient(num_clients=clients, num_labels=data.labels_per_client)
+    if data.partition == "column":
+        if not data.client_column:
+            raise ConfigError("--partition column needs the name of the column: --client-column NAME")
+        return ByColumn(column=data.client_column)
+    raise ConfigError(unknown("partition", data.partition, PARTITIONS))
+
+
+def without_holdout(population: Population, holdout: float, streams: Streams) -> tuple[Population, Records | None]:
+    """Set whole clients aside."""
+    if holdout == 0:
+        return population, None
+    kept, held = split(population.num_clients, holdout, streams)
+    return SelectedPopulation(population, kept), pooled_records(SelectedPopulation(population, held))
+
+
+def split(
+    count: int, fraction: float, streams: Streams, name: str = "holdout", owners: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(kept, set aside), both sorted: of the records, or of their owners with all that they hold."""
+    if owners is not None:
+        everyone, whose = np.unique(owners, return_inverse=True)
+        stay, leave = split(len(everyone), fraction, streams, name)
+        return np.flatnonzero(np.isin(whose, stay)), np.flatnonzero(np.isin(whose, leave))
+    aside = round(count * fraction)
+    if fraction > 0 and not 0 < aside < count:
+        raise ConfigError(f"--holdout {fraction:g} of {count} leaves nothing on one side")
+    order = streams.numpy(name).permutation(count)
+    return np.sort(order[aside:]), np.sort(order[:aside])
