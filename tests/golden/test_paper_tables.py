@@ -43,7 +43,7 @@ ROWS = {
     "thesis-figure5.1": 2,
     "thesis-section5.3.5": 2,
     "thesis-section5.3.5-mortality": 2,
-    "thesis-table4.1": 4,
+    "thesis-table4.1": 8,
     "thesis-table4.2": 11,
     "thesis-table4.3": 11,
     "thesis-table4.4": 11,
