@@ -200,7 +200,7 @@ def test_costs_of_health_records_come_out_of_the_ledger(name: str) -> None:
     table = load_table(name)
     for row in table.rows:
         options = {k: v for k, v in row.settings["scheme"].items() if k != "name" and v != "all"}
-        scheme, size, rounds = build_scheme(row.scheme, **options), model_size(table), row.published.round
+        scheme, size, rounds = build_scheme(row.scheme, **options), model_size(table, row), row.published.round
         clients, cohort = row.settings["data"]["num_clients"], row.settings["sampler"]["cohort_size"]
         plan = RoundPlan(
             round=1,
