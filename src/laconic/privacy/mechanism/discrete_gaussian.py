@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import positive, positive_int
@@ -46,20 +46,30 @@ _SMOOTHING = 2.0
 class DiscreteGaussian(Noise):
     """DG(u·code, u·S·σ/√min_cohort) mod 2^b, per client and coordinate (thesis Alg. 9, for any code).
 
-    `bits` is b; unless given, it is as small as the sum allows. `signs` says that the code is a vector of signs: no
+    `bits` is b; unless given, it is as small as the sum allows. `ring_bits` makes b larger without a finer grid: room
+    in the ring that costs bytes and changes neither noise nor ε. `signs` says that the code is a vector of signs: no
     entry exceeds 1, and all are whole.
     """
 
     noise_multiplier: float
     bits: int | None = None
     signs: bool = False
+    ring_bits: int | None = None
 
     def __post_init__(self) -> None:
         positive(noise_multiplier=self.noise_multiplier)
-        if self.bits is not None:
-            positive_int(bits=self.bits)
-            if not FEWEST_BITS <= self.bits <= MOST_BITS:
-                raise ConfigError(f"bits must be {FEWEST_BITS} to {MOST_BITS}, not {self.bits}")
+        for name, bits in (("bits", self.bits), ("ring_bits", self.ring_bits)):
+            if bits is not None:
+                positive_int(**{name: bits})
+                if not FEWEST_BITS <= bits <= MOST_BITS:
+                    raise ConfigError(f"{name} must be {FEWEST_BITS} to {MOST_BITS}, not {bits}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the key 'ring_bits' where the ring has no room to spare: such schemes keep their fingerprints."""
+        data = super().to_dict()
+        if self.ring_bits is None:
+            del data["ring_bits"]
+        return data
 
     @property
     def private(self) -> bool:
@@ -97,6 +107,7 @@ class DiscreteGaussian(Noise):
             code_size=code_size,
             plan=plan,
             bits=self.bits,
+            ring_bits=self.ring_bits,
         )
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
