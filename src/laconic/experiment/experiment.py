@@ -103,13 +103,13 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
             problems.append("the attack changes labels, but the targets of these records are no classes")
         if problems:
             raise ConfigError(several(problems))
+        _ = self.malicious  # which may be nobody
         planned = self.sampler.planned_cohort(self.population.num_clients)
         if attack.fraction and isinstance(self.sampler, FixedSize) and round(attack.fraction * planned) == 0:
             raise ConfigError(
                 f"a fraction {attack.fraction:g} of a cohort of {planned:g} is nobody: raise --attack-fraction or"
                 " --cohort-size"
             )
-        _ = self.malicious
 
     @functools.cached_property
     def malicious(self) -> np.ndarray:

@@ -90,10 +90,11 @@ def _clients(text: str) -> tuple[int, ...]:
 
 
 def class_number(word: str, names: Sequence[str], num_classes: int | None, flag: str) -> int:
-    """The number of a class, by its number or its name; a name counts first where it is a number, too."""
+    """The number of a class, by its number or its name, of which the part before a slash will do ('T-shirt/top')."""
     folded = {name.lower(): number for number, name in enumerate(names)}
-    if word.lower() in folded:
-        return folded[word.lower()]
+    for name in (word.lower(), word.lower().partition("/")[0]):
+        if name in folded:
+            return folded[name]
     if word.isdigit():
         number = int(word)
         if num_classes is not None and number >= num_classes:
