@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import laconic
 from laconic.codecs.dct import LowPassDCT
-from laconic.data.population import PooledPopulation, Records
+from laconic.data.pictures import Pictures
+from laconic.data.population import PooledPopulation, Records, gather
 from laconic.models.networks import cnn, mlp
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian
@@ -139,3 +140,13 @@ def test_a_private_run_on_the_device(noise: str) -> None:
     assert torch.isfinite(first).all()
     if noise == "integer":
         assert torch.equal(first, trained("masked"))
+
+
+def test_variants_of_pictures_have_the_same_bits_as_on_a_cpu() -> None:
+    pixels = torch.from_numpy(np.random.default_rng(2).integers(0, 256, (300, 3, 32, 32), dtype=np.uint8))
+    some = Pictures(pixels).augmented(10, Streams(0).numpy("augmentation"))
+    rows = np.random.default_rng(3).permutation(3000).reshape(10, 300)
+    there = PooledPopulation(Records(some, torch.arange(3000)), rows).to(GPU)
+    block = gather(there, range(10), GPU)
+    assert block.inputs.is_cuda and torch.equal(block.inputs.cpu(), some[torch.from_numpy(rows)])
+    assert torch.equal(block.targets.cpu(), torch.from_numpy(rows))

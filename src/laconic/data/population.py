@@ -101,6 +101,10 @@ class PooledPopulation:
     def records(self, client: int) -> Records:
         return self._records.some(self._rows[client])
 
+    @property
+    def pool(self) -> Records:
+        return self._records
+
     def targets(self, client: int) -> Tensor:
         """The client's targets alone."""
         return self._records.targets[torch.as_tensor(self._rows[client], device=self._records.targets.device)]

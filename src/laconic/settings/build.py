@@ -106,7 +106,7 @@ def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
     """What the statement must say of records that were looked at without being charged."""
     notes = list(federation.unit)
     notes += federation.preprocessing.revealed if federation.preprocessing is not None else ()
-    if config.data.client_column or federation.preprocessing is not None:
+    if config.data.client_column or federation.preprocessing is not None or federation.test_clients is not None:
         notes.append(
             "test and held-out records were taken from the clients' own records: looking at them is not private"
         )

@@ -22,12 +22,13 @@ from laconic.streams import Streams
 _OWNER = "owner"
 """What the partition by owners is called in `Partition.to_dict`."""
 
-_OWN_TEST = "test records were taken from the clients' own records: looking at them is not private"
-
 
 def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> FederatedData:
     """The data set, folder or table that `dataset` names, divided among clients."""
     below_one(holdout=holdout)
+    info = None if data.schema else source_info(data.dataset)
+    if data.augment is not None and (info is None or info.load is None):
+        raise ConfigError(f"--augment is for the named data sets of pictures, not for --dataset {data.dataset}")
     if is_clinical(data):
         return load_clinical(data, holdout=holdout, streams=streams)
     for flag, value in (
@@ -37,9 +38,6 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
     ):
         if value is not None:
             raise ConfigError(f"{flag} is for health records; --dataset {data.dataset} takes none")
-    info = source_info(data.dataset)
-    if data.augment is not None and (info is None or info.load is None):
-        raise ConfigError(f"--augment is for the named data sets of pictures, not for --dataset {data.dataset}")
     if data.dataset == "synthetic":
         return _synthetic(data, holdout, streams)
     if info is not None:
@@ -82,10 +80,9 @@ def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams
         clients=info.default_clients,
         whole_clients=natural,
     )
-    taken = natural and source.test_owners is not None
     return replace(
         found,
-        notes=(*source.notes, *found.notes, *((_OWN_TEST,) if taken else ())),
+        notes=(*source.notes, *found.notes),
         test_clients=source.test_owners if natural else None,
         dealt=not natural,
         client=info.client if natural or not info.natural else "a random shard of records",
@@ -103,7 +100,7 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
     found = divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
     by_column = data.partition == "column"
     client = f"a value of the column {data.client_column}" if by_column else "a random shard of records"
-    return replace(found, client=client)
+    return replace(found, client=client, dealt=not by_column)
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:

@@ -72,6 +72,7 @@ def test_variants_follow_from_the_seed_alone() -> None:
     ("dataset", "why"),
     [
         ("synthetic", "--augment is for the named data sets of pictures, not for --dataset synthetic"),
+        ("ehr-synthetic", "not for --dataset ehr-synthetic"),
         (OWNED, "--augment 2 is for pictures, not for records of \\(2,\\)"),
     ],
 )
@@ -89,7 +90,7 @@ def test_data_with_owners_are_divided_by_them() -> None:
     assert data.population.num_clients == 12 and not data.dealt and data.client == "an owner"
     assert [owners(data.population.records(client).inputs) for client in range(12)] == [[o] for o in range(100, 112)]
     assert data.test_clients is not None and data.test_clients.tolist() == [100] * 3 + [101] * 3
-    assert any("taken from the clients' own records" in note for note in data.notes)
+    assert not data.notes
     assert load(OWNED, partition="column").population.num_clients == 12
 
 
@@ -109,6 +110,7 @@ def test_of_data_with_owners_whole_clients_are_set_aside() -> None:
     assert len(public) == 2 and len(data.public.targets) == 12
     trained = owners(pooled_records(data.population).inputs)
     assert data.population.num_clients == len(trained) == 7
+    assert data.notes == ("held-out and public records are those of clients who take no part",)
     assert not {*held} & {*public} and not {*trained} & {*held, *public}
 
 
@@ -135,6 +137,7 @@ def test_a_file_of_real_numbers_is_not_public_data_for_tokens(tmp_path: Any) -> 
     ("dataset", "options", "said"),
     [
         (OWNED, {}, "a client is an owner, and the promise is for one of them"),
+        (OWNED, {}, "test and held-out records were taken from the clients' own records"),
         (OWNED, {"num_clients": 6}, "people: a client is a random shard of records"),
         ("digits", {}, "people: a client is a random shard of pictures"),
         ("digits", {"augment": 2}, "each is there in 2 shifted and mirrored variants, which may lie with several"),
