@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from laconic.aggregate.base import Aggregator, WeightedMean
+from laconic.aggregate.protocol import PlainSum, SumProtocol
 from laconic.codecs.base import Codec, Identity
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of
 from laconic.privacy.mechanism.clip import Clip, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
-from laconic.secure_sum import PlainSum, SumProtocol
 from laconic.server.rules import Average, ServerRule
 from laconic.train.local import LocalTraining
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from laconic.aggregate.protocol import SecureSum
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, TopSubset
@@ -22,7 +23,6 @@ from laconic.privacy.mechanism.clip import L2Clip, UnitEntries
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 from laconic.scheme import Scheme
-from laconic.secure_sum import SecureSum
 from laconic.server.error_feedback import ErrorFeedback
 from laconic.server.rules import Average
 from laconic.server.vote import MajorityVote

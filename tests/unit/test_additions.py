@@ -106,7 +106,7 @@ def test_the_private_version_of_an_own_scheme_has_an_epsilon(outside: Path) -> N
         "--set",
         "noise_multiplier=2",
     )
-    laconic("run", "own_codec:fl_rounded_dp", *words, "--out", "private", "--quiet")
+    laconic("run", "own_codec:fl_rounded_dp", *words, "--noise-multiplier", "2", "--out", "private", "--quiet")
     statement = json.loads((outside / "private/privacy.json").read_text())
     assert statement["private"] and 0 < statement["released"]["epsilon"]["pld"] < 10
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from laconic import schemes
+from laconic.aggregate.protocol import PlainSum
 from laconic.catalogue import SCHEMES, build_scheme
 from laconic.errors import ConfigError
 from laconic.parts import Part
@@ -16,7 +17,6 @@ from laconic.privacy.accounting.sampling import Poisson, Sampler
 from laconic.privacy.mechanism.clip import Clip, L2Clip, NoClip
 from laconic.privacy.mechanism.gaussian import Gaussian, NoNoise
 from laconic.scheme import Scheme
-from laconic.secure_sum import PlainSum
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.2, local_lr=0.1, local_steps=3, batch_size=4)
 PLAIN = schemes.fl_std(local_lr=0.1, epochs=2)

@@ -136,7 +136,7 @@ def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     """The experiment, for the display and for mistakes that can be seen before anything is started."""
     from laconic.errors import ConfigError
     from laconic.federation.server.settings import Settings, settle_federated
-    from laconic.runner.run import Run
+    from laconic.runner.spending import Spending
 
     nodes = Settings.of(config.federation).nodes
     config = config.with_values({"federation.nodes": nodes})
@@ -146,7 +146,7 @@ def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     found = experiment.population.num_clients
     if found != nodes:
         raise ConfigError(f"{nodes} nodes, but the data are of {found} clients: give --nodes {found}")
-    Run(experiment).check_budget()
+    Spending(experiment).check_first_round()
     return experiment, config
 
 

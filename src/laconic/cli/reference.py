@@ -25,7 +25,7 @@ _NOTES = {
     " scheme takes the keys of its plain version, too. Options of your own schemes have no flag:"
     " `--set scheme.KEY=VALUE`.",
     "secagg": "Private schemes only.",
-    "federation": "For `laconic federate` and Flower apps; a simulation has no use for it.",
+    "federation": "For `laconic federate` and Flower apps; a simulation ignores it.",
 }
 
 

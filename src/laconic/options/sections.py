@@ -181,10 +181,10 @@ class SlackOptions:
     """Whom of a cohort the noise does not count on."""
 
     max_dropouts: int = option(
-        0, "Clients of a cohort that may vanish without harm to the ε.", check=non_negative_int, identity=True
+        0, "Clients of a cohort that may drop out while the ε still holds.", check=non_negative_int, identity=True
     )
     max_colluders: int = option(
-        0, "Clients of a cohort that may side with the adversary.", check=non_negative_int, identity=True
+        0, "Clients of a cohort that may collude with the adversary.", check=non_negative_int, identity=True
     )
 
 
@@ -233,12 +233,12 @@ class PrivacySection(DeltaOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SumOptions:
-    """How the sums of a private run come about, and who of a cohort is made to vanish."""
+    """How the sums of a private run are computed, and which clients drop out."""
 
     secagg: str = option(
         "simulated",
-        "simulated (add the clients' integers in the open) or masked (run the protocol in this process): the same sums,"
-        " bit for bit.",
+        "simulated (add the clients' integers in the clear) or masked (run the protocol in this process): the same"
+        " sums, bit for bit.",
         key="mode",
         choices=("simulated", "masked"),
         identity=True,
@@ -250,7 +250,7 @@ class SumOptions:
         identity=True,
     )
     dropout_rate: float = option(
-        0.0, "Fraction of each cohort that is made to vanish, by the seed.", check=below_one, identity=True
+        0.0, "Fraction of each cohort that drops out, drawn from the seed.", check=below_one, identity=True
     )
     dropout_stage: str = option(
         "before-upload",
@@ -269,7 +269,7 @@ class SecAggSection(SumOptions):
 class FederationSection:
     """Only for federations of separate machines; what is not set has the values in `federation/server/settings.py`."""
 
-    nodes: int | None = option(None, "How many nodes are waited for.", flag="", shown="5", check=positive_int)
+    nodes: int | None = option(None, "How many nodes the server waits for.", flag="", shown="5", check=positive_int)
     min_nodes: int | None = option(
         None, "How many must accept the offer; the others are left out.", flag="", shown="all", check=positive_int
     )
@@ -282,7 +282,7 @@ class FederationSection:
     )
     round_timeout: float | None = option(
         None,
-        "Seconds for each exchange of a round; who is later is missing.",
+        "Seconds for each exchange of a round; a node that answers later counts as missing.",
         flag="",
         shown="600",
         check=positive,

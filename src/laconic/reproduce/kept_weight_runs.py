@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from laconic.errors import RunFolderError
-from laconic.reproduce.kept_weights import BEFORE, KeptWeights, Layer
+from laconic.reproduce.kept_weights import BEFORE, KeptByLayer, Layer
 from laconic.reproduce.reproduction import Reproduction
 from laconic.settings.build import settle
 from laconic.store.checkpoint import load_state
@@ -13,7 +13,7 @@ from laconic.store.folder import RunFolder
 from laconic.train.flat import trainable_size
 
 
-def kept_weights(reproduction: Reproduction, seed: int) -> KeptWeights | None:
+def kept_weights(reproduction: Reproduction, seed: int) -> KeptByLayer | None:
     """From the runs of one seed; None before all of them are finished."""
     rows = reproduction.table.rows
     if not all(reproduction.finished(row, seed) for row in rows):
@@ -36,7 +36,7 @@ def kept_weights(reproduction: Reproduction, seed: int) -> KeptWeights | None:
         values[BEFORE] = parameter.detach().reshape(-1)[inside].numpy()
         layers.append(Layer(name=name, shape=tuple(parameter.shape), values=values))
         start += parameter.numel()
-    return KeptWeights(layers)
+    return KeptByLayer(layers)
 
 
 def _weights(folder: RunFolder) -> dict[str, torch.Tensor]:

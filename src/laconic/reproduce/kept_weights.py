@@ -21,7 +21,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class KeptWeights:
+class KeptByLayer:
     """The kept weights of a model, layer by layer."""
 
     layers: Sequence[Layer]

@@ -1,9 +1,9 @@
 """Published tables as data: what each row was run with, and what the paper says came out.
 
 The TOML files repeat the printed tables line by line. A row's settings are put together from, in this order,
-`[settings]` (every row), `[private]` (rows with noise), `[of.SCHEME]` (that scheme and its private version),
-`[clip_norm]` (S by scheme and compression ratio) and the row's own columns. `settings_from` names a table whose
-settings come first.
+`[settings]` (every row), `[on.DATASET]` (rows on that data set), `[private]` (rows with noise), `[of.SCHEME]` (that scheme
+and its private version), `[clip_norm]` (S by scheme and compression ratio) and the row's own columns. `settings_from`
+names a table whose settings come first.
 """
 
 from __future__ import annotations
@@ -153,14 +153,14 @@ def _read(name: str) -> dict[str, Any]:
 
 def _with_settings_of(data: dict[str, Any]) -> dict[str, Any]:
     """The table's settings on top of those of the table it names."""
-    own = {key: data.get(key, {}) for key in ("settings", "private", "of", "clip_norm")} | {
+    own = {key: data.get(key, {}) for key in ("settings", "on", "private", "of", "clip_norm")} | {
         "paper": data.get("paper", "")
     }
     if "settings_from" not in data:
         return own
     first = _with_settings_of(_read(data["settings_from"]))
     clip_norm = own["clip_norm"] or first["clip_norm"]
-    sections = {key: merged(first[key], own[key]) for key in ("settings", "private", "of")}
+    sections = {key: merged(first[key], own[key]) for key in ("settings", "on", "private", "of")}
     return {**sections, "clip_norm": clip_norm, "paper": own["paper"] or first["paper"]}
 
 
@@ -168,7 +168,7 @@ def _row(number: int, cells: dict[str, Any], settings: dict[str, Any], remark: s
     scheme, ratio = cells["scheme"], cells.get("ratio")
     base = scheme.removesuffix("-dp")
     options = scheme_entry(scheme).options
-    sections: Sections = settings["settings"]
+    sections: Sections = merged(settings["settings"], settings["on"].get(cells.get("data.dataset"), {}))
     if scheme != base:
         sections = merged(sections, settings["private"])
     # Settings for all rows hold options that not every scheme takes; those for one scheme must fit it.

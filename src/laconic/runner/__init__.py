@@ -1,7 +1,10 @@
 """A run: one round after another, the budget, and the files at the end.
 
-in_folder  a run in a folder: new, or from where the last one there stopped
-outcome    `RunResult`, and the files at the end of a run
-planned    which rounds a statement answers for: the charged ones, or the plan's
-run        `Run`: one round after another, the budget, the end
+evaluation  how good the weights of a round are, and which round is the best
+in_folder   a run in a folder: new, or from where the last one there stopped
+outcome     `RunResult`, and the files at the end of a run
+planned     which rounds a statement covers: the charged ones, or all planned ones
+progress    `Progress`: what a run knows of itself, for statement and result
+run         `Run`: one round after another, whoever the clients are
+spending    the budget: whether one more round fits, and what was spent
 """

@@ -12,7 +12,7 @@ from laconic.store.folder import RunFolder
 @contextmanager
 def run_in(folder: RunFolder, run: Run, files: Mapping[str, str]) -> Iterator[Run]:
     """The run, ready to go on. The folder is locked inside the block; `files` say what the run is."""
-    run.check_budget()
+    run.spending.check_first_round()
     folder.open()
     try:
         prepare(folder, run, files)

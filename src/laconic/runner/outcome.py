@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -14,11 +14,9 @@ from laconic.privacy.statement.statement import privacy_statement, statement_lin
 from laconic.report.html import html_report
 from laconic.round import downlink_encoding
 from laconic.runner.planned import answered_for
+from laconic.runner.progress import Progress
 from laconic.scheme import Scheme
 from laconic.store.folder import json_text
-
-if TYPE_CHECKING:
-    from laconic.runner.run import Run
 
 
 @dataclass(frozen=True)
@@ -64,51 +62,49 @@ class RunResult:
         }
 
 
-def _profile(simulation: Run, seconds: float) -> dict[str, float] | None:
+def _profile(run: Progress, seconds: float) -> dict[str, float] | None:
     """Seconds by what they were spent on, if anybody asked."""
-    clock = simulation.clients.clock
+    clock = run.clients.clock
     if not clock.on:
         return None
     named = dict(sorted(clock.seconds.items(), key=lambda item: -item[1]))
     return {name: round(value, 4) for name, value in (named | {"other": seconds - sum(named.values())}).items()}
 
 
-def outcome_of(simulation: Run, seconds: float) -> RunResult:
-    """The result of a finished simulation; its files are written if it has a folder."""
-    e, state = simulation.experiment, simulation.state
+def outcome_of(run: Progress, seconds: float) -> RunResult:
+    """The result of a finished run; its files are written if it has a folder."""
+    e, state = run.experiment, run.state
     sampling_rate = e.sampler.rate_in(e.population.num_clients)
     common: dict[str, Any] = {
         "num_clients": e.population.num_clients,
-        "formula_bits": formula_bits(
-            e.scheme, simulation.model.size, e.sampler.planned_cohort(e.population.num_clients)
-        ),
+        "formula_bits": formula_bits(e.scheme, run.model.size, e.sampler.planned_cohort(e.population.num_clients)),
         "sampling_rate": sampling_rate,
     }
     best = state.best
     if best is not None:
-        done = [row for row in simulation.history if row["round"] <= best["round"]]
+        done = [row for row in run.history if row["round"] <= best["round"]]
         best = best | {"bytes_up": sum(r["bytes_up"] for r in done), "bytes_down": sum(r["bytes_down"] for r in done)}
         best = {_SHORTER.get(key, key): value for key, value in best.items()}
-    statement = statement_of(simulation)
+    statement = statement_of(run)
     whole = _epsilons(statement)
     result = RunResult(
-        model=simulation.exported(),
-        history=simulation.history,
+        model=run.exported(),
+        history=run.history,
         statement=statement,
-        ledger=simulation.ledger.summary(rounds=state.rounds, **common),
+        ledger=run.ledger.summary(rounds=state.rounds, **common),
         best=None if best is None else best | whole,
-        last=simulation.history[-1] | whole,
-        stop_reason=simulation.stop_reason,
+        last=run.history[-1] | whole,
+        stop_reason=run.stop_reason,
         seconds=seconds,
-        folder=simulation.path,
-        profile=_profile(simulation, seconds),
-        metric=simulation.metric,
+        folder=run.path,
+        profile=_profile(run, seconds),
+        metric=run.evaluation.metric,
     )
-    if simulation.folder:
-        write_statement(simulation)
-        simulation.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
+    if run.folder:
+        write_statement(run)
+        run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
         lines = statement_lines(result.statement)
-        simulation.folder.write("report.html", html_report(e.scheme.name, result.summary(), result.history, lines))
+        run.folder.write("report.html", html_report(e.scheme.name, result.summary(), result.history, lines))
     return result
 
 
@@ -137,15 +133,15 @@ def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
     return code_size * bits, downlink_encoding(scheme).bits * scheme.codec.downlink_size(size)
 
 
-def write_statement(simulation: Run) -> None:
+def write_statement(run: Progress) -> None:
     """The statement of what was charged so far, into the run folder."""
-    assert simulation.folder is not None
-    text = json_text(statement_of(simulation), indent=2)
-    simulation.folder.write("privacy.json", text + "\n")
+    assert run.folder is not None
+    text = json_text(statement_of(run), indent=2)
+    run.folder.write("privacy.json", text + "\n")
 
 
-def statement_of(simulation: Run) -> dict[str, Any]:
-    e = simulation.experiment
+def statement_of(run: Progress) -> dict[str, Any]:
+    e = run.experiment
     not_covered = list(e.notes)
     if e.scheme.private:
         if e.test is not None:
@@ -153,22 +149,22 @@ def statement_of(simulation: Run) -> dict[str, Any]:
         if e.holdout is not None:
             not_covered.append("early stopping looked at a held-out set")
     assumptions = [
-        *simulation.clients.assumed,
+        *run.clients.assumed,
         about_noise(e),
         *about_dropouts(e),
     ]
     if e.front_end is not None:
         what = describe(e.front_end)
         assumptions.append(f"the front end is public, fixed and not made from the clients' data: {what}")
-    spent = answered_for(simulation)
+    spent = answered_for(run)
     return privacy_statement(
-        accountant=simulation.accountant,
+        accountant=run.accountant,
         budget=e.budget,
-        rounds_charged=simulation.journal.num_charged,
+        rounds_charged=run.journal.num_charged,
         participations=spent.participations,
         rounds_planned=None if e.patience is None else spent.rounds,
         mechanism=about_mechanism(e),
-        secure_aggregation=simulation.clients.about_sum,
+        secure_aggregation=run.clients.about_sum,
         assumptions=assumptions,
         not_covered=not_covered,
     )

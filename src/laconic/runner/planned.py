@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.budget import Budget
 from laconic.round import drawn_cohort
+from laconic.runner.progress import Progress
 from laconic.streams import Streams
-
-if TYPE_CHECKING:
-    from laconic.runner.run import Run
 
 
 @dataclass(frozen=True)
@@ -29,33 +26,33 @@ class Spent:
     participations: int
 
 
-def charged(simulation: Run) -> Spent:
+def charged(run: Progress) -> Spent:
     """What was charged so far."""
-    journal, state = simulation.journal, simulation.state
+    journal, state = run.journal, run.state
     return Spent(journal.num_charged, max(state.most_participations, journal.most_participations()))
 
 
-def answered_for(simulation: Run) -> Spent:
+def answered_for(run: Progress) -> Spent:
     """What the statement's ε is about."""
-    spent, budget, accountant = charged(simulation), simulation.experiment.budget, simulation.accountant
-    if simulation.experiment.patience is None or budget is None or accountant is None:
+    spent, budget, accountant = charged(run), run.experiment.budget, run.accountant
+    if run.experiment.patience is None or budget is None or accountant is None:
         return spent
     # A federation draws from entropy: nobody knows the cohorts that would have come.
-    if type(simulation.clients.streams) is Streams:
-        return _drawn(simulation, spent, budget, accountant)
-    return _at_most(simulation, spent, budget, accountant)
+    if type(run.clients.streams) is Streams:
+        return _drawn(run, spent, budget, accountant)
+    return _at_most(run, spent, budget, accountant)
 
 
-def _drawn(simulation: Run, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
+def _drawn(run: Progress, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
     """The rest of the plan with the cohorts that the seed draws."""
-    e, journal = simulation.experiment, simulation.journal
-    taken, counts = Counter(simulation.state.participations), journal.participations()
-    rounds, most, busiest = spent.rounds, spent.participations, simulation.state.most_participations
-    for number in range(simulation.state.rounds + 1, e.rounds + 1):
+    e, journal = run.experiment, run.journal
+    taken, counts = Counter(run.state.participations), journal.participations()
+    rounds, most, busiest = spent.rounds, spent.participations, run.state.most_participations
+    for number in range(run.state.rounds + 1, e.rounds + 1):
         attempt, cap = journal.attempt_of(number), budget.max_participations
         exhausted = [] if cap is None else [client for client, count in taken.items() if count >= cap]
         cohort = drawn_cohort(
-            e.sampler, simulation.clients.streams, number, attempt, e.population.num_clients, exhausted
+            e.sampler, run.clients.streams, number, attempt, e.population.num_clients, exhausted
         ).tolist()
         taken.update(cohort)
         busiest = max([busiest, *(taken[client] for client in cohort)])
@@ -68,12 +65,12 @@ def _drawn(simulation: Run, spent: Spent, budget: Budget, accountant: RunAccount
     return Spent(rounds, most)
 
 
-def _at_most(simulation: Run, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
+def _at_most(run: Progress, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
     """The rest of the plan as if the busiest client took part in all of it, up to its cap."""
     left = [
         number
-        for number in range(simulation.state.rounds + 1, simulation.experiment.rounds + 1)
-        if simulation.journal.would_add(number, simulation.journal.attempt_of(number))
+        for number in range(run.state.rounds + 1, run.experiment.rounds + 1)
+        if run.journal.would_add(number, run.journal.attempt_of(number))
     ]
 
     def busiest(more: int) -> int:

@@ -1,29 +1,21 @@
-"""The simulator: all clients of a federation on one machine, one round after another."""
+"""A run: one round after another, whoever the clients are."""
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from laconic.clients.base import Clients, Collected, shared_bytes
 from laconic.clients.simulated import SimulatedClients
-from laconic.data.population import Records
-from laconic.errors import ConfigError, PrivacyError
+from laconic.errors import PrivacyError
 from laconic.experiment.experiment import Experiment
-from laconic.features.front_end import with_head
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.accountant import largest
-from laconic.report.ledger import Ledger
 from laconic.round import empty_sum, plan_round, release_stream, server_step
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
+from laconic.runner.progress import Progress
 from laconic.store.checkpoint import save_state, weights_bytes
 from laconic.store.folder import RunFolder
 from laconic.store.front_end import keep_front_end
@@ -31,46 +23,32 @@ from laconic.store.identity import check_identity, identity_of, keep_identity
 from laconic.store.journal import Journal
 from laconic.store.restore import Restored, first_state
 from laconic.store.round_rows import RoundRows
-from laconic.train.engines.precision import products_in
 
 Observer = Callable[[dict[str, Any]], None]
 """Called with every round's row."""
 
 
-@dataclass
-class Run:
+class Run(Progress):
     """A run in progress. `run()` goes on from wherever the folder says it stopped.
 
-    `someone` are the clients, if they are not simulated here: those of a federation, or some that attack.
+    The `clients` are simulated here, unless others are given: those of a federation, or some that attack.
     """
 
-    experiment: Experiment
-    folder: RunFolder | None = None
-    observer: Observer = field(default=lambda row: None)
-    someone: InitVar[Clients | None] = None
-
-    def __post_init__(self, someone: Clients | None) -> None:
-        e = self.experiment
-        self.clients: Clients = someone or SimulatedClients(e)
-        self.model, self.device = self.clients.model, self.clients.device
-        self.accountant = e.accountant
-        self._check_metric()
-        self.ledger = Ledger()
-        self.history: list[dict[str, Any]] = []
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        clients: Clients | None = None,
+        folder: RunFolder | None = None,
+        observer: Observer = lambda row: None,
+    ) -> None:
+        super().__init__(experiment, clients or SimulatedClients(experiment), folder)
+        self.observer = observer
         self._rows: RoundRows | None = None
         self._new_best: Tensor | None = None
         """The weights of the best round, if they are not saved yet."""
-        self.stop_reason = "rounds"
         self._committing = False
         self._begun = False
-
-    @functools.cached_property
-    def test(self) -> Records | None:
-        return self.clients.seen(self.experiment.test)
-
-    @functools.cached_property
-    def holdout(self) -> Records | None:
-        return self.clients.seen(self.experiment.holdout)
 
     def run(self, one_round: Callable[[int], bool] | None = None) -> RunResult:
         """Train until the rounds, the budget or the patience is used up."""
@@ -121,17 +99,6 @@ class Run:
             if restored.save != self.journal.saves.announced:
                 self.journal.saves.announce(restored.save)
             self.journal.saves.confirm()
-
-    def check_budget(self) -> None:
-        """Refuse a budget that does not allow a single round, before anything is written."""
-        budget, accountant = self.experiment.budget, self.accountant
-        if budget is None or accountant is None:
-            return
-        if not (budget.released_fits(accountant, 1, 1) and budget.participant_fits(accountant, 1)):
-            raise PrivacyError(
-                "the budget does not allow a single round: raise --epsilon (or --participant-epsilon),"
-                " raise --noise-multiplier, or lower --sampling-rate"
-            )
 
     def _refuse_spent_budget(self) -> None:
         finished = self.folder is not None and (self.folder.path / "summary.json").exists()
@@ -184,10 +151,10 @@ class Run:
         )
         row |= traffic | {"seconds": round(time.perf_counter() - self._round_started, 4)}
         if number % e.eval_every == 0 or number == e.rounds:
-            with self.clients.clock("evaluate"), products_in(e.precision, self.device):
-                row |= self._metrics(weights)
+            with self.clients.clock("evaluate"):
+                row |= self.evaluation.metrics(weights)
             with self.clients.clock("account"):
-                row |= self._epsilons(number, self._busiest(plan))
+                row |= self.spending.epsilons(self.journal.num_released(number), self._busiest(plan))
 
         self._committing = True
         state.weights, state.rule, state.rounds = weights, rule, number
@@ -232,87 +199,21 @@ class Run:
         )
 
     def _within_budget(self, plan: RoundPlan) -> bool:
-        budget = self.experiment.budget
-        if self.accountant is None or budget is None:
-            return True
         charged = self.journal.num_charged + self.journal.would_add(plan.round, plan.attempt)
-        most = self._busiest(plan)
-        fits = charged <= self._most_rounds or budget.released_fits(self.accountant, charged, most)
-        return fits and budget.participant_fits(self.accountant, most)
+        return self.spending.fits(charged, self._busiest(plan))
 
     def _busiest(self, plan: RoundPlan) -> int:
         """How often the busiest client will have taken part after this round."""
         taken = self.state.participations
         return max([self.state.most_participations, *(taken.get(c, 0) + 1 for c in plan.cohort.tolist())])
 
-    @functools.cached_property
-    def _most_rounds(self) -> int:
-        """How many rounds the released budget allows, up to those planned: found once."""
-        budget, accountant = self.experiment.budget, self.accountant
-        assert budget is not None and accountant is not None
-        if budget.epsilon is None:
-            return self.experiment.rounds
-        return largest(lambda rounds: budget.released_fits(accountant, rounds, rounds), self.experiment.rounds)
-
-    def _metrics(self, weights: Tensor) -> dict[str, Any]:
-        row: dict[str, Any] = {}
-        if self.test:
-            whose = None if self.experiment.scheme.private else self.experiment.test_clients
-            row |= self.model.evaluate(weights, self.test.inputs, self.test.targets, clients=whose)
-        if self.holdout:
-            held = self.model.evaluate(weights, self.holdout.inputs, self.holdout.targets)
-            row |= {f"holdout_{name}": value for name, value in held.items()}
-        return row
-
-    def _epsilons(self, number: int, most: int) -> dict[str, float]:
-        if self.accountant is None or self.experiment.budget is None:
-            return {}
-        charged, method = self.journal.num_released(number), self.experiment.budget.accountant
-        return {
-            "epsilon": self.accountant.released_epsilon(charged, method, most),
-            "participant_epsilon": self.accountant.participant_epsilon(most),
-        }
-
     def _record(self, row: dict[str, Any]) -> None:
-        """Note the best round and the progress on the held-out set, then write the row."""
-        state = self.state
-        if "loss" in row and (state.best is None or self._score(row) > state.best["score"]):
-            state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in _BEST}
-            self._new_best = state.weights
-        if "holdout_loss" in row:
-            held = self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
-            better = state.best_holdout is None or held > state.best_holdout
-            state.stale = 0 if better else state.stale + 1
-            state.best_holdout = held if better else state.best_holdout
+        """Note whether the round is the best, then write the row."""
+        if self.evaluation.note(row, self.state):
+            self._new_best = self.state.weights
         self.history.append(row)
         if self._rows:
             self._rows.append(row)
-
-    def _score(self, metrics: dict[str, Any]) -> float:
-        """The metric by which the best round is chosen; larger is better, none (training diverged) or NaN is worst."""
-        score = metrics.get(self.metric, np.nan)
-        return -np.inf if np.isnan(score) else float(-score if self.metric == "loss" else score)
-
-    @functools.cached_property
-    def metric(self) -> str:
-        """By which the best round is chosen, as it is called in the rows."""
-        wanted = self.experiment.best_by.replace("-", "_")
-        some = self.experiment.test or self.experiment.holdout
-        if wanted == "auto":
-            wanted = "loss" if some is None or some.targets.is_floating_point() else "accuracy"
-        return wanted
-
-    def _check_metric(self) -> None:
-        """Refuse a metric that the records cannot have, before anything is charged."""
-        for what, records in (("test", self.experiment.test), ("held-out", self.experiment.holdout)):
-            if records is None or self.metric == "loss":
-                continue
-            classes = 0 if records.targets.is_floating_point() else len(torch.unique(records.targets))
-            if classes == 0 or (self.metric != "accuracy" and classes != 2):
-                raise ConfigError(
-                    f"--best-by {self.experiment.best_by} needs {what} records of"
-                    f" {'classes' if self.metric == 'accuracy' else 'two classes'}: use --best-by loss"
-                )
 
     def _save(self) -> None:
         if self.folder and self._rows and self.journal.chain:
@@ -333,28 +234,16 @@ class Run:
         if not self.history or "loss" in self.history[-1] or "epsilon" in self.history[-1]:
             return
         last = self.history[-1]
-        more = self._metrics(self.state.weights) | self._epsilons(last["round"], self.state.most_participations)
+        released, most = self.journal.num_released(last["round"]), self.state.most_participations
+        more = self.evaluation.metrics(self.state.weights) | self.spending.epsilons(released, most)
         last |= more
         if self._rows and more:
             self._rows.complete(last)
 
     def _finish(self, seconds: float) -> RunResult:
         if self.state.rounds == 0:
-            self.check_budget()
+            self.spending.check_first_round()
             raise PrivacyError("the budget is spent before the first round was finished: start a new run")
         if self.folder:
             self.folder.write("model.safetensors", self._model_file(self.state.weights))
         return outcome_of(self, seconds)
-
-    def exported(self) -> nn.Module:
-        """The trained module, from raw records to outputs."""
-        head = self.model.export(self.experiment.model, self.state.weights)
-        front_end = self.experiment.front_end
-        return head if front_end is None else with_head(front_end, head)
-
-    @property
-    def path(self) -> Path | None:
-        return self.folder.path if self.folder else None
-
-
-_BEST = ("round", "accuracy", "balanced_accuracy", "auroc", "loss", "epsilon", "participant_epsilon")

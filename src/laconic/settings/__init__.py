@@ -11,7 +11,7 @@ launch          what is written into a run folder, and which options may differ 
 predict         a trained model on new patients
 sampler         from the `[sampler]` section to a sampler
 settle_scheme   how clients train, and what stands in for numbers not yet known
-settle_privacy  its budget, σ and S
+settle_privacy  the budget, σ and S of a run
 
 The package `data` goes from the `[data]` section to a federation's data.
 """

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laconic.aggregate.protocol import PlainSum
 from laconic.catalogue import build_scheme
 from laconic.clients.simulated import SimulatedClients
 from laconic.data.federated import FederatedData
@@ -20,7 +21,6 @@ from laconic.privacy.mechanism.clip import NoClip
 from laconic.privacy.mechanism.gaussian import NoNoise
 from laconic.round import plan_round
 from laconic.scheme import Scheme
-from laconic.secure_sum import PlainSum
 from laconic.settings.config import RunConfig
 from laconic.streams import Streams
 

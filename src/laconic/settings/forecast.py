@@ -31,7 +31,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         measured = True
     experiment = settle(config, fit=False).experiment
     simulated = SimulatedClients(experiment)
-    simulation = Run(experiment, someone=simulated)
+    simulation = Run(experiment, clients=simulated)
     sampler, clients = experiment.sampler, experiment.population.num_clients
     cohort, rate = sampler.planned_cohort(clients), sampler.rate_in(clients)
     plan = experiment.typical_plan()

@@ -56,7 +56,7 @@ def run(scheme: Scheme, tamper: Any = None, **options: Any) -> laconic.RunResult
         budget=laconic.Budget(delta=1e-5) if scheme.private else None,
         **options,
     )
-    return Run(experiment, someone=SimulatedClients(experiment, tamper=tamper)).run()
+    return Run(experiment, clients=SimulatedClients(experiment, tamper=tamper)).run()
 
 
 def weights(result: laconic.RunResult) -> Tensor:

@@ -13,7 +13,7 @@ import pytest
 
 from laconic.errors import ConfigError, RunFolderError
 from laconic.reproduce.comparison import Measured, compared, markdown, reproduced_text, table_csv
-from laconic.reproduce.kept_weights import KeptWeights, Layer
+from laconic.reproduce.kept_weights import KeptByLayer, Layer
 from laconic.reproduce.reproduction import Reproduction
 from laconic.reproduce.table_plots import plot_table
 from laconic.reproduce.tables import Table, load_table
@@ -143,7 +143,7 @@ def test_kept_weights_layer_by_layer() -> None:
         Layer(name="0.weight", shape=(2, 3), values={"a": np.array([3.0, -3.0]), "b": np.array([1.0, 1.0])}),
         Layer(name="0.bias", shape=(2,), values={"a": np.array([]), "b": np.array([])}),
     ]
-    weights = KeptWeights(layers)
+    weights = KeptByLayer(layers)
     assert weights.values()["a"].tolist() == [3.0, -3.0]
     text = weights.markdown()
     assert "| 0.weight | 2×3 | 6 | 2 | 3.0000 | 1.0000 |" in text

@@ -279,10 +279,10 @@ def test_learning_with_little_noise() -> None:
 def test_what_would_make_the_epsilon_untrue_is_refused() -> None:
     from dataclasses import replace
 
+    from laconic.aggregate.protocol import SecureSum
     from laconic.codecs.subset import NewRandomSubset
     from laconic.privacy.mechanism.clip import L2Clip
     from laconic.privacy.mechanism.gaussian import Gaussian
-    from laconic.secure_sum import SecureSum
 
     scheme = fl_std_record_dp(**OPTIONS)
     assert laconic.Scheme.from_dict(scheme.to_dict()) == scheme

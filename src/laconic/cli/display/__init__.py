@@ -1,5 +1,5 @@
 """What commands show on a terminal.
 
-progress      the live bar, or a line now and then
+progress      the live bar, or a line every few seconds
 reproduction  what `laconic reproduce` prints
 """

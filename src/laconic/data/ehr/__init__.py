@@ -1,5 +1,6 @@
 """Health records: from a hospital's export, described by a small schema, to sparse records of patients.
 
+blocks       CSV, gz and Parquet, some rows at a time
 columns      from the cells of a column to numbers
 eicu         one row per hospital stay from eICU's tables
 features     `Preprocessing`: fitted to training records, applied to all; what it reveals
@@ -8,6 +9,5 @@ sources      diabetes130, eicu-demo, ehr-synthetic, the user's own table
 split        splits, hospitals and virtual hospitals that keep a patient's records together
 synthetic    synthetic admissions with the marginals of the papers' private database
 table        `EhrTable`: a table read once, every column encoded
-tables       CSV, gz and Parquet, some rows at a time
 toml_values  the values of a schema, checked and written back
 """

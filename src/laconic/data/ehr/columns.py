@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from laconic.data.ehr.blocks import Block
 from laconic.data.ehr.schema import Codes, Filter, Numeric
-from laconic.data.ehr.tables import Block
 from laconic.data.ehr.toml_values import LARGEST
 
 

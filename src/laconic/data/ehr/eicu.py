@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from laconic.data.ehr.tables import Block, check_columns, read_table
+from laconic.data.ehr.blocks import Block, check_columns, read_table
 from laconic.data.files.user_file import refused
 
 FILES = ("patient.csv.gz", "medication.csv.gz", "diagnosis.csv.gz")

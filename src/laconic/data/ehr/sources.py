@@ -12,10 +12,10 @@ from pathlib import Path
 
 from laconic.data.download import download
 from laconic.data.ehr import eicu
+from laconic.data.ehr.blocks import check_columns, read_csv, read_table
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.synthetic import make_admissions, synthetic_schema
 from laconic.data.ehr.table import EhrTable, encode_table
-from laconic.data.ehr.tables import check_columns, read_csv, read_table
 from laconic.data.locate import cache_dir
 from laconic.data.registry import SourceInfo
 from laconic.errors import ConfigError, DataError

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from laconic.data.ehr import columns as encode
+from laconic.data.ehr.blocks import Block
 from laconic.data.ehr.columns import Vocabulary
 from laconic.data.ehr.schema import Schema
-from laconic.data.ehr.tables import Block
 from laconic.errors import DataError
 
 

@@ -66,11 +66,11 @@ def run_federation(
                 )
         courier = FlowerCourier(grid, members.nodes)
         clients = RemoteClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
-        simulation = Run(settled.experiment, someone=clients)
+        simulation = Run(settled.experiment, clients=clients)
         clients.notice = lambda client, reason: notices.add(
             simulation.state.rounds + 1, client, courier.nodes[client], reason
         )
-        simulation.check_budget()
+        simulation.spending.check_first_round()
         prepare(folder, simulation, files_of(settled))
         strategy = SchemeStrategy(simulation, clients, courier, patience=settings.join_timeout)
         simulation.observer = _show

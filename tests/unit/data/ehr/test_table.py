@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from laconic.data.ehr import tables
+from laconic.data.ehr import blocks
 from laconic.data.ehr.features import Preprocessing, fit_preprocessing
 from laconic.data.ehr.schema import Categorical, Codes, Filter, Numeric, Schema
 from laconic.data.ehr.sources import load_new_patients, load_table
@@ -84,14 +84,14 @@ def test_a_csv_becomes_features(name: str, tmp_path: Path) -> None:
 
 
 def test_a_csv_is_read_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_BLOCK_BYTES", 60)
+    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 60)
     file = written(tmp_path)
-    assert len(list(tables.read_table(file, ["pid"]))) > 1
+    assert len(list(blocks.read_table(file, ["pid"]))) > 1
     check(load_table(SCHEMA, file))
 
 
 def test_a_parquet_table_with_its_own_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_BLOCK_ROWS", 3)
+    monkeypatch.setattr(blocks, "_BLOCK_ROWS", 3)
     columns = {
         "pid": pa.array(["a", "b", "c", "a"]).dictionary_encode(),
         "ward": ["north", "south", "north", "north"],

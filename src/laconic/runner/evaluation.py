@@ -1,0 +1,87 @@
+"""How good the weights of a round are: metrics on test and held-out records, and the one that decides."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laconic.clients.base import Clients
+from laconic.data.population import Records
+from laconic.errors import ConfigError
+from laconic.experiment.experiment import Experiment
+from laconic.store.checkpoint import RunState
+from laconic.train.engines.precision import products_in
+
+
+class Evaluation:
+    """Looks at the weights; it changes nothing but the best round and the patience of a state."""
+
+    def __init__(self, experiment: Experiment, clients: Clients) -> None:
+        self._experiment, self._clients = experiment, clients
+        self._check_metric()
+
+    @functools.cached_property
+    def _test(self) -> Records | None:
+        return self._clients.seen(self._experiment.test)
+
+    @functools.cached_property
+    def _holdout(self) -> Records | None:
+        return self._clients.seen(self._experiment.holdout)
+
+    @functools.cached_property
+    def metric(self) -> str:
+        """By which the best round is chosen, as it is called in the rows."""
+        wanted = self._experiment.best_by.replace("-", "_")
+        some = self._experiment.test or self._experiment.holdout
+        if wanted == "auto":
+            wanted = "loss" if some is None or some.targets.is_floating_point() else "accuracy"
+        return wanted
+
+    def _check_metric(self) -> None:
+        """Refuse a metric that the records cannot have, before anything is charged."""
+        for what, records in (("test", self._experiment.test), ("held-out", self._experiment.holdout)):
+            if records is None or self.metric == "loss":
+                continue
+            classes = 0 if records.targets.is_floating_point() else len(torch.unique(records.targets))
+            if classes == 0 or (self.metric != "accuracy" and classes != 2):
+                raise ConfigError(
+                    f"--best-by {self._experiment.best_by} needs {what} records of"
+                    f" {'classes' if self.metric == 'accuracy' else 'two classes'}: use --best-by loss"
+                )
+
+    def metrics(self, weights: Tensor) -> dict[str, Any]:
+        """Those of the test records, and of the held-out ones with `holdout_` before their names."""
+        row: dict[str, Any] = {}
+        model, test, holdout = self._clients.model, self._test, self._holdout
+        with products_in(self._experiment.precision, self._clients.device):
+            if test:
+                whose = None if self._experiment.scheme.private else self._experiment.test_clients
+                row |= model.evaluate(weights, test.inputs, test.targets, clients=whose)
+            if holdout:
+                held = model.evaluate(weights, holdout.inputs, holdout.targets)
+                row |= {f"holdout_{name}": value for name, value in held.items()}
+        return row
+
+    def note(self, row: dict[str, Any], state: RunState) -> bool:
+        """Write the best round and the progress on the held-out set into the state; True if this round is the best."""
+        best = "loss" in row and (state.best is None or self._score(row) > state.best["score"])
+        if best:
+            state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in _BEST}
+        if "holdout_loss" in row:
+            held = self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
+            better = state.best_holdout is None or held > state.best_holdout
+            state.stale = 0 if better else state.stale + 1
+            state.best_holdout = held if better else state.best_holdout
+        return best
+
+    def _score(self, metrics: dict[str, Any]) -> float:
+        """Larger is better; none (training diverged) or NaN is worst."""
+        score = metrics.get(self.metric, np.nan)
+        return -np.inf if np.isnan(score) else float(-score if self.metric == "loss" else score)
+
+
+_BEST = ("round", "accuracy", "balanced_accuracy", "auroc", "loss", "epsilon", "participant_epsilon")

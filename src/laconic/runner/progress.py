@@ -1,0 +1,44 @@
+"""What a run knows of itself: all that its statement and its result are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from laconic.clients.base import Clients
+from laconic.experiment.experiment import Experiment
+from laconic.features.front_end import with_head
+from laconic.report.ledger import Ledger
+from laconic.runner.evaluation import Evaluation
+from laconic.runner.spending import Spending
+from laconic.store.checkpoint import RunState
+from laconic.store.folder import RunFolder
+from laconic.store.journal import Journal
+
+
+class Progress:
+    """A run up to now. `state` and `journal` are there once it has begun."""
+
+    state: RunState
+    journal: Journal
+
+    def __init__(self, experiment: Experiment, clients: Clients, folder: RunFolder | None) -> None:
+        self.experiment, self.clients, self.folder = experiment, clients, folder
+        self.evaluation, self.spending = Evaluation(experiment, clients), Spending(experiment)
+        self.accountant = self.spending.accountant
+        self.model, self.device = clients.model, clients.device
+        self.ledger = Ledger()
+        self.history: list[dict[str, Any]] = []
+        self.stop_reason = "rounds"
+
+    @property
+    def path(self) -> Path | None:
+        return self.folder.path if self.folder else None
+
+    def exported(self) -> nn.Module:
+        """The trained module, from raw records to outputs."""
+        head = self.model.export(self.experiment.model, self.state.weights)
+        front_end = self.experiment.front_end
+        return head if front_end is None else with_head(front_end, head)

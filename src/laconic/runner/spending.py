@@ -1,0 +1,54 @@
+"""The budget of a run: whether one more round fits, and what was spent."""
+
+from __future__ import annotations
+
+import functools
+
+from laconic.errors import PrivacyError
+from laconic.experiment.experiment import Experiment
+from laconic.privacy.accounting.accountant import largest
+
+
+class Spending:
+    """Answers for any number of charged rounds; a scheme without noise spends nothing, and everything fits."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._rounds, self._budget = experiment.rounds, experiment.budget
+        self.accountant = experiment.accountant
+
+    def check_first_round(self) -> None:
+        """Refuse a budget that does not allow a single round, before anything is written."""
+        budget, accountant = self._budget, self.accountant
+        if budget is None or accountant is None:
+            return
+        if not (budget.released_fits(accountant, 1, 1) and budget.participant_fits(accountant, 1)):
+            raise PrivacyError(
+                "the budget does not allow a single round: raise --epsilon (or --participant-epsilon),"
+                " raise --noise-multiplier, or lower --sampling-rate"
+            )
+
+    def fits(self, charged: int, most: int) -> bool:
+        """Whether so many charged rounds, `most` of them with the busiest client, are within the budget."""
+        budget, accountant = self._budget, self.accountant
+        if budget is None or accountant is None:
+            return True
+        fits = charged <= self._most_rounds or budget.released_fits(accountant, charged, most)
+        return fits and budget.participant_fits(accountant, most)
+
+    @functools.cached_property
+    def _most_rounds(self) -> int:
+        """How many rounds the released budget allows, up to those planned: found once."""
+        budget, accountant = self._budget, self.accountant
+        assert budget is not None and accountant is not None
+        if budget.epsilon is None:
+            return self._rounds
+        return largest(lambda rounds: budget.released_fits(accountant, rounds, rounds), self._rounds)
+
+    def epsilons(self, released: int, most: int) -> dict[str, float]:
+        """Both ε, as rows call them."""
+        if self.accountant is None or self._budget is None:
+            return {}
+        return {
+            "epsilon": self.accountant.released_epsilon(released, self._budget.accountant, most),
+            "participant_epsilon": self.accountant.participant_epsilon(most),
+        }
