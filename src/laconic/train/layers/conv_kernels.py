@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from laconic.train.layers.conv_window import Window
+
 _BUSY = 4000  # programs that keep a large GPU busy
 
 
@@ -21,26 +23,27 @@ def _wide(count: int, most: int) -> int:
     return max(16, min(most, triton.next_power_of_2(count)))
 
 
-def convolve(x: Tensor, rows: Tensor, bias: Tensor | None, kernel: tuple[int, ...], padding: tuple[int, int]) -> Tensor:
+def convolve(x: Tensor, rows: Tensor, bias: Tensor | None, window: Window) -> Tensor:
     """Each client's convolution; `rows` are its weights (clients, kh·kw·C, O)."""
     clients, batch, height, width, channels = x.shape
-    out_height, out_width = height + 2 * padding[0] - kernel[0] + 1, width + 2 * padding[1] - kernel[1] + 1
+    (out_height, out_width), kernel = window.outputs, window.kernel
     outputs = rows.shape[-1]
     y = x.new_empty(clients, batch, out_height, out_width, outputs)
     num_rows, wide = batch * out_height * out_width, _wide(outputs, 64)
     grid = (triton.cdiv(num_rows, 128) * triton.cdiv(outputs, wide), clients)
     _conv_kernel[grid](
         x, rows, y if bias is None else bias.contiguous(), y, num_rows, outputs, height, width, out_height, out_width,
-        padding[0], padding[1], C=channels, KH=kernel[0], KW=kernel[1], BM=128, BN=wide, BK=32,
+        *window.start, *window.stride, C=channels, KH=kernel[0], KW=kernel[1], BM=128, BN=wide, BK=32,
         BIAS=bias is not None, PRECISION=_precision(), num_warps=4, num_stages=3,
     )  # fmt: skip
     return y
 
 
-def weight_gradients(x: Tensor, gradients: Tensor, kernel: tuple[int, ...], padding: tuple[int, int]) -> Tensor:
+def weight_gradients(x: Tensor, gradients: Tensor, window: Window) -> Tensor:
     """The gradients of the weights (clients, kh·kw·C, O), for those of the outputs."""
     clients, batch, height, width, channels = x.shape
     _, _, out_height, out_width, outputs = gradients.shape
+    kernel = window.kernel
     patch = kernel[0] * kernel[1] * channels
     tall, wide = _wide(patch, 32), _wide(outputs, 64)
     tiles, num_rows = triton.cdiv(patch, tall) * triton.cdiv(outputs, wide), batch * out_height * out_width
@@ -50,25 +53,25 @@ def weight_gradients(x: Tensor, gradients: Tensor, kernel: tuple[int, ...], padd
     result = x.new_empty(clients, parts, patch, outputs)
     _gradients_kernel[(tiles, clients, parts)](
         x, gradients, result, num_rows, length, outputs, height, width, out_height, out_width,
-        padding[0], padding[1], C=channels, KH=kernel[0], KW=kernel[1], BM=tall, BN=wide, BK=32,
+        *window.start, *window.stride, C=channels, KH=kernel[0], KW=kernel[1], BM=tall, BN=wide, BK=32,
         PRECISION=_precision(), num_warps=2, num_stages=4,
     )  # fmt: skip
     return result.sum(1)
 
 
 @triton.jit
-def _patches(x, m, k, M, H, W, OH, OW, PH, PW, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr):
+def _patches(x, m, k, M, H, W, OH, OW, PH, PW, SH, SW, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr):
     """The entries (m, k) of the matrix of patches: output m = (image, row, column), k = (kh, kw, channel)."""
     column, row, image = m % OW, (m // OW) % OH, m // (OW * OH)
     channel, kw, kh = k % C, (k // C) % KW, k // (C * KW)
-    h, w = row + kh - PH, column + kw - PW
+    h, w = row * SH + kh - PH, column * SW + kw - PW
     inside = (m < M) & (k < KH * KW * C) & (h >= 0) & (h < H) & (w >= 0) & (w < W)
     return tl.load(x + ((image * H + h) * W + w) * C + channel, mask=inside, other=0.0)
 
 
 @triton.jit
 def _conv_kernel(
-    x, rows, bias, y, M, O, H, W, OH, OW, PH, PW, 
+    x, rows, bias, y, M, O, H, W, OH, OW, PH, PW, SH, SW,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -83,7 +86,7 @@ def _conv_kernel(
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for start in range(0, size, BK):
         k = start + tl.arange(0, BK)
-        a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, C, KH, KW)
+        a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, SH, SW, C, KH, KW)
         b = tl.load(rows + k[:, None] * O + n[None, :], mask=(k[:, None] < size) & (n[None, :] < O), other=0.0)
         total = tl.dot(a, b, total, input_precision=PRECISION)
     if BIAS:
@@ -94,7 +97,7 @@ def _conv_kernel(
 
 @triton.jit
 def _gradients_kernel(
-    x, gradients, result, M, length, O, H, W, OH, OW, PH, PW, 
+    x, gradients, result, M, length, O, H, W, OH, OW, PH, PW, SH, SW,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -110,7 +113,7 @@ def _gradients_kernel(
     first = tl.program_id(2) * length
     for start in range(first, tl.minimum(first + length, M), BK):
         m = start + tl.arange(0, BK)
-        a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, C, KH, KW)
+        a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, SH, SW, C, KH, KW)
         b = tl.load(gradients + m[:, None] * O + n[None, :], mask=(m[:, None] < M) & (n[None, :] < O), other=0.0)
         total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
     place = result + (client * tl.num_programs(2) + tl.program_id(2)) * size * O + k[:, None] * O + n[None, :]
