@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, vmap
+from torch.nn import functional
 
+from laconic.train.layers import conv_products
 from laconic.train.layers.chains import pool_before_relu
-from laconic.train.layers.client_conv import ClientConv2d, use_client_convolutions
+from laconic.train.layers.client_conv import ClientConv1d, ClientConv2d, use_client_convolutions
+from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
 
 _CPU = torch.device("cpu")
 _POOLS = {
@@ -70,6 +75,88 @@ def test_pooling_before_relu_changes_no_bit_even_where_values_tie() -> None:
         y = layers(x)
         found.append((y, *torch.autograd.grad((y * torch.arange(y.numel()).view_as(y)).sum(), x)))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_strides_and_padding_with_zeros_are_done_by_the_convolution() -> None:
+    module = nn.Sequential(
+        nn.ZeroPad2d((0, 1, 0, 2)),
+        nn.Conv2d(2, 4, 3, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(4, 3, (2, 3), stride=(1, 2), padding=(1, 0)),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    use_client_convolutions(changed, _CPU)
+    assert [type(changed[i]) for i in (0, 1, 3)] == [nn.Identity, ClientConv2d, ClientConv2d]
+    inputs.requires_grad_()
+    for mine, theirs in zip(_gradients(changed, weights, inputs), _gradients(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("pool", [nn.MaxPool1d(3), nn.MaxPool1d((2,), stride=1, padding=1), nn.AvgPool1d(2)])
+def test_convolutions_over_sequences_are_the_same(pool: nn.Module) -> None:
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Flatten(2),
+        nn.Conv1d(2, 4, 5, padding=1),
+        nn.ReLU(),
+        pool,
+        nn.Conv1d(4, 3, 2, stride=3, bias=False),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    use_client_convolutions(changed, _CPU)
+    assert [type(changed[i]) for i in (1, 4)] == [ClientConv1d, ClientConv1d]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no step is done client by client
+        found = _gradients(changed, weights, inputs)
+    for mine, theirs in zip(found, _gradients(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+_WINDOWS = {
+    "same": ((8, 8), (3, 3), (1, 1), (1, 1, 1, 1)),
+    "stride of an even size, as Keras pads": ((8, 8), (3, 3), (2, 2), (0, 1, 0, 1)),
+    "stride of an odd size": ((7, 9), (3, 3), (2, 2), (1, 1, 1, 1)),
+    "all different": ((9, 7), (2, 4), (3, 2), (0, 2, 3, 1)),
+    "inputs that no output looks at": ((6, 6), (1, 1), (2, 2), (0, 0, 0, 0)),
+    "a sequence": ((1, 20), (1, 5), (1, 1), (0, 0, 0, 0)),
+    "much padding": ((5, 5), (5, 5), (1, 1), (4, 4, 4, 4)),
+    "inputs left over": ((11, 10), (3, 2), (2, 3), (2, 0, 0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", _WINDOWS)
+def test_products_over_patches_are_the_convolution_and_its_gradients(name: str) -> None:
+    """The way back through strides, too, which the GPU's kernel shares."""
+    image, kernel, stride, padding = _WINDOWS[name]
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 4, *image, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 5, 4, *kernel, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(2, 5, dtype=torch.float64)
+    top, bottom, left, right = padding
+    around = functional.pad(x, (left, right, top, bottom))
+    y = torch.stack([functional.conv2d(around[k], weight[k], bias[k], stride=stride) for k in range(2)])
+    g = torch.randn_like(y)
+    by_x, by_weight = torch.autograd.grad((y * g).sum(), [x, weight])
+    window = window_of(image, kernel, stride, padding)
+    convolve, weight_gradients = (
+        partial(f, dtype=torch.float64) for f in (conv_products.convolve, conv_products.weight_gradients)
+    )
+    last, back = x.detach().permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous()
+    rows = weight_gradients(last, back, window).reshape(2, *kernel, 4, 5)
+    found = (
+        convolve(last, as_rows(weight.detach()), bias, window),
+        input_gradients(convolve, back, weight.detach(), window, image),
+    )
+    for mine, theirs in zip(found, (y, by_x), strict=True):
+        assert torch.allclose(mine.permute(0, 1, 4, 2, 3), theirs, atol=1e-12)
+    assert torch.allclose(rows.permute(0, 4, 3, 1, 2), by_weight, atol=1e-12)
 
 
 def test_a_module_that_takes_its_layers_apart_keeps_their_order() -> None:

@@ -96,7 +96,11 @@ RUN_OPTIONS: dict[str, tuple[str, Any, str]] = {
     ),
     "--front-end-images": ("front_end.images", int, "How many images of --public-dataset it looks at.  [10000]"),
     "--front-end-ridge": ("front_end.ridge", NUMBER, "Whitening by eigenvalues + ridge · the largest.  [0.001]"),
-    "--model": ("model.name", str, "cnn, mlp, logistic, or your own as package.module:factory.  [by data set]"),
+    "--model": (
+        "model.name",
+        str,
+        "cnn, mlp, logistic, … (`laconic models`), or your own as package.module:factory.  [by data set]",
+    ),
     "--loss": ("model.loss", str, "cross-entropy, binary-cross-entropy, mean-squared-error.  [by data set]"),
     "--rounds": ("run.rounds", int, "Number of rounds.  [50]"),
     "--seed": ("run.seed", int, "Seed of everything that is random.  [0]"),

@@ -29,14 +29,14 @@ def all_cnn_c(*, input_shape: Sequence[int], num_classes: int, dropout: float = 
     layers: list[nn.Module] = []
     for filters in (96, 192):
         for stride in (1, 1, 2):
-            layers += [*_same(channels, filters, size, stride), nn.ReLU()]
+            layers += [*same_convolution(channels, filters, size, stride), nn.ReLU()]
             channels, size = filters, (-(-size[0] // stride), -(-size[1] // stride))
         layers.append(nn.Dropout(dropout))
     layers += [nn.Conv2d(192, 192, 3, padding=1), nn.ReLU(), nn.Conv2d(192, 192, 1), nn.ReLU()]
     return keras_initialised(nn.Sequential(*layers, nn.Conv2d(192, num_classes, 1), MeanOverImage()))
 
 
-def _same(channels: int, filters: int, size: tuple[int, int], stride: int) -> list[nn.Module]:
+def same_convolution(channels: int, filters: int, size: tuple[int, int], stride: int) -> list[nn.Module]:
     """A 3×3 convolution with Keras' padding 'same', and the padding if it is not alike on both sides."""
     (top, bottom), (left, right) = (same_padding(length, 3, stride) for length in size)
     if top == bottom and left == right:
