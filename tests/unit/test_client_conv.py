@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,9 +12,9 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from laconic.train.layers import conv_products
 from laconic.train.layers.chains import pool_before_relu
 from laconic.train.layers.client_conv import ClientConv1d, ClientConv2d, use_client_convolutions
+from laconic.train.layers.conv_products import products
 from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
 
 _CPU = torch.device("cpu")
@@ -96,6 +95,26 @@ def test_strides_and_padding_with_zeros_are_done_by_the_convolution() -> None:
         assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_take_the_place_of_convolutions(bias: bool) -> None:
+    """The way of a GPU, all clients at once, with another computation behind it; pooling stays a layer of its own."""
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(2, 4, 3, stride=2, bias=bias), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.LazyLinear(5),
+    )  # fmt: skip
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    use_client_convolutions(changed, _CPU, products())
+    assert isinstance(changed[1], ClientConv2d) and changed[1].pool is None
+    for mine, theirs in zip(_gradients(changed, weights, inputs), _gradients(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
+    rounded = copy.deepcopy(module)
+    use_client_convolutions(rounded, _CPU, products(torch.bfloat16))
+    for mine, theirs in zip(_gradients(rounded, weights, inputs), _gradients(module, weights, inputs), strict=True):
+        assert 1e-5 < float((mine - theirs).detach().norm() / theirs.detach().norm()) < 2e-2
+
+
 @pytest.mark.parametrize("pool", [nn.MaxPool1d(3), nn.MaxPool1d((2,), stride=1, padding=1), nn.AvgPool1d(2)])
 def test_convolutions_over_sequences_are_the_same(pool: nn.Module) -> None:
     torch.manual_seed(1)
@@ -145,14 +164,12 @@ def test_products_over_patches_are_the_convolution_and_its_gradients(name: str) 
     g = torch.randn_like(y)
     by_x, by_weight = torch.autograd.grad((y * g).sum(), [x, weight])
     window = window_of(image, kernel, stride, padding)
-    convolve, weight_gradients = (
-        partial(f, dtype=torch.float64) for f in (conv_products.convolve, conv_products.weight_gradients)
-    )
+    way = products(torch.float64)
     last, back = x.detach().permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous()
-    rows = weight_gradients(last, back, window).reshape(2, *kernel, 4, 5)
+    rows = way.weight_gradients(last, back, window).reshape(2, *kernel, 4, 5)
     found = (
-        convolve(last, as_rows(weight.detach()), bias, window),
-        input_gradients(convolve, back, weight.detach(), window, image),
+        way.convolve(last, as_rows(weight.detach()), bias, window),
+        input_gradients(way.convolve, back, weight.detach(), window, image),
     )
     for mine, theirs in zip(found, (y, by_x), strict=True):
         assert torch.allclose(mine.permute(0, 1, 4, 2, 3), theirs, atol=1e-12)

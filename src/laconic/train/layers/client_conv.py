@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from laconic.train.layers.chains import chains, pool_before_relu, pools, watched
-from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
+from laconic.train.layers.conv_window import Convolutions, as_rows, input_gradients, window_of
 
 _Pool = tuple[Any, ...]
 """Kernel, stride, padding, dilation (each for both axes) and ceil_mode of a `nn.MaxPool2d`."""
@@ -28,17 +28,25 @@ class _Shape:
     stride: tuple[int, int]
     padding: tuple[int, int, int, int]
     pool: _Pool | None = None
+    way: Convolutions | None = None
 
 
-def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
+def use_client_convolutions(
+    module: nn.Module, device: torch.device, way: Convolutions | Literal["auto", "loop"] = "auto"
+) -> None:
     """Let the module's plain 1-D and 2-D convolutions run client by client inside `vmap`, in place.
 
     On a GPU that is one kernel, if Triton is there; on a CPU a loop over fast convolutions, each with the pooling
-    behind it while its output is in the cache. Padding with zeros is done by the convolution that follows it.
+    behind it while its output is in the cache. Another `way` is for measurements. Padding with zeros is done by the
+    convolution that follows it.
     """
     pool_before_relu(module)
-    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        return
+    if way == "auto" and device.type == "cuda":
+        if importlib.util.find_spec("triton") is None:
+            return
+        from laconic.train.layers.conv_kernels import kernels
+
+        way = kernels()
     # Normalisation over groups of channels wants its inputs in the usual order; pooling is faster in the other.
     normalised = any(
         isinstance(layer, nn.GroupNorm | nn.modules.instancenorm._InstanceNorm) for layer in module.modules()
@@ -46,10 +54,12 @@ def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) in (nn.Conv1d, nn.Conv2d) and _plain(child):
-                layer = ClientConv2d if type(child) is nn.Conv2d else ClientConv1d
-                setattr(parent, name, layer(child, channels_last=not normalised))
+                kind = ClientConv2d if type(child) is nn.Conv2d else ClientConv1d
+                layer = kind(child, channels_last=not normalised)
+                layer.shape = replace(layer.shape, way=None if isinstance(way, str) else way)
+                setattr(parent, name, layer)
     _pad_in_convolutions(module)
-    if device.type == "cpu":
+    if isinstance(way, str):
         _pool_in_convolutions(module)
 
 
@@ -157,12 +167,12 @@ class _InVmap(torch.autograd.Function):
             bias = weight.new_zeros(weight.shape[:2])
         elif in_dims[2] is None:
             bias = bias.expand(info.batch_size, *bias.shape)
-        way = _OneKernel if x.is_cuda else _OneByOne
-        return cast(Tensor, way.apply(x, weight, bias, shape)), 0  # type: ignore[no-untyped-call]
+        function = _OneByOne if shape.way is None else _AllAtOnce
+        return cast(Tensor, function.apply(x, weight, bias, shape)), 0  # type: ignore[no-untyped-call]
 
 
 class _OneByOne(torch.autograd.Function):
-    """The same as `_OneKernel`, client by client; each client's output is pooled at once, if there is a pool."""
+    """The same as `_AllAtOnce`, client by client; each client's output is pooled at once, if there is a pool."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, shape: _Shape) -> Tensor:
@@ -224,28 +234,26 @@ def _along(size: Any, across: int) -> list[int]:
     return [across, int(size[0] if isinstance(size, tuple | list) else size)]
 
 
-class _OneKernel(torch.autograd.Function):
+class _AllAtOnce(torch.autograd.Function):
     """x (clients, batch, C, H, W), weight (clients, O, C, kh, kw), bias (clients, O). Memory is channels-last."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, shape: _Shape) -> Tensor:
-        from laconic.train.layers.conv_kernels import convolve
-
+        assert shape.way is not None
         last = x.permute(0, 1, 3, 4, 2).contiguous()
         ctx.save_for_backward(last, weight)
         height, width, kh, kw = *x.shape[3:], *weight.shape[3:]
         ctx.window = window_of((height, width), (kh, kw), shape.stride, shape.padding)
-        return convolve(last, as_rows(weight), bias, ctx.window).permute(0, 1, 4, 2, 3)
+        ctx.way = shape.way
+        return shape.way.convolve(last, as_rows(weight), bias, ctx.window).permute(0, 1, 4, 2, 3)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        from laconic.train.layers.conv_kernels import convolve, weight_gradients
-
         x, weight = ctx.saved_tensors
         last = gradients[0].permute(0, 1, 3, 4, 2).contiguous()
         back = None
         if ctx.needs_input_grad[0]:
-            back = input_gradients(convolve, last, weight, ctx.window, x.shape[2:4]).permute(0, 1, 4, 2, 3)
-        rows = weight_gradients(x, last, ctx.window)  # (clients, kh·kw·C, O)
+            back = input_gradients(ctx.way.convolve, last, weight, ctx.window, x.shape[2:4]).permute(0, 1, 4, 2, 3)
+        rows = ctx.way.weight_gradients(x, last, ctx.window)  # (clients, kh·kw·C, O)
         shaped = rows.reshape(len(x), *weight.shape[3:], x.shape[-1], -1).permute(0, 4, 3, 1, 2)
         return back, shaped, last.sum((1, 2, 3)), None

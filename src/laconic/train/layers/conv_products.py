@@ -6,14 +6,20 @@ It runs on any device. The patches are kh·kw times as large as the images, so s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from laconic.train.layers.conv_window import Window, padded_for
+from laconic.train.layers.conv_window import Convolutions, Window, padded_for
 
 _MOST_NUMBERS = 1 << 30
 """Numbers in the patches that are there at the same time, at most (4 GiB)."""
+
+
+def products(dtype: torch.dtype = torch.float32) -> Convolutions:
+    """Convolutions as products of this type: bfloat16 halves the patches, and keeps 8 bits of every factor."""
+    return Convolutions(partial(convolve, dtype=dtype), partial(weight_gradients, dtype=dtype))
 
 
 def convolve(

@@ -29,9 +29,23 @@ class Window:
 
 
 class Convolution(Protocol):
-    """Each client's convolution: a kernel of the GPU, or products."""
+    """Each client's convolution, plus the bias."""
 
     def __call__(self, x: Tensor, rows: Tensor, bias: Tensor | None, window: Window) -> Tensor: ...
+
+
+class WeightGradients(Protocol):
+    """The gradients by the weights (clients, kh·kw·in, out), for those by the outputs."""
+
+    def __call__(self, x: Tensor, gradients: Tensor, window: Window) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Convolutions:
+    """A way to compute the convolutions of all clients: the kernels of a GPU, or products."""
+
+    convolve: Convolution
+    weight_gradients: WeightGradients
 
 
 def window_of(image: _Two, kernel: _Two, stride: _Two, padding: tuple[int, int, int, int]) -> Window:
