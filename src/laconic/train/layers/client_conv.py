@@ -69,6 +69,8 @@ def _pad_in_convolutions(module: nn.Module) -> None:
             pad, conv = chain[i - 1], chain[i]
             if type(pad) is nn.ZeroPad2d and isinstance(conv, ClientConv2d) and single(pad) and single(conv):
                 left, right, top, bottom = pad.padding
+                if min(pad.padding) < 0:  # it cuts off
+                    continue
                 conv.shape = replace(conv.shape, padding=_added(conv.shape.padding, (top, bottom, left, right)))
                 chain[i - 1] = nn.Identity()
 
