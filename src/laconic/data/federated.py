@@ -46,6 +46,8 @@ class FederatedData:
 
 def pooled(data: FederatedData) -> FederatedData:
     """The same records in the hands of a single client: the centralised reference."""
+    if isinstance(data.population, PooledPopulation):
+        return replace(data, population=data.population.together())
     everything = pooled_records(data.population)
     one = PooledPopulation(everything, np.arange(len(everything.targets))[None])
     return replace(data, population=one)
