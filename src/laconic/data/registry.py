@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +34,8 @@ class Source:
     """What the privacy statement must say about the data."""
 
 
-Loader = Callable[["SourceInfo", str | Path | None], Source]
-"""Given its own entry and the user's data folder, if any, returns the data set."""
+Loader = Callable[..., Source]
+"""Given its own entry, the user's data folder, if any, and what it takes of `options`, returns the data set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,8 @@ class SourceInfo:
     """Other names of its folder."""
     sums: Mapping[str, str] = field(default_factory=dict)
     """File → "sha256:…" or "md5:…" of its content (of a `.gz`, unpacked), checked on loading."""
+    options: tuple[str, ...] = ()
+    """Keys of the section [data] that the loader takes, besides those that all data sets have."""
     citation: str = ""
     stand_in_for: str | None = None
     """The data set that cannot be had, where this one takes its place."""
@@ -107,6 +110,16 @@ class SourceInfo:
             raise DataError(f"{missing}{f'; {others} will do as well' if others else ''}") from None
         return None
 
+    def needed(self, data_dir: str | Path | None = None) -> list[Path]:
+        """The files of a data set that cannot be downloaded; how to get them if they are not there."""
+        found = self.locate(data_dir)
+        if found is None:
+            raise DataError(
+                f"the files of data set '{self.name}' are not on this machine: {self.how_to_get}; then name that folder"
+                " with --data-dir, or with LACONIC_DATA the folder above it"
+            )
+        return found
+
     def where(self, data_dir: str | Path | None = None) -> str:
         """Where its files are, or what will happen without them, for people."""
         if not self.files:
@@ -130,22 +143,30 @@ def register(info: SourceInfo) -> SourceInfo:
     return info
 
 
-def load_source(source: str | SourceInfo, data_dir: str | Path | None = None) -> Source:
-    """The named data set. `data_dir` is for those that come in files; an embedded one does not look at it."""
+def load_source(source: str | SourceInfo, data_dir: str | Path | None = None, **options: Any) -> Source:
+    """The named data set. `data_dir` is for those that come in files; an embedded one does not look at it.
+
+    `options` are those that the data set takes; None is the same as to leave one out.
+    """
     if isinstance(source, str):
         if source not in SOURCES:
             raise ConfigError(unknown("data set", source, SOURCES))
         source = SOURCES[source]
     if source.load is None:
         raise ConfigError(f"data set '{source.name}' is not one pool of records, so it cannot be used here")
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in options:
+        if name not in source.options:
+            raise ConfigError(f"--{name.replace('_', '-')} means nothing to the data set '{source.name}': leave it out")
     if _kept is None:
-        return source.load(source, data_dir)
-    if (source.name, data_dir) not in _kept:
-        _kept[source.name, data_dir] = source.load(source, data_dir)
-    return _kept[source.name, data_dir]
+        return source.load(source, data_dir, **options)
+    key = (source.name, data_dir, *sorted(options.items()))
+    if key not in _kept:
+        _kept[key] = source.load(source, data_dir, **options)
+    return _kept[key]
 
 
-_kept: dict[tuple[str, str | Path | None], Source] | None = None
+_kept: dict[Hashable, Source] | None = None
 
 
 @contextmanager

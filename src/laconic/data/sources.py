@@ -10,7 +10,9 @@ from laconic.data.datasets.cifar import CIFAR10
 from laconic.data.datasets.digits import DIGITS
 from laconic.data.datasets.hapt import HAPT
 from laconic.data.datasets.imdb import IMDB
+from laconic.data.datasets.imdb_text import IMDB_TEXT
 from laconic.data.datasets.mnist import FASHION_MNIST, MNIST
+from laconic.data.datasets.toxicity import TOXICITY
 from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.registry import SOURCES, Source, SourceInfo, load_source, register, sources_kept
 from laconic.data.synthetic import SYNTHETIC
@@ -24,6 +26,8 @@ for _info in (
     CIFAR10,
     IMDB,
     HAPT,
+    IMDB_TEXT,
+    TOXICITY,
     *(_source.info for _source in EHR_SOURCES.values()),
     SYNTHETIC,
 ):

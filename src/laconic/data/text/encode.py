@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,12 +28,17 @@ def encoded(texts: Sequence[str], vocabulary: Vocabulary, max_length: int | None
 
 def bags_of_words(texts: Sequence[str], vocabulary: Vocabulary) -> SparseRows:
     """(texts, vocabulary): 1 where the text has the word, however often; 0 elsewhere."""
-    number = vocabulary.number
-    rows = [np.fromiter(sorted({number(word) for word in words(text)}), dtype=np.int32) for text in texts]
-    lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    indices = np.concatenate([*rows, np.empty(0, dtype=np.int32)])
-    return SparseRows(torch.from_numpy(indptr), torch.from_numpy(indices), vocabulary.size)
+    numbers, lengths = array("i"), np.empty(len(texts), dtype=np.int64)
+    for row, text in enumerate(texts):
+        found = vocabulary.numbers(words(text))
+        numbers.extend(found)
+        lengths[row] = len(found)
+    rows = np.repeat(np.arange(len(texts)), lengths)
+    places = np.sort(rows * vocabulary.size + np.frombuffer(numbers, dtype=np.int32))
+    places = places[np.diff(places, prepend=-1) > 0]  # np.unique hashes, which takes many times as long here
+    rows, columns = np.divmod(places, vocabulary.size)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(texts)))])
+    return SparseRows(torch.from_numpy(indptr), torch.from_numpy(columns.astype(np.int32)), vocabulary.size)
 
 
 def word_numbers(texts: Sequence[str], vocabulary: Vocabulary, length: int) -> Tensor:
@@ -42,6 +48,6 @@ def word_numbers(texts: Sequence[str], vocabulary: Vocabulary, length: int) -> T
     """
     table = np.full((len(texts), length), PADDING, dtype=np.int16 if vocabulary.size < 1 << 15 else np.int32)
     for row, text in enumerate(texts):
-        found = [START, *map(vocabulary.number, words(text))][-length:]
+        found = [START, *vocabulary.numbers(words(text))][-length:]
         table[row, length - len(found) :] = found
     return torch.from_numpy(table)

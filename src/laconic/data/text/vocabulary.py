@@ -38,7 +38,20 @@ class Vocabulary(Protocol):
     def revealed(self) -> tuple[str, ...]:
         """What the privacy statement must say about it."""
 
-    def number(self, word: str) -> int: ...
+    def numbers(self, words: Iterable[str]) -> list[int]:
+        """The number of each word."""
+
+
+class _Hashes(dict[str, int]):
+    """Every word is hashed once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __missing__(self, word: str) -> int:
+        digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        self[word] = number = FIRST_WORD + int.from_bytes(digest, "little") % (self._size - FIRST_WORD)
+        return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +60,14 @@ class HashedWords:
 
     size: int
     revealed: tuple[str, ...] = ()
-    _known: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+    _hashes: _Hashes = field(init=False, repr=False, compare=False)
 
-    def number(self, word: str) -> int:
-        found = self._known.get(word)
-        if found is None:
-            digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            found = FIRST_WORD + int.from_bytes(digest, "little") % (self.size - FIRST_WORD)
-            self._known[word] = found
-        return found
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hashes", _Hashes(self.size))
+
+    def numbers(self, words: Iterable[str]) -> list[int]:
+        hashes = self._hashes
+        return [hashes[word] for word in words]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +85,9 @@ class ListedWords:
     def size(self) -> int:
         return FIRST_WORD + len(self.listed)
 
-    def number(self, word: str) -> int:
-        return self._numbers.get(word, UNKNOWN)
+    def numbers(self, words: Iterable[str]) -> list[int]:
+        known = self._numbers
+        return [known.get(word, UNKNOWN) for word in words]
 
 
 def vocabulary_of(wanted: str | None, texts: Iterable[str]) -> Vocabulary:

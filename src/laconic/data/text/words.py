@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
 def words(text: str) -> list[str]:
@@ -14,4 +14,6 @@ def words(text: str) -> list[str]:
     Characters that can be written in two ways are written in one (NFC). Scripts without spaces, such as Chinese, give
     one word per run of characters: segment them first.
     """
-    return _WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).replace("’", "'")
+    return _WORD.findall(text.lower())

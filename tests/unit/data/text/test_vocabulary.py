@@ -31,16 +31,16 @@ def test_a_text_is_cut_into_words(text: str, expected: list[str]) -> None:
 
 def test_hashed_words_have_the_same_numbers_everywhere_and_never_a_mark() -> None:
     vocabulary = HashedWords(size=5000)
-    assert [vocabulary.number(word) for word in ("good", "bad", "the")] == [833, 3102, 4789]
-    numbers = {HashedWords(size=10).number(f"word{i}") for i in range(500)}
-    assert numbers == set(range(FIRST_WORD, 10))
+    assert vocabulary.numbers(["good", "bad", "the"]) == [833, 3102, 4789]
+    numbers = HashedWords(size=10).numbers(f"word{i}" for i in range(500))
+    assert set(numbers) == set(range(FIRST_WORD, 10))
     assert vocabulary.revealed == ()
 
 
 def test_a_fitted_vocabulary_counts_texts_not_occurrences_and_says_what_it_reveals() -> None:
     vocabulary = fitted(["b b b b a", "a c", "c a"], size=5)
     assert vocabulary.listed == ("a", "c") and vocabulary.size == 5
-    assert [vocabulary.number(word) for word in "acb"] == [3, 4, 2]
+    assert vocabulary.numbers("acb") == [3, 4, 2]
     assert "not charged" in vocabulary.revealed[0] and "2 words" in vocabulary.revealed[0]
 
 
@@ -102,6 +102,7 @@ def test_a_bag_of_words_says_which_words_a_text_has() -> None:
     rows = bags_of_words(["a b a", "", "zebra"], ListedWords(listed=("a", "b")))
     assert isinstance(rows, SparseRows) and rows.problem() is None
     assert rows.dense().tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0], [0, 0, 1, 0, 0]]
+    assert bags_of_words(["one two three", "..."], HashedWords(size=4)).indices.tolist() == [3]
 
 
 def test_numbers_in_order_begin_with_a_mark_and_keep_the_last_words() -> None:
