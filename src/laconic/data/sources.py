@@ -10,7 +10,9 @@ from laconic.data.datasets.cifar import CIFAR10
 from laconic.data.datasets.digits import DIGITS
 from laconic.data.datasets.hapt import HAPT
 from laconic.data.datasets.imdb import IMDB
+from laconic.data.datasets.faces import FACES
 from laconic.data.datasets.imdb_text import IMDB_TEXT
+from laconic.data.datasets.lfw import LFW
 from laconic.data.datasets.mnist import FASHION_MNIST, MNIST
 from laconic.data.datasets.toxicity import TOXICITY
 from laconic.data.ehr.sources import EHR_SOURCES
@@ -24,10 +26,12 @@ for _info in (
     MNIST,
     FASHION_MNIST,
     CIFAR10,
+    LFW,
+    FACES,
     IMDB,
-    HAPT,
     IMDB_TEXT,
     TOXICITY,
+    HAPT,
     *(_source.info for _source in EHR_SOURCES.values()),
     SYNTHETIC,
 ):

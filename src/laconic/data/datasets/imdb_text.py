@@ -118,6 +118,7 @@ IMDB_TEXT = SourceInfo(
     options=("vocabulary", "max_length"),
     citation="Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011",
     how_to_get=(
-        "download aclImdb_v1.tar.gz from ai.stanford.edu/~amaas/data/sentiment and unpack it; its folder aclImdb is read"
+        "download aclImdb_v1.tar.gz from ai.stanford.edu/~amaas/data/sentiment and unpack it: its folder aclImdb is"
+        " what is read"
     ),
 )

@@ -32,9 +32,6 @@ _FACTS: dict[str, tuple[str, dict[str, int]]] = {
     "english_first_language": ("english_first_language", {"0": 0, "1": 1}),
     "degree": ("education", _DEGREE),
 }
-_NOTE = (
-    "test records are judgements of other comments by the same people who take part: looking at them is not private"
-)
 
 
 def load_toxicity(
@@ -71,14 +68,15 @@ def load_toxicity(
         owners=owners,
         test_owners=person[rows["test"]],
         attributes={fact: _of_each(owners, people.get(fact, {})) for fact in _FACTS},
-        notes=(_NOTE, *words.revealed),
+        notes=words.revealed,
     )
 
 
 def _comments(file: Path) -> tuple[dict[str, int], list[str], np.ndarray]:
     """(the place of each comment by its number, the texts, whether each is a test comment)."""
     numbers: dict[str, int] = {}
-    texts, splits = [], []
+    texts: list[str] = []
+    splits: list[str] = []
     for number, text, split in _columns(file, "rev_id", "comment", "split"):
         numbers[number] = len(texts)
         # Line ends and tabs, as the file writes them.

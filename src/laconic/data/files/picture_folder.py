@@ -12,7 +12,8 @@ import torch
 
 from laconic.data.files.pictures import PICTURES, Look, is_picture, look_at, read_picture
 from laconic.data.files.user_file import listed, named, refused, suffix
-from laconic.data.population import FunctionPopulation, Records
+from laconic.data.pictures import Pictures
+from laconic.data.population import PooledPopulation, Records
 from laconic.errors import DataError, one_line
 
 TEST = "test"
@@ -22,36 +23,14 @@ _MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Some pictures in bytes, (count, channels, height, width), and the numbers of their classes."""
-
-    images: torch.Tensor
-    labels: torch.Tensor
-
-    def records(self) -> Records:
-        return Records(self.images.to(torch.float32).div_(255), self.labels)
-
-
-@dataclass(frozen=True)
 class PictureFolder:
-    """All clients' pictures, by the sorted names of their folders; held in bytes, a quarter of what numbers take."""
+    """All clients' pictures in one pool, by the sorted names of their folders, and those of the test folder."""
 
     names: tuple[str, ...]
     classes: tuple[str, ...]
-    clients: tuple[Pictures, ...]
-    test: Pictures | None
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return tuple(self.clients[0].images.shape[1:])
-
-    def population(self) -> FunctionPopulation:
-        """The clients; pixels become numbers from 0 to 1 when a client is asked for its records."""
-        return FunctionPopulation(
-            len(self.clients),
-            lambda client: self.clients[client].records(),
-            size=lambda client: len(self.clients[client].labels),
-        )
+    population: PooledPopulation
+    test: Records | None
+    input_shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -93,18 +72,23 @@ def read_picture_folder(path: str | Path, size: tuple[int, int] | None = None) -
         images[place] = read_picture(file, channels, size)
 
     _each(folder, every, decode)
-    read, start = [], 0
-    for part in parts:
-        numbers = [classes.index(name) for name, files in part.files.items() for _ in files]
-        own = torch.from_numpy(images[start : start + len(numbers)])
-        read.append(Pictures(own, torch.tensor(numbers, dtype=torch.int64)))
-        start += len(numbers)
+    labels = [classes.index(name) for part in parts for name, files in part.files.items() for _ in files]
+    pool = Records(Pictures(torch.from_numpy(images)), torch.tensor(labels, dtype=torch.int64))
+    ends = np.cumsum([len(part.pictures()) for part in parts])
+    rows = np.split(np.arange(len(every)), ends[:-1])
     return PictureFolder(
         names=tuple(part.folder.name for part in clients),
         classes=classes,
-        clients=tuple(read[: len(clients)]),
-        test=read[-1] if test else None,
+        population=PooledPopulation(pool, rows[: len(clients)]),
+        test=_some(pool, rows[-1]) if test else None,
+        input_shape=images.shape[1:],
     )
+
+
+def _some(pool: Records, rows: np.ndarray) -> Records:
+    """Some of the pictures, still as bytes."""
+    assert isinstance(pool.inputs, Pictures)
+    return Records(pool.inputs.originals(rows), pool.targets[torch.from_numpy(rows)])
 
 
 def _list_clients(folder: Path) -> tuple[list[_Listed], _Listed | None]:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.sparse import Inputs, SparseRows
+from laconic.data.inputs import Inputs
+from laconic.data.sparse import SparseRows
 from laconic.data.text.vocabulary import PADDING, START, Vocabulary
 from laconic.data.text.words import words
 from laconic.errors import ConfigError

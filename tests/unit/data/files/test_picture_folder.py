@@ -14,6 +14,7 @@ from PIL import Image
 
 from laconic.data.files.picture_folder import holds_pictures, read_picture_folder
 from laconic.data.files.pictures import image_size, read_picture
+from laconic.data.inputs import dense
 from laconic.errors import ConfigError, DataError, LaconicError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -54,26 +55,27 @@ def test_clients_and_classes_are_folders_in_the_order_of_their_names(tmp_path: P
     assert holds_pictures(tmp_path)
     assert found.names == ("athens", "berlin") and found.classes == ("cat", "dog")
     assert found.input_shape == (1, 4, 6)
-    population = found.population()
+    population = found.population
     assert [population.size(client) for client in range(2)] == [1, 3]
     athens, berlin = population.records(0), population.records(1)
     assert athens.targets.tolist() == [1] and berlin.targets.tolist() == [0, 0, 1]
     np.testing.assert_allclose(berlin.inputs[:, 0, 0, 0], np.array([10, 20, 30]) / 255, atol=1 / 255)
-    assert found.test is not None and found.test.labels.tolist() == [0]
+    assert found.test is not None and found.test.targets.tolist() == [0]
 
 
 def test_one_picture_in_colours_makes_all_have_three_channels(tmp_path: Path) -> None:
     found = read_picture_folder(write(tmp_path, GOOD | {"athens/cat/red.png": picture((200, 0, 0))}))
     assert found.input_shape == (3, 4, 6)
-    assert found.clients[0].images[0, :, 0, 0].tolist() == [200, 0, 0]
-    assert found.clients[1].images[0, :, 0, 0].tolist() == [10, 10, 10]
+    athens, berlin = ((dense(found.population.records(client).inputs) * 255).round() for client in range(2))
+    assert athens[0, :, 0, 0].tolist() == [200, 0, 0]
+    assert berlin[0, :, 0, 0].tolist() == [10, 10, 10]
 
 
 def test_pictures_of_two_sizes_are_resized_if_asked(tmp_path: Path) -> None:
     write(tmp_path, GOOD | {"athens/cat/large.png": picture(90, (40, 60))})
     found = read_picture_folder(tmp_path, image_size("2x3"))
     assert found.input_shape == (1, 2, 3)
-    assert found.clients[0].images[0].unique().tolist() == [90]
+    assert (dense(found.population.records(0).inputs)[0] * 255).round().unique().tolist() == [90]
 
 
 def test_a_picture_stands_upright_as_the_camera_says(tmp_path: Path) -> None:
