@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from laconic.data.datasets.cifar import CIFAR10
 from laconic.data.datasets.digits import DIGITS
+from laconic.data.datasets.faces import FACES
 from laconic.data.datasets.hapt import HAPT
 from laconic.data.datasets.imdb import IMDB
-from laconic.data.datasets.faces import FACES
 from laconic.data.datasets.imdb_text import IMDB_TEXT
 from laconic.data.datasets.lfw import LFW
 from laconic.data.datasets.mnist import FASHION_MNIST, MNIST
