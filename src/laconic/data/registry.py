@@ -12,6 +12,7 @@ import numpy as np
 
 from laconic.data.locate import locate
 from laconic.data.population import Records
+from laconic.data.text.encode import Wording
 from laconic.errors import ConfigError, DataError, unknown
 
 
@@ -32,6 +33,8 @@ class Source:
     """Further facts about the training records or their owners, 0, 1 or −1 (unknown): for property inference."""
     notes: tuple[str, ...] = ()
     """What the privacy statement must say about the data."""
+    wording: Wording | None = None
+    """Of texts: how many numbers words have, and a few texts."""
 
 
 Loader = Callable[..., Source]
@@ -57,6 +60,8 @@ class SourceInfo:
     """What a client is: "a random shard of pictures", "a person"."""
     default_clients: int
     """Among how many the records are dealt; of natural data, how many there are."""
+    owner: str = ""
+    """Whose records are known to belong together although they are dealt out: the clients with --partition column."""
     natural: bool = False
     """Whether the clients come with the data: records are then divided by their owners."""
     load: Loader | None = field(default=None, repr=False)
@@ -92,7 +97,15 @@ class SourceInfo:
     def clients(self) -> str:
         """What a client is and how many there are, for people."""
         many = f"{self.default_clients:,} clients"
-        return f"{many}, each {self.client}" if self.natural else f"{many} unless you say otherwise, each {self.client}"
+        if self.natural:
+            return f"{many}, each {self.client}"
+        owners = f"; with --partition column a client is {self.owner}" if self.owner else ""
+        return f"{many} unless you say otherwise, each {self.client}{owners}"
+
+    @property
+    def dealt_client(self) -> str:
+        """What a client is where records are dealt out."""
+        return "a random shard of records" if self.natural else self.client
 
     def locate(self, data_dir: str | Path | None = None) -> list[Path] | None:
         """The files of the first set that is complete, or None; a `data_dir` without one is an error."""

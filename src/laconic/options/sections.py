@@ -68,8 +68,8 @@ class RunSection(RunOptions):
 class DataSection:
     dataset: str = option(
         "digits",
-        "A name from `laconic datasets`; or a folder with one .npz, .csv or .parquet file per client, or with pictures as"
-        " CLIENT/CLASS/PICTURE; or one table (with --client-column, or --schema); or your own function as"
+        "A name from `laconic datasets`; or a folder with one .npz, .csv or .parquet file per client, or with pictures"
+        " as CLIENT/CLASS/PICTURE; or one table (with --client-column, or --schema); or your own function as"
         " package.module:function.",
     )
     data_dir: str | None = option(None, "Where the files of a named data set are.")

@@ -12,7 +12,7 @@ import torch
 from laconic.data.files.user_file import gunzipped, open_file, refused
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
-from laconic.data.text.encode import encoded
+from laconic.data.text.encode import encoded, wording
 from laconic.data.text.vocabulary import vocabulary_of
 from laconic.errors import LaconicError
 
@@ -52,6 +52,7 @@ def load_imdb_text(
         input_shape=tuple(train.inputs.shape[1:]),
         description=info.description,
         notes=words.revealed,
+        wording=wording(texts[0], train.targets, words),
     )
 
 

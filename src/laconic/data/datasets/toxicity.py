@@ -15,7 +15,7 @@ import torch
 from laconic.data.files.user_file import refused
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
-from laconic.data.text.encode import encoded
+from laconic.data.text.encode import encoded, wording
 from laconic.data.text.vocabulary import vocabulary_of
 
 _COMMENTS, _JUDGEMENTS, _PEOPLE = (
@@ -69,6 +69,7 @@ def load_toxicity(
         test_owners=person[rows["test"]],
         attributes={fact: _of_each(owners, people.get(fact, {})) for fact in _FACTS},
         notes=words.revealed,
+        wording=wording([texts[row] for row in comment[rows["train"]]], train.targets, words),
     )
 
 

@@ -40,6 +40,13 @@ class TextFolder:
     test_file: Path | None
     test: Texts | None
 
+    def pool(self) -> Texts:
+        """All clients' texts, one client after another."""
+        return Texts(
+            [text for client in self.clients for text in client.texts],
+            torch.cat([client.targets for client in self.clients]),
+        )
+
 
 def read_text_table(path: str | Path, *, text_column: str, target: str, client_column: str) -> tuple[Texts, np.ndarray]:
     """One table for all clients: its texts, and the column that says whose each is. Other columns are not used."""
@@ -54,12 +61,18 @@ def read_text_table(path: str | Path, *, text_column: str, target: str, client_c
     return _texts_of(file, frame, text_column, target), np.asarray(owner.to_numpy())
 
 
+def read_texts(path: str | Path, *, text_column: str, target: str) -> Texts:
+    """The texts of one table."""
+    file = Path(path).expanduser()
+    return _texts_of(file, _frame(file, text_column), text_column, target)
+
+
 def read_text_folder(path: str | Path, *, text_column: str, target: str) -> TextFolder:
     """A folder with a table per client; a table called `test` is the test set."""
     files, test = client_files(Path(path).expanduser())
     read: list[Texts] = []
     for file in (*files, *([test] if test else [])):
-        found = _texts_of(file, _frame(file, text_column), text_column, target)
+        found = read_texts(file, text_column=text_column, target=target)
         like = (read[0] if read else found).targets.dtype
         if found.targets.is_floating_point() and not like.is_floating_point:
             raise refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,9 +14,30 @@ from laconic.data.inputs import Inputs
 from laconic.data.sparse import SparseRows
 from laconic.data.text.vocabulary import PADDING, START, Vocabulary
 from laconic.data.text.words import words
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, one_line
 
 MOST_LENGTH = 100_000
+_SHOWN, _CHARACTERS = 3, 160
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What is left of texts besides their numbers: how many numbers words have, and a few texts to look at."""
+
+    num_words: int
+    examples: tuple[tuple[float, str], ...]
+    """(target, beginning of the text)."""
+
+
+def wording(texts: Sequence[str], targets: Tensor, vocabulary: Vocabulary) -> Wording:
+    """With texts of as many targets as can be: of each the first that is not shown yet."""
+    examples: list[tuple[float, str]] = []
+    for target in np.unique(targets.numpy())[:_SHOWN].tolist():
+        rows = (targets == target).nonzero().squeeze(1).tolist()
+        shown = {text for _, text in examples}
+        beginnings = (one_line(texts[row].strip(), _CHARACTERS) for row in rows)
+        examples += [(target, next((text for text in beginnings if text not in shown), ""))]
+    return Wording(vocabulary.size, tuple(examples))
 
 
 def encoded(texts: Sequence[str], vocabulary: Vocabulary, max_length: int | None) -> Inputs:
@@ -45,9 +67,9 @@ def bags_of_words(texts: Sequence[str], vocabulary: Vocabulary) -> SparseRows:
 def word_numbers(texts: Sequence[str], vocabulary: Vocabulary, length: int) -> Tensor:
     """(texts, length): a start mark and the words; a longer text keeps its last words, a shorter one has zeros before.
 
-    Both as Keras does by default. In 16 bits where the vocabulary fits, as most of what is held in memory is this.
+    Both as Keras does by default. In 32 bits, which layers that look words up take as well as 64.
     """
-    table = np.full((len(texts), length), PADDING, dtype=np.int16 if vocabulary.size < 1 << 15 else np.int32)
+    table = np.full((len(texts), length), PADDING, dtype=np.int32)
     for row, text in enumerate(texts):
         found = [START, *vocabulary.numbers(words(text))][-length:]
         table[row, length - len(found) :] = found

@@ -17,10 +17,10 @@ from typing import Protocol
 
 from laconic.data.files.user_file import open_file, refused
 from laconic.data.text.words import words
-from laconic.errors import ConfigError, DataError
+from laconic.errors import ConfigError, DataError, one_line
 
 PADDING, START, UNKNOWN, FIRST_WORD = 0, 1, 2, 3
-DEFAULT = "hash:5000"
+DEFAULT, FITTED = "hash:5000", "fit:"
 MOST_WORDS = 1_000_000
 _MOST_BYTES = 1 << 25
 _LONGEST = 100
@@ -145,7 +145,9 @@ def read_words(file: Path) -> ListedWords:
         if word in found:
             raise refused(file, f"line {number} repeats line {found[word]}; name every word once")
         found[word] = number
-    return ListedWords(listed=tuple(found))
+    name = one_line(file.name)
+    note = f"the vocabulary is the list in {name}: it is public only if the clients' texts had no part in it"
+    return ListedWords(listed=tuple(found), revealed=(note,))
 
 
 def _size(wanted: str, number: str) -> int:

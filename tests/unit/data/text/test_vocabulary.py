@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from laconic.data.sparse import SparseRows
-from laconic.data.text.encode import bags_of_words, encoded, word_numbers
+from laconic.data.text.encode import bags_of_words, encoded, word_numbers, wording
 from laconic.data.text.vocabulary import FIRST_WORD, HashedWords, ListedWords, fitted, vocabulary_of
 from laconic.data.text.words import words
 from laconic.errors import ConfigError, LaconicError
@@ -56,8 +56,8 @@ def test_a_hash_does_not_look_at_the_texts() -> None:
 def test_a_list_of_words_is_read_in_its_order(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbfgood\r\nbad\r\n")
     vocabulary = vocabulary_of(str(tmp_path / "list.txt"), [])
-    assert vocabulary == ListedWords(listed=("good", "bad"))
-    assert vocabulary.revealed == ()
+    assert isinstance(vocabulary, ListedWords) and vocabulary.listed == ("good", "bad")
+    assert vocabulary.revealed[0].startswith("the vocabulary is the list in list.txt: it is public only if")
 
 
 BAD_FILES = {
@@ -108,8 +108,13 @@ def test_a_bag_of_words_says_which_words_a_text_has() -> None:
 def test_numbers_in_order_begin_with_a_mark_and_keep_the_last_words() -> None:
     table = word_numbers(["a b", "", "b b b a"], ListedWords(listed=("a", "b")), 4)
     assert table.tolist() == [[0, 1, 3, 4], [0, 0, 0, 1], [4, 4, 4, 3]]
-    assert table.dtype == torch.int16
-    assert word_numbers(["a"], HashedWords(size=40_000), 3).dtype == torch.int32
+    assert table.dtype == torch.int32
+
+
+def test_a_few_texts_are_kept_to_look_at() -> None:
+    found = wording(["a\nb", "a\nb", "c" * 999], torch.tensor([0, 1, 1]), HashedWords(size=10))
+    assert found.num_words == 10 and [target for target, _ in found.examples] == [0, 1]
+    assert found.examples[0][1] == "a b" and len(found.examples[1][1]) == 160  # not the same text twice
 
 
 @pytest.mark.parametrize("length", [0, 1, -3, 10**9])
