@@ -27,6 +27,8 @@ class Wording:
     num_words: int
     examples: tuple[tuple[float, str], ...]
     """(target, beginning of the text)."""
+    listed: tuple[str, ...] = ()
+    """The words, where there is a list of them: without it nobody can use the model."""
 
 
 def wording(texts: Sequence[str], targets: Tensor, vocabulary: Vocabulary) -> Wording:
@@ -37,7 +39,7 @@ def wording(texts: Sequence[str], targets: Tensor, vocabulary: Vocabulary) -> Wo
         shown = {text for _, text in examples}
         beginnings = (one_line(texts[row].strip(), _CHARACTERS) for row in rows)
         examples += [(target, next((text for text in beginnings if text not in shown), ""))]
-    return Wording(vocabulary.size, tuple(examples))
+    return Wording(vocabulary.size, tuple(examples), vocabulary.listed)
 
 
 def encoded(texts: Sequence[str], vocabulary: Vocabulary, max_length: int | None) -> Inputs:

@@ -35,6 +35,10 @@ class Vocabulary(Protocol):
         """How many numbers there are, those of padding, start and unknown words among them."""
 
     @property
+    def listed(self) -> tuple[str, ...]:
+        """The words in the order of their numbers; none where any word has one."""
+
+    @property
     def revealed(self) -> tuple[str, ...]:
         """What the privacy statement must say about it."""
 
@@ -59,6 +63,7 @@ class HashedWords:
     """3 + (BLAKE2b of the word mod size − 3): fixed before anybody has seen a text. Some words share a number."""
 
     size: int
+    listed: tuple[str, ...] = ()
     revealed: tuple[str, ...] = ()
     _hashes: _Hashes = field(init=False, repr=False, compare=False)
 
