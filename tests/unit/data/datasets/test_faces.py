@@ -9,10 +9,14 @@ import pytest
 from PIL import Image
 
 from laconic.data.datasets.lfw import halved, stratified
+from laconic.data.federated import FederatedData
 from laconic.data.inputs import dense
 from laconic.data.registry import Source
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import DataError, LaconicError
+from laconic.options.sections import DataSection
+from laconic.settings.data.datasets import load_federation
+from laconic.streams import Streams
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -78,6 +82,18 @@ def test_a_picture_with_no_decided_race_is_left_out_and_one_near_it_is_not(lfw: 
     assert source.owners is not None and source.test_owners is not None
     counts = np.bincount(np.concatenate([source.owners, source.test_owners]))
     assert counts.tolist() == [2, 8, 8]  # Ann's second picture is black at −0.05, Eve's only one is asian at −0.2
+
+
+def test_the_clients_of_lfw_are_shards_or_people(lfw: Path) -> None:
+    def federation(**options: object) -> FederatedData:
+        section = DataSection(dataset="lfw", data_dir=str(lfw), **options)  # type: ignore[arg-type]
+        return load_federation(section, holdout=0.0, streams=Streams(0))
+
+    shards, people = federation(num_clients=4), federation(partition="column")
+    assert shards.population.num_clients == 4 and shards.client == "a random shard of pictures" and shards.dealt
+    assert people.population.num_clients == 3 and people.client == "a person in the pictures" and not people.dealt
+    assert people.test_clients is not None and any("own records" in note for note in people.notes)
+    assert not any("own records" in note for note in shards.notes)
 
 
 def bad_lfw(lfw: Path, what: str) -> None:
