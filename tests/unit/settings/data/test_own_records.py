@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
+from torch import nn
 
 from laconic.cli.main import cli
 from laconic.data.federated import FederatedData
@@ -115,6 +116,19 @@ def test_a_run_keeps_the_words_of_a_fitted_vocabulary_and_they_make_the_same_run
         assert dense(ours).tolist() == dense(theirs).tolist()
     hashed = settle(private(texts, data__text_column="text"))
     assert "vocabulary.txt" not in files_of(hashed)
+
+
+def bag_of_vectors(*, num_classes: int, vocabulary: int = 4) -> nn.Module:
+    """A model that looks words up."""
+    return nn.Sequential(nn.EmbeddingBag(vocabulary, 3), nn.Linear(3, num_classes))
+
+
+def test_a_model_that_looks_words_up_is_told_how_many_there_are(texts: Path) -> None:
+    values = {"data__text_column": "text", "data__max_length": 4, "model__name": f"{__name__}:bag_of_vectors"}
+    settled = settle(private(texts, data__vocabulary="hash:77", **values))
+    assert settled.config.model.options["vocabulary"] == 77
+    assert settle(private(texts, model__vocabulary=6000, **values)).config.model.options["vocabulary"] == 6000
+    assert "vocabulary" not in settle(private(texts, data__text_column="text")).config.model.options
 
 
 def test_public_texts_get_the_numbers_of_the_clients(texts: Path, tmp_path: Path) -> None:
