@@ -35,7 +35,7 @@ def wording(texts: Sequence[str], targets: Tensor, vocabulary: Vocabulary) -> Wo
     """With texts of as many targets as can be: of each the first that is not shown yet."""
     examples: list[tuple[float, str]] = []
     for target in np.unique(targets.numpy())[:_SHOWN].tolist():
-        rows = (targets == target).nonzero().squeeze(1).tolist()
+        rows = (targets == target).nonzero()[:100, 0].tolist()
         shown = {text for _, text in examples}
         beginnings = (one_line(texts[row].strip(), _CHARACTERS) for row in rows)
         examples += [(target, next((text for text in beginnings if text not in shown), ""))]
