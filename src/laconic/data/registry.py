@@ -125,7 +125,10 @@ class SourceInfo:
 
     def needed(self, data_dir: str | Path | None = None) -> list[Path]:
         """The files of a data set that cannot be downloaded; how to get them if they are not there."""
-        found = self.locate(data_dir)
+        try:
+            found = self.locate(data_dir)
+        except DataError as error:
+            raise DataError(f"{error}; to get them, {self.how_to_get}") from None
         if found is None:
             raise DataError(
                 f"the files of data set '{self.name}' are not on this machine: {self.how_to_get}; then name that folder"

@@ -152,7 +152,10 @@ def client_files(folder: Path) -> tuple[list[Path], Path | None]:
             raise refused(folder, f"both {other.name} and {file.name}; keep one file per client")
     test = by_name.pop("test", None)
     if not by_name:
-        raise refused(folder, f"no client files; expected one {', '.join(SUFFIXES)} file per client")
+        raise refused(
+            folder,
+            f"no client files; expected one {', '.join(SUFFIXES)} file per client, or pictures as CLIENT/CLASS/PICTURE",
+        )
     return [by_name[name] for name in sorted(by_name)], test
 
 

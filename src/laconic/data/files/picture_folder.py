@@ -46,7 +46,10 @@ class _Listed:
 
 def holds_pictures(folder: Path) -> bool:
     """Whether the folder is meant to hold folders of pictures: it has folders, and no files of records."""
-    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    try:
+        inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    except OSError:
+        return False
     return any(path.is_dir() for path in inside) and not any(path.is_file() and suffix(path) for path in inside)
 
 
@@ -100,7 +103,7 @@ def _list_clients(folder: Path) -> tuple[list[_Listed], _Listed | None]:
 
 
 def _list_classes(client: Path) -> _Listed:
-    loose = [path for path in client.iterdir() if path.is_file() and is_picture(path)]
+    loose = [path for path in _listing(client) if path.is_file() and is_picture(path)]
     if loose:
         raise refused(
             client,
@@ -118,16 +121,20 @@ def _list_classes(client: Path) -> _Listed:
 
 def _inside(folder: Path, what: str, *, folders: bool) -> list[Path]:
     """What is in a folder, sorted: folders alone or pictures alone; anything else is refused, not lost in silence."""
-    try:
-        found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    except OSError as error:
-        raise refused(folder, f"cannot be read ({error.strerror or error})") from None
-    found = [path for path in found if path.name.lower() not in _IGNORED]
+    found = _listing(folder)
     for path in found:
         if not (path.is_dir() if folders else is_picture(path) and not path.is_dir()):
             wanted = "a folder" if folders else f"a file that ends in {', '.join(PICTURES)}"
             raise refused(path, f"is not {wanted}, so it is not {what}; convert it or move it elsewhere")
     return found
+
+
+def _listing(folder: Path) -> list[Path]:
+    try:
+        found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise refused(folder, f"cannot be read ({error.strerror or error})") from None
+    return [path for path in found if path.name.lower() not in _IGNORED]
 
 
 def _classes(folder: Path, clients: Sequence[_Listed], test: _Listed | None) -> tuple[str, ...]:

@@ -151,6 +151,9 @@ def test_without_files_the_way_to_get_them_is_named(name: str, tmp_path: Path, m
         load_source(name)
     message = str(caught.value)
     assert SOURCES[name].how_to_get in message and "--data-dir" in message and "\n" not in message
+    with pytest.raises(DataError) as caught:
+        load_source(name, tmp_path)
+    assert SOURCES[name].how_to_get in str(caught.value) and f"--data-dir {tmp_path}" in str(caught.value)
 
 
 def test_halving_takes_means_and_leaves_out_what_is_odd() -> None:
