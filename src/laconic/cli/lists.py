@@ -173,6 +173,11 @@ def models(as_json: bool) -> None:
 
     examples: dict[str, list[tuple[tuple[int, ...], int]]] = {
         "cnn": [((1, 28, 28), 10)],
+        "all-cnn-c": [((3, 32, 32), 10)],
+        "lfw-cnn": [((3, 62, 47), 2)],
+        "cnn-lstm": [((400,), 2)],
+        "text-cnn": [((400,), 2)],
+        "sensor-cnn": [((128, 6), 12)],
         "mlp": [((7280,), 2), ((24428,), 2)],
         "logistic": [((1, 8, 8), 10)],
     }

@@ -1,9 +1,9 @@
 """Published tables as data: what each row was run with, and what the paper says came out.
 
 The TOML files repeat the printed tables line by line. A row's settings are put together from, in this order,
-`[settings]` (every row), `[on.DATASET]` (rows on that data set), `[private]` (rows with noise), `[of.SCHEME]` (that scheme
-and its private version), `[clip_norm]` (S by scheme and compression ratio) and the row's own columns. `settings_from`
-names a table whose settings come first.
+`[settings]` (every row), `[on.DATASET]` (rows on that data set), `[private]` (rows with noise), `[of.SCHEME]` (that
+scheme and its private version), `[clip_norm]` (S by scheme and compression ratio) and the row's own columns.
+`settings_from` names a table whose settings come first.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from laconic.data.ehr.features import Preprocessing
 from laconic.data.federated import FederatedData, pooled
 from laconic.errors import DataError
 from laconic.experiment.experiment import Experiment
-from laconic.models.registry import build_model, takes_option
+from laconic.models.registry import build_model, default_model, takes_option
 from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
@@ -128,7 +128,7 @@ def _check_classes(federation: FederatedData) -> None:
 
 
 def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: tuple[int, ...]) -> RunConfig:
-    """'auto' is the papers' CNN for images, their MLP for health records, a logistic regression for everything else.
+    """'auto' is the papers' MLP for health records, and for everything else what fits the shape (`default_model`).
 
     Behind a front end it is a logistic regression whose weights start at 0: nothing is left of a random start.
     """
@@ -139,8 +139,12 @@ def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: 
         return config.with_values({"model.name": "logistic", "model.zero": zero})
     if federation.preprocessing is not None:
         return config.with_values({"model.name": "mlp"})
-    image = len(input_shape) == 3 and min(input_shape[1:]) >= 16
-    return config.with_values({"model.name": "cnn" if image else "logistic"})
+    inputs = federation.population.records(0).inputs
+    words = isinstance(inputs, torch.Tensor) and not inputs.is_floating_point()
+    name = default_model(input_shape, integer_inputs=words)
+    if words and federation.wording is not None and name == "logistic":  # short texts, for certain
+        name = "text-cnn"
+    return config.with_values({"model.name": name})
 
 
 def _with_vocabulary(config: RunConfig, federation: FederatedData) -> RunConfig:
