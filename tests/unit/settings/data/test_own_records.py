@@ -131,6 +131,14 @@ def test_a_model_that_looks_words_up_is_told_how_many_there_are(texts: Path) -> 
     assert "vocabulary" not in settle(private(texts, data__text_column="text")).config.model.options
 
 
+@pytest.mark.parametrize(("length", "name"), [(12, "text-cnn"), (100, "cnn-lstm"), (None, "logistic")])
+def test_the_model_fits_how_texts_become_numbers(length: int | None, name: str, texts: Path) -> None:
+    chosen = {} if length is None else {"data__max_length": length}
+    settled = settle(private(texts, data__text_column="text", data__vocabulary="hash:60", **chosen))
+    assert settled.config.model.name == name
+    assert settled.config.model.options.get("vocabulary") == (None if length is None else 60)
+
+
 def test_public_texts_get_the_numbers_of_the_clients(texts: Path, tmp_path: Path) -> None:
     public = tmp_path / "public.csv"
     public.write_text("text,target\n" + "good apple,1\n" * 12)
