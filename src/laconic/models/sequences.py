@@ -117,7 +117,7 @@ class Words(nn.Embedding):
 
     def forward(self, words: Tensor) -> Tensor:
         if words.is_floating_point():
-            raise TypeError("a model that looks words up needs whole numbers")
+            raise TypeError("a model that looks words up needs whole numbers (of texts: give --max-length)")
         return super().forward(words)
 
 
