@@ -26,12 +26,14 @@ SUITES = {
     "w1": "w1_rounds",
     "w2": "w2_rounds",
     "w3": "w3_decoding",
+    "w4": "w4_words",
+    "w5": "w5_pictures",
     "noise": "noise",
     "masks": "masks",
     "e2e": "end_to_end",
     "growth": "growth",
 }
-ON_GPU = ("w1", "w3", "noise", "growth")
+ON_GPU = ("w1", "w3", "w4", "w5", "noise", "growth")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import decoding, integer_accuracy, workload
+from benchmarks import all_cnn_step, decoding, integer_accuracy, workload
 from benchmarks.__main__ import main
 from benchmarks.aims import check
 from benchmarks.contest import Process, Unavailable, contest, interleaved
@@ -221,6 +221,20 @@ def test_the_page_is_the_one_made_from_the_files_beside_it() -> None:
     results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
     assert PAGE.read_text(encoding="utf-8") == page(results, PAGE.stem)
     assert not any(r["quick"] for r in results.values())
+
+
+def test_every_way_to_convolve_is_timed_and_right(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    all_cnn_step.main(
+        ["--clients", "2", "--pictures", "2", "--side", "4", "--repeats", "1", "--json", str(tmp_path / "ways.json")]
+    )
+    ways = json.loads((tmp_path / "ways.json").read_text())["ways"]
+    printed = capsys.readouterr().out
+    assert len(ways) == 4 and all(name in printed for name in ways)
+    for name, row in ways.items():
+        assert row["milliseconds"] > 0
+        assert row["error"] < (0.1 if "bfloat16" in name else 1e-5)
+    # 281 million multiply-adds forward for a picture (thesis section 8.3.1), three times that with the way back.
+    assert all_cnn_step.flops(1, 1, 32) == pytest.approx(6 * 281e6, rel=0.005)
 
 
 def test_quick_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 import laconic
 from laconic.codecs.dct import LowPassDCT
-from laconic.data.population import PooledPopulation, Records
+from laconic.data.pictures import Pictures
+from laconic.data.population import PooledPopulation, Records, gather
 from laconic.models.networks import cnn, mlp
+from laconic.models.registry import build_model
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian
 from laconic.schemes import fl_std_dp
@@ -21,7 +23,9 @@ from laconic.streams import Stream, Streams
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Task
 from laconic.train.engines.one_by_one import OneByOne
+from laconic.train.engines.precision import products_in
 from laconic.train.flat import FlatModel
+from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
 from laconic.train.local import LocalSGD
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -82,6 +86,61 @@ def test_recorded_training_agrees_with_one_by_one(name: str, some: bool) -> None
         assert float((total - counts.cpu() @ plain).abs().max()) < 2e-4
 
 
+_NETWORKS = {
+    "cnn-lstm": ((30,), {"vocabulary": 40, "embedding": 6, "filters": 10, "units": 7}),
+    "text-cnn": ((30,), {"vocabulary": 40, "embedding": 6, "filters": 10, "dropout": 0.5}),
+    "sensor-cnn": ((20, 3), {"filters": 6, "hidden": 9}),
+    "all-cnn-c": ((3, 12, 12), {"dropout": 0.0}),
+    "lfw-cnn": ((3, 24, 22), {}),
+}
+
+
+@pytest.mark.parametrize("name", _NETWORKS)
+def test_the_larger_networks_are_recorded_and_agree(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    shape, options = _NETWORKS[name]
+    rng = np.random.default_rng(0)
+    words = len(shape) == 1
+    inputs = rng.integers(0, 40, (60, *shape)) if words else rng.normal(size=(60, *shape)).astype(np.float32)
+    records = Records(torch.from_numpy(inputs), torch.from_numpy(rng.integers(0, 2, 60)))
+    held = PooledPopulation(records, np.arange(60).reshape(5, 12))
+    module = build_model(name, input_shape=shape, num_classes=2, seed=0, options=options)
+    train = LocalSGD(local_lr=0.1, local_steps=4, batch_size=6)
+    found = []
+    for device in (CPU, GPU):
+        model = FlatModel(module, example=tuple(held.records(0))).to(device)
+        here = replace(task(model, train, device, None), population=held.to(device))
+        engine = OneByOne(model, CPU) if device is CPU else CohortAtOnce(model, GPU, precision="float32")
+        for _ in range(1 if device is CPU else 3):
+            found.append(torch.cat([u.values for u in engine.updates(here)]).cpu())
+    assert "not recorded" not in caplog.text
+    for values in found[1:]:
+        assert float((values - found[0]).abs().max()) < 2e-5
+    assert torch.equal(found[2], found[3])
+
+
+@pytest.mark.parametrize("depth", [16, 32])
+@pytest.mark.parametrize("way", ["as it is", "by tap", "by output", "both", "bfloat16"])
+def test_kernels_however_divided_are_the_products(way: str, depth: int) -> None:
+    from laconic.train.layers.conv_kernels import Tiles, kernels
+    from laconic.train.layers.conv_products import products
+
+    marks = {"by_tap": way in ("by tap", "both"), "by_output": way in ("by output", "both")}
+    tiles = Tiles(rows=64, columns=32, depth=depth, warps=4, stages=2, bfloat16=way == "bfloat16", **marks)
+    mine, theirs = kernels(tiles, replace(tiles, by_tap=False, by_output=False)), products()
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(s, generator=generator).to(GPU) for s in ((3, 5, 11, 10, 32), (3, 40, 32, 3, 3)))
+    window = window_of((11, 10), (3, 3), (2, 2), (1, 1, 0, 1))
+    gradients = torch.randn(3, 5, *window.outputs, 40, generator=generator).to(GPU)
+    with products_in("float32", GPU):
+        pairs = (
+            (w.convolve(x, as_rows(weight), None, window), w.weight_gradients(x, gradients, window),
+             input_gradients(w.convolve, gradients, weight, window, (11, 10)))
+            for w in (mine, theirs)
+        )  # fmt: skip
+        for a, b in zip(*pairs, strict=True):
+            assert float((a - b).norm() / b.norm()) < (1e-2 if way == "bfloat16" else 1e-5)
+
+
 def _summed(trained: object, counts: Tensor) -> object:
     from laconic.train.engines.engine import Updates
 
@@ -139,3 +198,13 @@ def test_a_private_run_on_the_device(noise: str) -> None:
     assert torch.isfinite(first).all()
     if noise == "integer":
         assert torch.equal(first, trained("masked"))
+
+
+def test_variants_of_pictures_have_the_same_bits_as_on_a_cpu() -> None:
+    pixels = torch.from_numpy(np.random.default_rng(2).integers(0, 256, (300, 3, 32, 32), dtype=np.uint8))
+    some = Pictures(pixels).augmented(10, Streams(0).numpy("augmentation"))
+    rows = np.random.default_rng(3).permutation(3000).reshape(10, 300)
+    there = PooledPopulation(Records(some, torch.arange(3000)), rows).to(GPU)
+    block = gather(there, range(10), GPU)
+    assert block.inputs.is_cuda and torch.equal(block.inputs.cpu(), some[torch.from_numpy(rows)])
+    assert torch.equal(block.targets.cpu(), torch.from_numpy(rows))

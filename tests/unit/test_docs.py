@@ -17,6 +17,7 @@ import torch
 from laconic.catalogue import SCHEMES
 from laconic.cli.main import cli
 from laconic.cli.reference import as_markdown
+from laconic.data.sources import SOURCES
 from laconic.parts import Part
 from laconic.settings.config import every_option
 
@@ -41,7 +42,14 @@ def commands(path: Path) -> Iterator[list[str]]:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "name",
-    ["README.md", "docs/python.md", "docs/front-end.md", "docs/architecture.md", "docs/secure-aggregation.md"],
+    [
+        "README.md",
+        "docs/python.md",
+        "docs/datasets.md",
+        "docs/front-end.md",
+        "docs/architecture.md",
+        "docs/secure-aggregation.md",
+    ],
 )
 def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -58,6 +66,7 @@ def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: py
         torch.set_num_threads(threads)
         for kind in [kind for kind, part in Part._kinds.items() if part.__module__ == "document"]:
             del Part._kinds[kind]  # other tests do not know the parts that a document defines
+        SOURCES.pop("mine", None)
 
 
 @pytest.mark.parametrize("name", ["own_model.py", "front_end.py"])

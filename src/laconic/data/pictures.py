@@ -113,7 +113,7 @@ class Pictures:
         return 255 if self.pixels.dtype == torch.uint8 else 1
 
     def _plain(self, pictures: Tensor) -> Tensor:
-        return self.pixels[pictures].to(torch.float32) / self._one
+        return self._divided(self.pixels[pictures].to(torch.float32), self._one)
 
     def _moved(self, pictures: Tensor, moves: Tensor) -> Tensor:
         """Output pixel (y, x) is the picture at (y − down, x − right), or at its mirror image.
@@ -137,7 +137,11 @@ class Pictures:
         ].to(torch.float32)
         second = torch.where(mirrored == 1, _STEPS - left, left)
         across = _between(window[..., :-1], window[..., 1:], second)
-        return _between(across[..., :-1, :], across[..., 1:, :], low) / (_STEPS * _STEPS * self._one)
+        return self._divided(_between(across[..., :-1, :], across[..., 1:, :], low), _STEPS * _STEPS * self._one)
+
+    def _divided(self, values: Tensor, by: int) -> Tensor:
+        # Not by a number: CUDA would multiply by its reciprocal, and the last bit would differ.
+        return values / torch.full((), by, dtype=torch.float32, device=self.device)
 
 
 def _between(first: Tensor, second: Tensor, weight: Tensor) -> Tensor:

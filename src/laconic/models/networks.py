@@ -34,6 +34,26 @@ def cnn(*, input_shape: Sequence[int], num_classes: int) -> nn.Module:
     return keras_initialised(model)
 
 
+def lfw_cnn(*, input_shape: Sequence[int], num_classes: int) -> nn.Module:
+    """The CNN for faces (LFW): 880,450 weights at 62 × 47 × 3 and 2 classes (thesis section 8.3.1).
+
+    Three 3×3 convolutions (32, 64 and 128 filters, 'valid', ReLU, each followed by 2×2 max pooling), 256 ReLU units,
+    logits, one for each class.
+    """
+    if len(input_shape) != 3 or min(input_shape[1:]) < 22:
+        raise ConfigError(
+            f"model 'lfw-cnn' needs images (channels, height, width) of 22 × 22 or more, not {tuple(input_shape)}:"
+            " choose another --model"
+        )
+    channels, height, width = input_shape
+    layers: list[nn.Module] = []
+    for filters in (32, 64, 128):
+        layers += [nn.Conv2d(channels, filters, 3), nn.ReLU(), nn.MaxPool2d(2)]
+        channels, height, width = filters, (height - 2) // 2, (width - 2) // 2
+    layers += [nn.Flatten(), nn.Linear(channels * height * width, 256), nn.ReLU(), nn.Linear(256, num_classes)]
+    return keras_initialised(nn.Sequential(*layers))
+
+
 def mlp(*, input_shape: Sequence[int], num_classes: int, dropout: float = 0.0, hidden: int = 200) -> nn.Module:
     """The MLP for in-hospital mortality: two hidden layers of 200 ReLU units, one output for two classes.
 

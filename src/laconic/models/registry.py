@@ -1,4 +1,4 @@
-"""Models by name: `cnn`, `mlp`, `logistic`, or the user's own as `package.module:factory`."""
+"""Models by name, the one that fits a data set, or the user's own as `package.module:factory`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,35 @@ import torch
 from torch import nn
 
 from laconic.errors import ConfigError, unknown
-from laconic.models.networks import cnn, logistic, mlp
+from laconic.models.all_cnn import all_cnn_c
+from laconic.models.networks import cnn, lfw_cnn, logistic, mlp
+from laconic.models.sequences import cnn_lstm, sensor_cnn, text_cnn
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"cnn": cnn, "mlp": mlp, "logistic": logistic}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "cnn": cnn,
+    "all-cnn-c": all_cnn_c,
+    "lfw-cnn": lfw_cnn,
+    "cnn-lstm": cnn_lstm,
+    "text-cnn": text_cnn,
+    "sensor-cnn": sensor_cnn,
+    "mlp": mlp,
+    "logistic": logistic,
+}
+
+
+def default_model(input_shape: Sequence[int], *, integer_inputs: bool = False) -> str:
+    """What `--model auto` is for records of this shape, where nothing else is known of the data.
+
+    The papers' networks for the shapes of CIFAR-10 and LFW; their CNN for other images of 16 × 16 or more; their
+    CNN-LSTM for rows of 100 or more whole numbers, which are words; a small CNN for windows of 16 or more moments; a
+    logistic regression for everything else.
+    """
+    shape = tuple(input_shape)
+    if len(shape) == 3 and min(shape[1:]) >= 16:
+        return {(3, 32, 32): "all-cnn-c", (3, 62, 47): "lfw-cnn"}.get(shape, "cnn")
+    if integer_inputs:
+        return "cnn-lstm" if len(shape) == 1 and shape[0] >= 100 else "logistic"
+    return "sensor-cnn" if len(shape) == 2 and shape[0] >= 16 else "logistic"
 
 
 def build_model(
@@ -59,6 +85,12 @@ def find_model(name: str) -> Callable[..., nn.Module] | None:
     if factory is not None and not callable(factory):
         raise ConfigError(f"--model {name} is a {type(factory).__name__}, not a function that makes a model")
     return factory  # type: ignore[no-any-return]
+
+
+def takes_option(name: str, option: str) -> bool:
+    """Whether the named model says that it has such an option."""
+    factory = find_model(name)
+    return factory is not None and option in (_accepted(factory) or ())
 
 
 def imported(option: str, name: str) -> Any:

@@ -14,7 +14,7 @@ from laconic.data.ehr.features import Preprocessing
 from laconic.data.federated import FederatedData, pooled
 from laconic.errors import DataError
 from laconic.experiment.experiment import Experiment
-from laconic.models.registry import build_model
+from laconic.models.registry import build_model, default_model, takes_option
 from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
@@ -61,7 +61,7 @@ def settle(
     _check_classes(federation)
     front_end = settle_front_end(config, federation, streams, stored=stored, fit=fit)
     shape = federation.input_shape if front_end is None else front_end.output_shape
-    config = _with_model_name(config, federation, shape)
+    config = _with_vocabulary(_with_model_name(config, federation, shape), federation)
     model = _model(config, shape, federation.num_classes, streams)
     sampler = make_sampler(config.sampler, federation.population.num_clients)
     if config.scheme.name.lower() == "centralized":
@@ -112,7 +112,7 @@ def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
     """What the statement must say of records that were looked at without being charged."""
     notes = list(federation.unit)
     notes += federation.preprocessing.revealed if federation.preprocessing is not None else ()
-    if config.data.client_column or federation.preprocessing is not None:
+    if config.data.client_column or federation.preprocessing is not None or federation.test_clients is not None:
         notes.append(
             "test and held-out records were taken from the clients' own records: looking at them is not private"
         )
@@ -134,7 +134,7 @@ def _check_classes(federation: FederatedData) -> None:
 
 
 def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: tuple[int, ...]) -> RunConfig:
-    """'auto' is the papers' CNN for images, their MLP for health records, a logistic regression for everything else.
+    """'auto' is the papers' MLP for health records, and for everything else what fits the shape (`default_model`).
 
     Behind a front end it is a logistic regression whose weights start at 0: nothing is left of a random start.
     """
@@ -145,8 +145,21 @@ def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: 
         return config.with_values({"model.name": "logistic", "model.zero": zero})
     if federation.preprocessing is not None:
         return config.with_values({"model.name": "mlp"})
-    image = len(input_shape) == 3 and min(input_shape[1:]) >= 16
-    return config.with_values({"model.name": "cnn" if image else "logistic"})
+    inputs = federation.population.records(0).inputs
+    words = isinstance(inputs, torch.Tensor) and not inputs.is_floating_point()
+    name = default_model(input_shape, integer_inputs=words)
+    if words and federation.wording is not None and name == "logistic":  # short texts, for certain
+        name = "text-cnn"
+    return config.with_values({"model.name": name})
+
+
+def _with_vocabulary(config: RunConfig, federation: FederatedData) -> RunConfig:
+    """A model that looks words up knows as many as the texts have numbers for."""
+    if federation.wording is None or "vocabulary" in config.model.options:
+        return config
+    if not takes_option(config.model.name, "vocabulary"):
+        return config
+    return config.with_values({"model.vocabulary": federation.wording.num_words})
 
 
 def _model(config: RunConfig, input_shape: tuple[int, ...], num_classes: int, streams: Streams) -> nn.Module:

@@ -9,7 +9,8 @@ import torch
 
 from laconic.clients.simulated import SimulatedClients
 from laconic.data.inputs import tensors_of
-from laconic.data.population import Records
+from laconic.data.pictures import Pictures
+from laconic.data.population import PooledPopulation, Records
 from laconic.experiment.devices import wait_for
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import ScatteringFrontEnd
@@ -29,19 +30,22 @@ def memory_bytes(experiment: Experiment, clients: SimulatedClients) -> int:
     Training holds about six vectors of n floats per client trained at once, and four for the server. Numbers of noise
     have 8 bytes: seven of them per value that is drawn at once, two per value of a client that waits, and four for the
     sum. That is several times what training takes, and as much whether sums are masked or not: a client's noise is
-    drawn before its vector is masked, and masks are made in small pieces.
+    drawn before its vector is masked, and masks are made in small pieces. Pictures that are kept as bytes are made
+    float32 for the clients trained at once.
     """
     population, cohort = experiment.population, _cohort(experiment)
+    at_once = min(clients.work.engine.at_once, cohort)
     first = population.records(0)
-    record = _bytes(first) / len(first.targets)
+    record, made = _bytes(first) / len(first.targets), 0
+    if isinstance(population, PooledPopulation) and isinstance(population.pool.inputs, Pictures):
+        record, made = _bytes(population.pool) / len(population.pool.targets), at_once * _bytes(first)
     if isinstance(experiment.front_end, ScatteringFrontEnd):
         record += 4 * math.prod(experiment.front_end.output_shape)
     data = record * sum(population.size(c) for c in range(min(100, population.num_clients)))
     data = data * max(1, population.num_clients // 100)
     test = _bytes(experiment.test) if experiment.test else 0
-    at_once = min(clients.work.engine.at_once, cohort)
     training = clients.model.size * 4 * (6 * at_once + 4)
-    return int(data + test + training + _noise_bytes(experiment, clients, at_once))
+    return int(data + made + test + training + _noise_bytes(experiment, clients, at_once))
 
 
 def _noise_bytes(experiment: Experiment, clients: SimulatedClients, at_once: int) -> int:

@@ -8,4 +8,5 @@ losses      losses per record, and when a record counts as correct
 metrics     balanced accuracy, AUROC, and their quantiles over clients
 optimizers  SGD and Adam for many clients at once
 schedule    which records a client trains on in which step
+words       which numbers of words a model knows
 """

@@ -19,6 +19,7 @@ from laconic.train.layers.dropout import KeyedDropout, layer_keys, with_keyed_dr
 from laconic.train.layers.first_linear import FirstLinear, find_first_linear
 from laconic.train.losses import Loss, choose_loss, correct, cross_entropy
 from laconic.train.metrics import by_client, two_class_metrics, two_class_scores
+from laconic.train.words import check_words, vocabularies
 
 
 class FlatModel:
@@ -57,10 +58,12 @@ class FlatModel:
 
     def _tried(self, inputs: Tensor) -> Tensor:
         """The outputs for some records, or an error that says what does not fit."""
+        known: list[int] = []
         try:
-            with torch.no_grad():
+            with torch.no_grad(), vocabularies(self.module, inputs) as known:
                 outputs = self.module.eval()(inputs)
         except Exception as error:  # whatever a user's module raises
+            check_words(inputs, min(known, default=None))
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             what = f"inputs of shape {tuple(inputs.shape[1:])}"
             if not inputs.is_floating_point():  # kept whole, as they are for layers that look words up
@@ -69,7 +72,13 @@ class FlatModel:
         if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(inputs):
             what = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
             raise ConfigError(f"the model must return one output per record, but gave {what} for {len(inputs)} records")
+        self._vocabulary = min(known, default=None)
         return outputs
+
+    def check_words(self, inputs: Inputs) -> None:
+        """Refuse numbers of words that the model does not know, if it looks words up."""
+        if isinstance(inputs, Tensor):
+            check_words(inputs, self._vocabulary)
 
     def check_classes(self, targets: Tensor) -> None:
         """Refuse classes that the model has no output for."""
@@ -178,7 +187,7 @@ class FlatModel:
         flat: Tensor,
         inputs: Inputs,
         targets: Tensor,
-        batch: int = 2048,
+        batch: int | None = None,
         *,
         clients: np.ndarray | None = None,
         watch: Callable[[Tensor, Tensor], None] | None = None,
@@ -188,6 +197,7 @@ class FlatModel:
         With `clients`, whose each record is, also the quantiles of the latter over clients. `watch` is shown the
         outputs and targets of every batch.
         """
+        batch = batch or self._at_once(inputs)
         losses: list[Tensor] = []
         hits: list[Tensor] = []
         every: list[Tensor] = []
@@ -211,9 +221,10 @@ class FlatModel:
         return metrics
 
     @torch.no_grad()
-    def outputs(self, flat: Tensor, inputs: Inputs, batch: int = 2048) -> Iterator[Tensor]:
+    def outputs(self, flat: Tensor, inputs: Inputs, batch: int | None = None) -> Iterator[Tensor]:
         """The outputs for so many records at a time, without dropout. Sparse inputs are never dense all at once."""
-        params = self.split(flat)
+        params, batch = self.split(flat), batch or self._at_once(inputs)
+        self.check_words(inputs)
         if not isinstance(inputs, SparseRows):
             images = inputs.ndim == 4 and any(isinstance(layer, nn.Conv2d) for layer in self.module.modules())
             # Channels last in memory: pooling is several times faster on a CPU.
@@ -226,6 +237,10 @@ class FlatModel:
             yield from _outputs(self.first_linear.rest, others, (x.times(transposed) for x in inputs.split(batch)))
         else:
             yield from _outputs(self, params, (x.dense() for x in inputs.split(batch)))
+
+    def _at_once(self, inputs: Inputs) -> int:
+        """Records to evaluate together. Words become vectors, for which a CPU's cache is small; a GPU wants many."""
+        return 64 if self._vocabulary is not None and inputs.device.type == "cpu" else 2048
 
     def export(self, module: nn.Module, flat: Tensor) -> nn.Module:
         """A copy of the user's own module with the weights in place."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from laconic.errors import ConfigError
-from laconic.models.registry import build_model
+from laconic.errors import ConfigError, DataError
+from laconic.models.all_cnn import same_convolution
+from laconic.models.registry import build_model, default_model
+from laconic.train.flat import FlatModel
 
 
 def size(model: nn.Module) -> int:
@@ -23,6 +27,13 @@ def size(model: nn.Module) -> int:
         ("mlp", (7280,), 2, 1_496_601),
         ("mlp", (24428,), 2, 4_926_201),
         ("logistic", (1, 8, 8), 10, 650),
+        ("all-cnn-c", (3, 32, 32), 10, 1_369_738),
+        ("cnn-lstm", (400,), 2, 402_701),
+        ("lfw-cnn", (3, 62, 47), 2, 880_450),
+        ("lfw-cnn", (3, 64, 64), 2, 1_273_666),
+        ("text-cnn", (400,), 2, 313_001),
+        ("text-cnn", (30,), 2, 313_001),
+        ("sensor-cnn", (128, 6), 12, 228_640),
     ],
 )
 def test_sizes(name: str, shape: tuple[int, ...], classes: int, count: int) -> None:
@@ -40,6 +51,115 @@ def test_glorot_uniform_weights_and_zero_biases() -> None:
         assert float(layer.weight.detach().std()) == pytest.approx(bound / math.sqrt(3), rel=0.02)
         assert layer.bias is not None
         assert not layer.bias.any()
+
+
+def test_words_start_as_in_keras() -> None:
+    """Uniform in ±0.05. The standard deviation of 250,000 draws is off by 2 % with a probability below 1e-100."""
+    words = build_model("cnn-lstm", input_shape=(400,), num_classes=2, seed=0)[0].weight.detach()
+    assert words.shape == (5000, 50)
+    assert 0.0499 < float(words.abs().max()) <= 0.05
+    assert float(words.std()) == pytest.approx(0.05 / math.sqrt(3), rel=0.02)
+
+
+def test_layers_of_the_cnn_lstm_have_the_published_sizes() -> None:
+    model = build_model("cnn-lstm", input_shape=(400,), num_classes=2, seed=0)
+    assert [size(layer) for layer in model if size(layer)] == [250_000, 62_750, 89_880, 71]
+    words = torch.randint(0, 5000, (3, 400), generator=torch.Generator().manual_seed(0))
+    steps = model[:-3](words)
+    assert steps.shape == (3, 132, 250)
+    assert model(words).shape == (3,)
+
+
+def by_keras(x: np.ndarray, layer: nn.Conv2d, stride: int) -> np.ndarray:
+    """One picture (channels, height, width) by the definition of padding 'same', sum by sum."""
+    weight, bias = layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()  # type: ignore[union-attr]
+    count = [math.ceil(n / stride) for n in x.shape[1:]]
+    before = [max((c - 1) * stride + 3 - n, 0) // 2 for c, n in zip(count, x.shape[1:], strict=True)]
+    y = np.tile(bias[:, None, None], (1, *count))
+    for o, i, j, a, b in itertools.product(range(len(weight)), range(count[0]), range(count[1]), range(3), range(3)):
+        h, w = i * stride + a - before[0], j * stride + b - before[1]
+        if 0 <= h < x.shape[1] and 0 <= w < x.shape[2]:
+            y[o, i, j] += weight[o, :, a, b] @ x[:, h, w]
+    return y
+
+
+@pytest.mark.parametrize(("height", "width", "stride"), [(6, 6, 2), (7, 5, 2), (6, 7, 2), (5, 6, 1)])
+def test_same_padding_is_that_of_keras(height: int, width: int, stride: int) -> None:
+    torch.manual_seed(0)
+    layers = nn.Sequential(*same_convolution(2, 3, (height, width), stride)).double()
+    x = torch.randn(1, 2, height, width, dtype=torch.float64)
+    assert np.allclose(layers(x)[0].detach(), by_keras(x[0].numpy(), layers[-1], stride), atol=1e-12)  # type: ignore[arg-type]
+    if stride == 2 and height % 2 == 0:
+        other = nn.functional.conv2d(x, layers[-1].weight, layers[-1].bias, stride=2, padding=1)  # type: ignore[arg-type]
+        assert not np.allclose(layers(x).detach(), other.detach(), atol=1e-2)
+
+
+def test_all_cnn_c_is_eight_by_eight_before_the_mean() -> None:
+    model = build_model("all-cnn-c", input_shape=(3, 32, 32), num_classes=10, seed=0)
+    x = torch.randn(2, 3, 32, 32)
+    assert model[:-1](x).shape == (2, 10, 8, 8)
+    assert [layer.p for layer in model if isinstance(layer, nn.Dropout)] == [0.5, 0.5]
+    kinds = [type(layer) for layer in model]
+    assert kinds.count(nn.ReLU) == kinds.count(nn.Conv2d) - 1 == 8
+    assert build_model("all-cnn-c", input_shape=(1, 7, 9), num_classes=3, seed=0)(torch.randn(2, 1, 7, 9)).shape == (
+        2,
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "match"),
+    [
+        ("all-cnn-c", (3, 3, 32), "4 × 4 or more"),
+        ("lfw-cnn", (3, 21, 47), "22 × 22 or more"),
+        ("cnn-lstm", (6,), "7 words or more"),
+        ("cnn-lstm", (3, 32, 32), "whole numbers"),
+        ("text-cnn", (4,), "5 words or more"),
+        ("sensor-cnn", (128,), "windows"),
+    ],
+)
+def test_records_that_do_not_fit_are_refused(name: str, shape: tuple[int, ...], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        build_model(name, input_shape=shape, num_classes=2, seed=0)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("all-cnn-c", (1, 4, 4)), ("lfw-cnn", (1, 22, 22)), ("cnn-lstm", (7,))])
+def test_the_smallest_records_fit(name: str, shape: tuple[int, ...]) -> None:
+    model = build_model(name, input_shape=shape, num_classes=2, seed=0)
+    assert len(model(torch.ones(2, *shape, dtype=torch.int64 if len(shape) == 1 else torch.float32))) == 2
+
+
+def test_words_must_be_whole_numbers_that_the_model_knows() -> None:
+    model = build_model("cnn-lstm", input_shape=(20,), num_classes=2, seed=0, options={"vocabulary": 10})
+    targets = torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(DataError, match="needs whole numbers"):
+        FlatModel(model, example=(torch.zeros(2, 20), targets))
+    for word in (10, -1):
+        with pytest.raises(DataError, match=f"the word {word}, but the model knows 0 to 9"):
+            FlatModel(model, example=(torch.full((2, 20), word), targets))
+    flat = FlatModel(model, example=(torch.full((2, 20), 9), targets))
+    with pytest.raises(DataError, match="the word 11"):
+        flat.evaluate(flat.initial, torch.full((2, 20), 11), targets)
+
+
+@pytest.mark.parametrize(
+    ("shape", "whole", "name"),
+    [
+        ((1, 8, 8), False, "logistic"),
+        ((1, 28, 28), False, "cnn"),
+        ((3, 64, 64), False, "cnn"),
+        ((3, 32, 32), False, "all-cnn-c"),
+        ((3, 62, 47), False, "lfw-cnn"),
+        ((400,), True, "cnn-lstm"),
+        ((400,), False, "logistic"),
+        ((20,), True, "logistic"),
+        ((128, 6), False, "sensor-cnn"),
+        ((8, 8), False, "logistic"),
+        ((), False, "logistic"),
+    ],
+)
+def test_the_default_follows_the_shape(shape: tuple[int, ...], whole: bool, name: str) -> None:
+    assert default_model(shape, integer_inputs=whole) == name
 
 
 def test_the_seed_decides() -> None:

@@ -44,8 +44,11 @@ def divided(
         public = _apart(train, aside)
     shape = tuple(train.inputs.shape[1:])
     notes: tuple[str, ...] = ()
+    if whole_clients and len(kept) < len(train.targets):
+        notes = ("held-out and public records are those of clients who take no part",)
     if data.augment is not None and data.augment != 1:
-        train, kept, column, notes = _augmented(train, kept, column, data.augment, streams)
+        train, kept, column, note = _augmented(train, kept, column, data.augment, streams)
+        notes = (*notes, note)
     targets = train.targets.numpy()[kept]
     column = None if column is None else column[kept]
     rows = partition_of(data, clients).rows(targets, streams.numpy("partition"), column)
@@ -62,7 +65,7 @@ def _apart(train: Records, rows: np.ndarray) -> Records:
 
 def _augmented(
     train: Records, kept: np.ndarray, column: np.ndarray | None, variants: int, streams: Streams
-) -> tuple[Records, np.ndarray, np.ndarray | None, tuple[str, ...]]:
+) -> tuple[Records, np.ndarray, np.ndarray | None, str]:
     """The pool with every picture in so many variants, the variants of the kept ones, whose they are, and a note.
 
     Pictures were set aside before this, with all that could be made of them.
@@ -77,7 +80,7 @@ def _augmented(
     note = f"single pictures: each is there in {variants} shifted and mirrored variants"
     if column is None:
         note += ", which may lie with several clients"
-    return pool, rows, None if column is None else np.repeat(column, variants), (note,)
+    return pool, rows, None if column is None else np.repeat(column, variants), note
 
 
 def partition_of(data: DataSection, default_clients: int = _DEFAULT_CLIENTS) -> Partition:

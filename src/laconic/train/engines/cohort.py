@@ -55,12 +55,14 @@ class CohortAtOnce(Crew[_Job]):
         workers: int = 1,
         precision: str = "auto",
     ) -> None:
-        self._device = device
+        self._model, self._device = model, device
         self._members = [_Worker(model, device, example, precision) for _ in range(workers)]
         super().__init__(self._members, chunk=chunk or chunk_for(model.size, device))
 
     def prepare(self, task: Task, clients: np.ndarray) -> _Job:
-        return _Job(clients, *task.records_and_batches(clients, self._device))
+        records, schedule, dropout = task.records_and_batches(clients, self._device)
+        self._model.check_words(records.inputs)
+        return _Job(clients, records, schedule, dropout)
 
     def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
         """Vectorise one step over two copies of the first record; raises what the model raises."""

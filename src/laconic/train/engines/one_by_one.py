@@ -21,10 +21,12 @@ class OneByOne(Crew[Client]):
 
     def __init__(self, model: FlatModel, device: torch.device, example: Tensor | None = None, workers: int = 1) -> None:
         super().__init__([_Worker(model, device, example) for _ in range(workers)], chunk=1)
-        self._device = device
+        self._model, self._device = model, device
 
     def prepare(self, task: Task, clients: np.ndarray) -> Client:
-        return task.client(int(clients[0]), self._device)
+        client = task.client(int(clients[0]), self._device)
+        self._model.check_words(client.inputs)
+        return client
 
 
 class _Worker:

@@ -46,6 +46,7 @@ class PerRecord:
     def _client(self, task: Task, train: LocalDPSGD, client: int) -> Updates:
         with task.clock("data"):
             (inputs, targets), _ = gather_rows(task.population, [client], self._device)
+            self._model.check_words(inputs)
         labels, weights = targets.cpu().numpy(), task.weights.clone()
         optimizer = make_optimizer(train.optimizer, [weights], train.local_lr)
         draws = task.streams.numpy(*task.path, client, "records")

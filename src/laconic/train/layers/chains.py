@@ -41,7 +41,7 @@ def chains(module: nn.Module) -> Iterator[tuple[nn.Sequential, Callable[[nn.Modu
 
 
 def pools(layer: nn.Module) -> bool:
-    return type(layer) is nn.MaxPool2d and not layer.return_indices and not watched(layer)
+    return type(layer) in (nn.MaxPool1d, nn.MaxPool2d) and not layer.return_indices and not watched(layer)
 
 
 def watched(layer: nn.Module) -> bool:

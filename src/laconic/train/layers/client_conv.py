@@ -7,76 +7,159 @@ gradients of the inputs are the same kernel with the weights turned round, those
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from laconic.train.layers.chains import chains, pool_before_relu, pools, watched
+from laconic.train.layers.conv_window import Convolutions, as_rows, input_gradients, window_of
 
 _Pool = tuple[Any, ...]
 """Kernel, stride, padding, dilation (each for both axes) and ceil_mode of a `nn.MaxPool2d`."""
 
 
-def use_client_convolutions(module: nn.Module, device: torch.device) -> None:
-    """Let the module's plain 2-D convolutions run client by client inside `vmap`, in place.
+@dataclass(frozen=True)
+class _Shape:
+    """How a convolution goes over its images: padding is that of top, bottom, left and right; then a pool."""
 
-    On a GPU that is one kernel, if Triton is there; on a CPU a loop over fast convolutions, each with the pooling
-    behind it while its output is in the cache.
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    pool: _Pool | None = None
+    way: Convolutions | None = None
+
+
+_KERNEL_FILTERS = 64
+"""Up to so many filters our kernel is faster on a GPU: the papers' CNN has 32 and 64, All-CNN-C 96 and 192."""
+
+
+def use_client_convolutions(
+    module: nn.Module, device: torch.device, way: Convolutions | Literal["auto", "loop"] = "auto"
+) -> None:
+    """Let the module's plain 1-D and 2-D convolutions run client by client inside `vmap`, in place.
+
+    On a GPU that is one kernel, if Triton is there, for layers of up to 64 filters; wider ones are faster as cuDNN's
+    grouped convolutions, which `vmap` makes of them. On a CPU it is a loop over fast convolutions, each with the
+    pooling behind it while its output is in the cache. Another `way` is for measurements. Padding with zeros is done by
+    the convolution that follows it.
     """
     pool_before_relu(module)
-    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        return
+    most_filters = _KERNEL_FILTERS if way == "auto" and device.type == "cuda" else None
+    if way == "auto" and device.type == "cuda":
+        if importlib.util.find_spec("triton") is None:
+            return
+        from laconic.train.layers.conv_kernels import kernels
+
+        way = kernels()
     # Normalisation over groups of channels wants its inputs in the usual order; pooling is faster in the other.
     normalised = any(
         isinstance(layer, nn.GroupNorm | nn.modules.instancenorm._InstanceNorm) for layer in module.modules()
     )
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Conv2d and _plain(child):
-                setattr(parent, name, ClientConv2d(child, channels_last=not normalised))
-    if device.type == "cpu":
+            if type(child) in (nn.Conv1d, nn.Conv2d) and _plain(child):
+                if most_filters is not None and type(child) is nn.Conv2d and child.out_channels > most_filters:
+                    continue
+                kind = ClientConv2d if type(child) is nn.Conv2d else ClientConv1d
+                layer = kind(child, channels_last=not normalised)
+                layer.shape = replace(layer.shape, way=None if isinstance(way, str) else way)
+                setattr(parent, name, layer)
+    _pad_in_convolutions(module)
+    if isinstance(way, str):
         _pool_in_convolutions(module)
+
+
+def _pad_in_convolutions(module: nn.Module) -> None:
+    for chain, single in chains(module):
+        for i in range(1, len(chain)):
+            pad, conv = chain[i - 1], chain[i]
+            if type(pad) is nn.ZeroPad2d and isinstance(conv, ClientConv2d) and single(pad) and single(conv):
+                left, right, top, bottom = pad.padding
+                if min(pad.padding) < 0:  # it cuts off
+                    continue
+                conv.shape = replace(conv.shape, padding=_added(conv.shape.padding, (top, bottom, left, right)))
+                chain[i - 1] = nn.Identity()
+
+
+def _added(padding: tuple[int, int, int, int], more: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    top, bottom, left, right = (a + b for a, b in zip(padding, more, strict=True))
+    return top, bottom, left, right
 
 
 def _pool_in_convolutions(module: nn.Module) -> None:
     for chain, single in chains(module):
         for i in range(len(chain) - 1):
             conv, pool = chain[i], chain[i + 1]
-            if isinstance(conv, ClientConv2d) and single(conv) and isinstance(pool, nn.MaxPool2d) and pools(pool):
-                sizes = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
-                conv.pool = (*map(_pair, sizes), pool.ceil_mode)
+            if not isinstance(conv, _ClientConv) or not single(conv) or not pools(pool):
+                continue
+            if isinstance(conv, nn.Conv1d) is isinstance(pool, nn.MaxPool1d):
+                assert isinstance(pool, nn.MaxPool1d | nn.MaxPool2d)
+                settings = ((pool.kernel_size, 1), (pool.stride, 1), (pool.padding, 0), (pool.dilation, 1))
+                sequence = isinstance(pool, nn.MaxPool1d)
+                sizes = [_along(size, one) if sequence else _pair(size) for size, one in settings]
+                conv.shape = replace(conv.shape, pool=(*sizes, pool.ceil_mode))
                 chain[i + 1] = nn.Identity()
 
 
-def _plain(conv: nn.Conv2d) -> bool:
-    simple = conv.stride == (1, 1) and conv.dilation == (1, 1) and conv.groups == 1 and conv.padding_mode == "zeros"
+def _plain(conv: nn.Module) -> bool:
+    assert isinstance(conv, nn.Conv1d | nn.Conv2d)
+    simple = not any(d != 1 for d in conv.dilation) and conv.groups == 1 and conv.padding_mode == "zeros"
     return simple and not isinstance(conv.padding, str) and not watched(conv)
 
 
-class ClientConv2d(nn.Conv2d):
-    """In place of a `nn.Conv2d` with stride 1, for use inside `vmap` only. With a pool, its output is pooled."""
+class _ClientConv(nn.Module):
+    """In place of a convolution, for use inside `vmap` only. With a pool, its output is pooled."""
 
-    pool: _Pool | None = None
+    shape: _Shape
+    weight: Tensor
+    bias: Tensor | None
 
-    def __init__(self, conv: nn.Conv2d, *, channels_last: bool) -> None:
+    def __init__(self, conv: nn.Module, *, channels_last: bool) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(conv.__dict__)
         self._channels_last = channels_last
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = cast(Tensor, _InVmap.apply(x, self.weight, self.bias, self.padding, self.pool))  # type: ignore[no-untyped-call]
+    @property
+    def pool(self) -> _Pool | None:
+        return self.shape.pool
+
+    def _convolved(self, x: Tensor, weight: Tensor) -> Tensor:
+        y = cast(Tensor, _InVmap.apply(x, weight, self.bias, self.shape))  # type: ignore[no-untyped-call]
         return y if self._channels_last else y.contiguous()
+
+
+class ClientConv2d(_ClientConv, nn.Conv2d):
+    """In place of a `nn.Conv2d`."""
+
+    def __init__(self, conv: nn.Module, *, channels_last: bool) -> None:
+        super().__init__(conv, channels_last=channels_last)
+        down, right = cast("tuple[int, int]", self.padding)
+        self.shape = _Shape(cast("tuple[int, int]", self.stride), (down, down, right, right))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._convolved(x, self.weight)
+
+
+class ClientConv1d(_ClientConv, nn.Conv1d):
+    """In place of a `nn.Conv1d`, which is a convolution over images of height 1."""
+
+    def __init__(self, conv: nn.Module, *, channels_last: bool) -> None:
+        super().__init__(conv, channels_last=channels_last)
+        (along,), (stride,) = cast("tuple[int]", self.padding), self.stride
+        self.shape = _Shape((1, stride), (0, 0, along, along))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._convolved(x.unsqueeze(-2), self.weight.unsqueeze(-2)).squeeze(-2)
 
 
 class _InVmap(torch.autograd.Function):
     """The way from one client's view inside `vmap` to `_ClientConv`, which sees all clients."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int], pool: _Pool | None) -> Tensor:
-        y = functional.conv2d(x, weight, bias, padding=padding)
-        return y if pool is None else functional.max_pool2d(y, *pool)
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape) -> Tensor:
+        raise NotImplementedError("only inside vmap")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -84,13 +167,7 @@ class _InVmap(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any,
-        in_dims: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        padding: tuple[int, int],
-        pool: _Pool | None,
+        info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape
     ) -> tuple[Tensor, int]:
         x, weight = (
             t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
@@ -100,48 +177,53 @@ class _InVmap(torch.autograd.Function):
             bias = weight.new_zeros(weight.shape[:2])
         elif in_dims[2] is None:
             bias = bias.expand(info.batch_size, *bias.shape)
-        if x.is_cuda:
-            return cast(Tensor, _OneKernel.apply(x, weight, bias, padding)), 0  # type: ignore[no-untyped-call]
-        return cast(Tensor, _OneByOne.apply(x, weight, bias, padding, pool)), 0  # type: ignore[no-untyped-call]
+        function = _OneByOne if shape.way is None else _AllAtOnce
+        return cast(Tensor, function.apply(x, weight, bias, shape)), 0  # type: ignore[no-untyped-call]
 
 
 class _OneByOne(torch.autograd.Function):
-    """The same as `_OneKernel`, client by client; each client's output is pooled at once, if there is a pool."""
+    """The same as `_AllAtOnce`, client by client; each client's output is pooled at once, if there is a pool."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: tuple[int, int], pool: _Pool | None
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, shape: _Shape) -> Tensor:
+        top, bottom, left, right = shape.padding
+        ctx.even = top == bottom and left == right  # what torch's convolution can do by itself
+        ctx.padding = (top, left) if ctx.even else (0, 0)
+        if not ctx.even:
+            x = functional.pad(x, (left, right, top, bottom))
         last = [one.to(memory_format=torch.channels_last) for one in x]
         outputs, places = [], []
         for one in zip(last, weight, bias, strict=True):
-            y = functional.conv2d(*one, padding=padding)
-            ctx.shape = y.shape
-            if pool is not None:
-                y, place = torch.ops.aten.max_pool2d_with_indices(y, *pool)
+            y = functional.conv2d(*one, stride=shape.stride, padding=ctx.padding)
+            ctx.full = y.shape
+            if shape.pool is not None:
+                y, place = torch.ops.aten.max_pool2d_with_indices(y, *shape.pool)
                 places.append(place)
             outputs.append(y.permute(0, 2, 3, 1))
         ctx.save_for_backward(weight, *last, *places)
-        ctx.padding, ctx.pool = padding, pool
+        ctx.shape = shape
         return torch.stack(outputs).permute(0, 1, 4, 2, 3)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         weight, *saved = ctx.saved_tensors
         clients, wanted = len(weight), [ctx.needs_input_grad[0], True, True]
         last, places = saved[:clients], saved[clients:]
         found: list[list[Tensor]] = []
         for k, (g, x, w) in enumerate(zip(gradients[0], last, weight, strict=True)):
-            if ctx.pool is not None:
-                g = _unpooled(g, ctx.shape, ctx.pool, places[k])
+            if ctx.shape.pool is not None:
+                g = _unpooled(g, ctx.full, ctx.shape.pool, places[k])
             found.append(
                 torch.ops.aten.convolution_backward(
-                    g, x, w, [len(w)], [1, 1], ctx.padding, [1, 1], False, [0, 0], 1, wanted
+                    g, x, w, [len(w)], ctx.shape.stride, ctx.padding, [1, 1], False, [0, 0], 1, wanted
                 )
             )
         back, by_weight, by_bias = zip(*found, strict=True)
         through = torch.stack([b.permute(0, 2, 3, 1) for b in back]).permute(0, 1, 4, 2, 3) if wanted[0] else None
-        return through, torch.stack(by_weight), torch.stack(by_bias), None, None
+        if through is not None and not ctx.even:
+            top, bottom, left, right = ctx.shape.padding
+            through = functional.pad(through, (-left, -right, -top, -bottom))
+        return through, torch.stack(by_weight), torch.stack(by_bias), None
 
 
 def _unpooled(gradients: Tensor, shape: torch.Size, pool: _Pool, places: Tensor) -> Tensor:
@@ -157,35 +239,31 @@ def _pair(size: Any) -> list[int]:
     return [int(n) for n in size] if isinstance(size, tuple | list) else [int(size)] * 2
 
 
-class _OneKernel(torch.autograd.Function):
+def _along(size: Any, across: int) -> list[int]:
+    """A pool's size along a sequence as that over images of height 1."""
+    return [across, int(size[0] if isinstance(size, tuple | list) else size)]
+
+
+class _AllAtOnce(torch.autograd.Function):
     """x (clients, batch, C, H, W), weight (clients, O, C, kh, kw), bias (clients, O). Memory is channels-last."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: tuple[int, int]) -> Tensor:
-        from laconic.train.layers.conv_kernels import convolve
-
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, shape: _Shape) -> Tensor:
+        assert shape.way is not None
         last = x.permute(0, 1, 3, 4, 2).contiguous()
         ctx.save_for_backward(last, weight)
-        ctx.padding = padding
-        return convolve(last, _as_rows(weight), bias, weight.shape[3:], padding).permute(0, 1, 4, 2, 3)
+        height, width, kh, kw = *x.shape[3:], *weight.shape[3:]
+        ctx.window = window_of((height, width), (kh, kw), shape.stride, shape.padding)
+        ctx.way = shape.way
+        return shape.way.convolve(last, as_rows(weight), bias, ctx.window).permute(0, 1, 4, 2, 3)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        from laconic.train.layers.conv_kernels import convolve, weight_gradients
-
         x, weight = ctx.saved_tensors
         last = gradients[0].permute(0, 1, 3, 4, 2).contiguous()
-        kernel, padding = weight.shape[3:], ctx.padding
         back = None
         if ctx.needs_input_grad[0]:
-            turned = _as_rows(weight.flip(3, 4).transpose(1, 2))
-            opposite = (kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1])
-            back = convolve(last, turned, None, kernel, opposite).permute(0, 1, 4, 2, 3)
-        rows = weight_gradients(x, last, kernel, padding)  # (clients, kh·kw·C, O)
-        shaped = rows.reshape(len(x), *kernel, x.shape[-1], -1).permute(0, 4, 3, 1, 2)
+            back = input_gradients(ctx.way.convolve, last, weight, ctx.window, x.shape[2:4]).permute(0, 1, 4, 2, 3)
+        rows = ctx.way.weight_gradients(x, last, ctx.window)  # (clients, kh·kw·C, O)
+        shaped = rows.reshape(len(x), *weight.shape[3:], x.shape[-1], -1).permute(0, 4, 3, 1, 2)
         return back, shaped, last.sum((1, 2, 3)), None
-
-
-def _as_rows(weight: Tensor) -> Tensor:
-    """(clients, O, C, kh, kw) → (clients, kh·kw·C, O)."""
-    return weight.permute(0, 3, 4, 2, 1).reshape(len(weight), -1, weight.shape[1]).contiguous()

@@ -4,12 +4,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from laconic.train.layers.conv_window import Convolutions, Window
+
 _BUSY = 4000  # programs that keep a large GPU busy
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a product is divided: a program computes `rows` × `columns` of it, `depth` terms of the sums at a time.
+
+    With `by_tap` these terms are of one place of the window (there must be `depth` channels, or a multiple), so that
+    places are computed once for all of them. With `by_output` a client's weights are laid out with the terms of a sum
+    side by side, the only order in which the tensor cores of Hopper multiply TF32. With `bfloat16` every factor is
+    rounded to 8 bits when it is read.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+    by_tap: bool = False
+    by_output: bool = False
+    bfloat16: bool = False
+
+
+CONVOLUTION = Tiles(rows=128, columns=64, depth=32, warps=4, stages=3)
+WEIGHTS = Tiles(rows=32, columns=64, depth=32, warps=2, stages=4)
+
+
+def kernels(convolution: Tiles = CONVOLUTION, weights: Tiles = WEIGHTS) -> Convolutions:
+    """The convolutions as kernels, divided so."""
+    return Convolutions(partial(convolve, tiles=convolution), partial(weight_gradients, tiles=weights))
 
 
 def _precision() -> str:
@@ -21,56 +55,61 @@ def _wide(count: int, most: int) -> int:
     return max(16, min(most, triton.next_power_of_2(count)))
 
 
-def convolve(x: Tensor, rows: Tensor, bias: Tensor | None, kernel: tuple[int, ...], padding: tuple[int, int]) -> Tensor:
+def convolve(x: Tensor, rows: Tensor, bias: Tensor | None, window: Window, *, tiles: Tiles = CONVOLUTION) -> Tensor:
     """Each client's convolution; `rows` are its weights (clients, kh·kw·C, O)."""
     clients, batch, height, width, channels = x.shape
-    out_height, out_width = height + 2 * padding[0] - kernel[0] + 1, width + 2 * padding[1] - kernel[1] + 1
+    (out_height, out_width), kernel = window.outputs, window.kernel
     outputs = rows.shape[-1]
+    if tiles.by_output:
+        rows = rows.mT.contiguous().mT
     y = x.new_empty(clients, batch, out_height, out_width, outputs)
-    num_rows, wide = batch * out_height * out_width, _wide(outputs, 64)
-    grid = (triton.cdiv(num_rows, 128) * triton.cdiv(outputs, wide), clients)
+    num_rows, wide = batch * out_height * out_width, _wide(outputs, tiles.columns)
+    grid = (triton.cdiv(num_rows, tiles.rows) * triton.cdiv(outputs, wide), clients)
     _conv_kernel[grid](
         x, rows, y if bias is None else bias.contiguous(), y, num_rows, outputs, height, width, out_height, out_width,
-        padding[0], padding[1], C=channels, KH=kernel[0], KW=kernel[1], BM=128, BN=wide, BK=32,
-        BIAS=bias is not None, PRECISION=_precision(), num_warps=4, num_stages=3,
+        *window.start, *window.stride, rows.stride(1), rows.stride(2), C=channels, KH=kernel[0], KW=kernel[1],
+        BM=tiles.rows, BN=wide, BK=tiles.depth, BIAS=bias is not None, PRECISION=_precision(), HALF=tiles.bfloat16,
+        TAPS=tiles.by_tap and channels % tiles.depth == 0, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     return y
 
 
-def weight_gradients(x: Tensor, gradients: Tensor, kernel: tuple[int, ...], padding: tuple[int, int]) -> Tensor:
+def weight_gradients(x: Tensor, gradients: Tensor, window: Window, *, tiles: Tiles = WEIGHTS) -> Tensor:
     """The gradients of the weights (clients, kh·kw·C, O), for those of the outputs."""
     clients, batch, height, width, channels = x.shape
     _, _, out_height, out_width, outputs = gradients.shape
+    kernel = window.kernel
     patch = kernel[0] * kernel[1] * channels
-    tall, wide = _wide(patch, 32), _wide(outputs, 64)
-    tiles, num_rows = triton.cdiv(patch, tall) * triton.cdiv(outputs, wide), batch * out_height * out_width
+    tall, wide = _wide(patch, tiles.rows), _wide(outputs, tiles.columns)
+    count, num_rows = triton.cdiv(patch, tall) * triton.cdiv(outputs, wide), batch * out_height * out_width
     # A long sum is split where there are too few tiles to keep the GPU busy, in an order that does not change.
-    parts = min(triton.cdiv(num_rows, 256), triton.cdiv(_BUSY, tiles * clients))
-    length = triton.cdiv(triton.cdiv(num_rows, parts), 32) * 32
+    parts = min(triton.cdiv(num_rows, 256), triton.cdiv(_BUSY, count * clients))
+    length = triton.cdiv(triton.cdiv(num_rows, parts), tiles.depth) * tiles.depth
     result = x.new_empty(clients, parts, patch, outputs)
-    _gradients_kernel[(tiles, clients, parts)](
+    _gradients_kernel[(count, clients, parts)](
         x, gradients, result, num_rows, length, outputs, height, width, out_height, out_width,
-        padding[0], padding[1], C=channels, KH=kernel[0], KW=kernel[1], BM=tall, BN=wide, BK=32,
-        PRECISION=_precision(), num_warps=2, num_stages=4,
+        *window.start, *window.stride, C=channels, KH=kernel[0], KW=kernel[1], BM=tall, BN=wide, BK=tiles.depth,
+        PRECISION=_precision(), HALF=tiles.bfloat16, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     return result.sum(1)
 
 
 @triton.jit
-def _patches(x, m, k, M, H, W, OH, OW, PH, PW, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr):
+def _patches(x, m, k, M, H, W, OH, OW, PH, PW, SH, SW, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr):
     """The entries (m, k) of the matrix of patches: output m = (image, row, column), k = (kh, kw, channel)."""
     column, row, image = m % OW, (m // OW) % OH, m // (OW * OH)
     channel, kw, kh = k % C, (k // C) % KW, k // (C * KW)
-    h, w = row + kh - PH, column + kw - PW
+    h, w = row * SH + kh - PH, column * SW + kw - PW
     inside = (m < M) & (k < KH * KW * C) & (h >= 0) & (h < H) & (w >= 0) & (w < W)
     return tl.load(x + ((image * H + h) * W + w) * C + channel, mask=inside, other=0.0)
 
 
 @triton.jit
 def _conv_kernel(
-    x, rows, bias, y, M, O, H, W, OH, OW, PH, PW, 
+    x, rows, bias, y, M, O, H, W, OH, OW, PH, PW, SH, SW, RK, RN,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BIAS: tl.constexpr,
+    PRECISION: tl.constexpr, HALF: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     """y[m, o] = Σ_k patch[m, k]·rows[k, o] + bias[o], of one client and one tile."""
     client = tl.program_id(1).to(tl.int64)
@@ -81,11 +120,24 @@ def _conv_kernel(
     x += client * (M // (OH * OW)) * H * W * C
     rows += client * size * O
     total = tl.zeros((BM, BN), dtype=tl.float32)
+    column, row, image = m % OW, (m // OW) % OH, m // (OW * OH)
     for start in range(0, size, BK):
         k = start + tl.arange(0, BK)
-        a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, C, KH, KW)
-        b = tl.load(rows + k[:, None] * O + n[None, :], mask=(k[:, None] < size) & (n[None, :] < O), other=0.0)
-        total = tl.dot(a, b, total, input_precision=PRECISION)
+        if TAPS:
+            tap = start // C
+            h, w = row * SH + tap // KW - PH, column * SW + tap % KW - PW
+            inside = (m < M) & (h >= 0) & (h < H) & (w >= 0) & (w < W)
+            channel = start % C + tl.arange(0, BK)
+            a = tl.load(
+                x + (((image * H + h) * W + w) * C)[:, None] + channel[None, :], mask=inside[:, None], other=0.0
+            )
+        else:
+            a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, SH, SW, C, KH, KW)
+        b = tl.load(rows + k[:, None] * RK + n[None, :] * RN, mask=(k[:, None] < size) & (n[None, :] < O), other=0.0)
+        if HALF:
+            total = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16), total)
+        else:
+            total = tl.dot(a, b, total, input_precision=PRECISION)
     if BIAS:
         total += tl.load(bias + client * O + n, mask=n < O, other=0.0)[None, :]
     place = y + client * M * O + m[:, None].to(tl.int64) * O + n[None, :]
@@ -94,9 +146,9 @@ def _conv_kernel(
 
 @triton.jit
 def _gradients_kernel(
-    x, gradients, result, M, length, O, H, W, OH, OW, PH, PW, 
+    x, gradients, result, M, length, O, H, W, OH, OW, PH, PW, SH, SW,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """result[k, o] = Σ_m patch[m, k]·gradients[m, o], of one client, one tile and one part of the sum."""
     client = tl.program_id(1).to(tl.int64)
@@ -110,8 +162,11 @@ def _gradients_kernel(
     first = tl.program_id(2) * length
     for start in range(first, tl.minimum(first + length, M), BK):
         m = start + tl.arange(0, BK)
-        a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, C, KH, KW)
+        a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, SH, SW, C, KH, KW)
         b = tl.load(gradients + m[:, None] * O + n[None, :], mask=(m[:, None] < M) & (n[None, :] < O), other=0.0)
-        total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
+        if HALF:
+            total = tl.dot(tl.trans(a.to(tl.bfloat16)), b.to(tl.bfloat16), total)
+        else:
+            total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
     place = result + (client * tl.num_programs(2) + tl.program_id(2)) * size * O + k[:, None] * O + n[None, :]
     tl.store(place, total, mask=(k[:, None] < size) & (n[None, :] < O))

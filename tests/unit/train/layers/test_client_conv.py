@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, vmap
+from torch.nn import functional
 
 from laconic.train.layers.chains import pool_before_relu
-from laconic.train.layers.client_conv import ClientConv2d, use_client_convolutions
+from laconic.train.layers.client_conv import ClientConv1d, ClientConv2d, use_client_convolutions
+from laconic.train.layers.conv_products import products
+from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
 
 _CPU = torch.device("cpu")
 _POOLS = {
@@ -70,6 +74,106 @@ def test_pooling_before_relu_changes_no_bit_even_where_values_tie() -> None:
         y = layers(x)
         found.append((y, *torch.autograd.grad((y * torch.arange(y.numel()).view_as(y)).sum(), x)))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_strides_and_padding_with_zeros_are_done_by_the_convolution() -> None:
+    module = nn.Sequential(
+        nn.ZeroPad2d((0, 1, 0, 2)),
+        nn.Conv2d(2, 4, 3, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(4, 3, (2, 3), stride=(1, 2), padding=(1, 0)),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    use_client_convolutions(changed, _CPU)
+    assert [type(changed[i]) for i in (0, 1, 3)] == [nn.Identity, ClientConv2d, ClientConv2d]
+    inputs.requires_grad_()
+    for mine, theirs in zip(_gradients(changed, weights, inputs), _gradients(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_take_the_place_of_convolutions(bias: bool) -> None:
+    """The way of a GPU, all clients at once, with another computation behind it; pooling stays a layer of its own."""
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(2, 4, 3, stride=2, bias=bias), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.LazyLinear(5),
+    )  # fmt: skip
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    use_client_convolutions(changed, _CPU, products())
+    assert isinstance(changed[1], ClientConv2d) and changed[1].pool is None
+    for mine, theirs in zip(_gradients(changed, weights, inputs), _gradients(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
+    rounded = copy.deepcopy(module)
+    use_client_convolutions(rounded, _CPU, products(torch.bfloat16))
+    for mine, theirs in zip(_gradients(rounded, weights, inputs), _gradients(module, weights, inputs), strict=True):
+        assert 1e-5 < float((mine - theirs).detach().norm() / theirs.detach().norm()) < 2e-2
+
+
+@pytest.mark.parametrize("pool", [nn.MaxPool1d(3), nn.MaxPool1d((2,), stride=1, padding=1), nn.AvgPool1d(2)])
+def test_convolutions_over_sequences_are_the_same(pool: nn.Module) -> None:
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Flatten(2),
+        nn.Conv1d(2, 4, 5, padding=1),
+        nn.ReLU(),
+        pool,
+        nn.Conv1d(4, 3, 2, stride=3, bias=False),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    use_client_convolutions(changed, _CPU)
+    assert [type(changed[i]) for i in (1, 4)] == [ClientConv1d, ClientConv1d]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no step is done client by client
+        found = _gradients(changed, weights, inputs)
+    for mine, theirs in zip(found, _gradients(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+_WINDOWS = {
+    "same": ((8, 8), (3, 3), (1, 1), (1, 1, 1, 1)),
+    "stride of an even size, as Keras pads": ((8, 8), (3, 3), (2, 2), (0, 1, 0, 1)),
+    "stride of an odd size": ((7, 9), (3, 3), (2, 2), (1, 1, 1, 1)),
+    "all different": ((9, 7), (2, 4), (3, 2), (0, 2, 3, 1)),
+    "inputs that no output looks at": ((6, 6), (1, 1), (2, 2), (0, 0, 0, 0)),
+    "a sequence": ((1, 20), (1, 5), (1, 1), (0, 0, 0, 0)),
+    "much padding": ((5, 5), (5, 5), (1, 1), (4, 4, 4, 4)),
+    "inputs left over": ((11, 10), (3, 2), (2, 3), (2, 0, 0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", _WINDOWS)
+def test_products_over_patches_are_the_convolution_and_its_gradients(name: str) -> None:
+    """The way back through strides, too, which the GPU's kernel shares."""
+    image, kernel, stride, padding = _WINDOWS[name]
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 4, *image, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 5, 4, *kernel, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(2, 5, dtype=torch.float64)
+    top, bottom, left, right = padding
+    around = functional.pad(x, (left, right, top, bottom))
+    y = torch.stack([functional.conv2d(around[k], weight[k], bias[k], stride=stride) for k in range(2)])
+    g = torch.randn_like(y)
+    by_x, by_weight = torch.autograd.grad((y * g).sum(), [x, weight])
+    window = window_of(image, kernel, stride, padding)
+    way = products(torch.float64)
+    last, back = x.detach().permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous()
+    rows = way.weight_gradients(last, back, window).reshape(2, *kernel, 4, 5)
+    found = (
+        way.convolve(last, as_rows(weight.detach()), bias, window),
+        input_gradients(way.convolve, back, weight.detach(), window, image),
+    )
+    for mine, theirs in zip(found, (y, by_x), strict=True):
+        assert torch.allclose(mine.permute(0, 1, 4, 2, 3), theirs, atol=1e-12)
+    assert torch.allclose(rows.permute(0, 4, 3, 1, 2), by_weight, atol=1e-12)
 
 
 def test_a_module_that_takes_its_layers_apart_keeps_their_order() -> None:
