@@ -46,9 +46,12 @@ def worst_of(rounds: Iterable[Attacked]) -> Attacked | None:
 
 
 def about_missing_noise(
-    accountant: RunAccountant, worst: Attacked, *, rounds: int, participations: int, method: str
+    accountant: RunAccountant, worst: Attacked, *, most: int, rounds: int, participations: int, method: str
 ) -> dict[str, Any]:
-    """What the statement says of it: whether the printed ε hold, and those that do, for rounds no worse than this."""
+    """What the statement says of it: whether the printed ε hold, and those that do, for rounds no worse than this.
+
+    `most` is the largest number of attackers in any round.
+    """
     many = f"{worst.attackers} of a cohort of {worst.cohort} clients attacked and added no noise"
     if not isinstance(accountant, Accountant):
         text = f"{many} to what others send: every client adds the whole noise of its records itself, so the ε hold"
@@ -57,7 +60,7 @@ def about_missing_noise(
         text = f"{many}: the ε hold, since the noise is made for --max-colluders {worst.max_colluders} fewer clients"
         return {"holds": True, "noise_left": 1.0, "text": text}
     found: dict[str, Any] = {"holds": False, "noise_left": worst.share}
-    way_out = f"--max-colluders {worst.attackers} makes up for them"
+    way_out = f"--max-colluders {most} makes up for them"
     if worst.share == 0:
         return found | {"text": f"the ε do not hold: {many}, so there was no noise at all; {way_out}"}
     weaker = replace(accountant, noise=accountant.noise.weakened(worst.share))

@@ -233,10 +233,11 @@ def quick_version(config: RunConfig, data_dir: str | None) -> RunConfig:
     if config.data.dataset in EHR_SOURCES:
         return _quick_clinical(config, data_dir)
     everyone = config.sampler.cohort_size == config.data.num_clients
+    clients = min(config.data.num_clients or _QUICK_CLIENTS, _QUICK_CLIENTS)
     changes: dict[str, Any] = {
         "run.rounds": min(config.run.rounds, _QUICK_ROUNDS),
-        "data.num_clients": _QUICK_CLIENTS,
-        "sampler.cohort_size": _QUICK_CLIENTS if everyone else _QUICK_COHORT,
+        "data.num_clients": clients,
+        "sampler.cohort_size": clients if everyone else _QUICK_COHORT,
     }
     if config.attack.kind is not None:
         changes |= {"scheme.local_steps": min(config.scheme.options["local_steps"], _QUICK_STEPS)}

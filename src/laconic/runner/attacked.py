@@ -51,7 +51,7 @@ def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
     e, accountant = run.experiment, run.accountant
     if e.attack is None or accountant is None or e.budget is None or not e.attack.omit_noise:
         return None
-    worst = worst_of(
+    rounds = [
         Attacked(
             cohort=row["cohort"],
             attackers=row["malicious"],
@@ -60,12 +60,14 @@ def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
         )
         for row in run.history
         if row["malicious"]
-    )
+    ]
+    worst = worst_of(rounds)
     if worst is None:
         return None
     return about_missing_noise(
         accountant,
         worst,
+        most=max(one.attackers for one in rounds),
         rounds=spent.rounds,
         participations=spent.participations,
         method=e.budget.accountant or accountant.method,
