@@ -46,22 +46,9 @@ def test_a_run_passes_each_room_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return result
 
     monkeypatch.setattr(Run, "run", in_rounds)
-    words = [
-        "run",
-        scheme,
-        "--num-clients",
-        "20",
-        "--sampling-rate",
-        "0.5",
-        "--rounds",
-        "2",
-        "--workers",
-        "1",
-        "--quiet",
-    ]
+    words = ["run", "fl-top-dp", "--num-clients", "20", "--sampling-rate", "0.5", "--rounds", "2", "--workers", "1"]
+    words += ["--ratio", "0.1", "--public-records", "10", "--clip-norm", "1", "--noise-multiplier", "2", "--quiet"]
     words += ["--out", str(tmp_path / "run"), "--engine", "one-by-one"]
-    if scheme == "fl-top-dp":
-        words += ["--ratio", "0.1", "--public-records", "10", "--clip-norm", "1", "--noise-multiplier", "2"]
     with traced(rooms, phase):
         cli(words, standalone_mode=False)
     only_before = {"settings", "catalogue", "schemes", "options", "models"}
