@@ -31,22 +31,17 @@ class _Shape:
     way: Convolutions | None = None
 
 
-_KERNEL_FILTERS = 64
-"""Up to so many filters our kernel is faster on a GPU: the papers' CNN has 32 and 64, All-CNN-C 96 and 192."""
-
-
 def use_client_convolutions(
     module: nn.Module, device: torch.device, way: Convolutions | Literal["auto", "loop"] = "auto"
 ) -> None:
     """Let the module's plain 1-D and 2-D convolutions run client by client inside `vmap`, in place.
 
-    On a GPU that is one kernel, if Triton is there, for layers of up to 64 filters; wider ones are faster as cuDNN's
-    grouped convolutions, which `vmap` makes of them. On a CPU it is a loop over fast convolutions, each with the
-    pooling behind it while its output is in the cache. Another `way` is for measurements. Padding with zeros is done by
-    the convolution that follows it.
+    On a GPU that is one kernel, if Triton is there. cuDNN's grouped convolutions are faster for wide layers (All-CNN-C:
+    141 ms a step against 168), but their gradients differ from one time to the next, and a replayed round must have the
+    same bits. On a CPU it is a loop over fast convolutions, each with the pooling behind it while its output is in the
+    cache. Another `way` is for measurements. Padding with zeros is done by the convolution that follows it.
     """
     pool_before_relu(module)
-    most_filters = _KERNEL_FILTERS if way == "auto" and device.type == "cuda" else None
     if way == "auto" and device.type == "cuda":
         if importlib.util.find_spec("triton") is None:
             return
@@ -60,8 +55,6 @@ def use_client_convolutions(
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) in (nn.Conv1d, nn.Conv2d) and _plain(child):
-                if most_filters is not None and type(child) is nn.Conv2d and child.out_channels > most_filters:
-                    continue
                 kind = ClientConv2d if type(child) is nn.Conv2d else ClientConv1d
                 layer = kind(child, channels_last=not normalised)
                 layer.shape = replace(layer.shape, way=None if isinstance(way, str) else way)
