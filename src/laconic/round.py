@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.aggregate.blocks import blocks
 from laconic.errors import PrivacyError, TrainingError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
@@ -17,6 +18,8 @@ from laconic.server.rules import State
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
+_AGGREGATOR = "aggregator."
+"""Before the names of what an aggregator remembers, in the state of the server."""
 
 
 def plan_round(
@@ -188,6 +191,35 @@ def release_stream(streams: Streams, plan: RoundPlan) -> Stream:
     return streams.stream("release", plan.round, plan.attempt)
 
 
+def first_server_state(scheme: Scheme, size: int, code_size: int, device: torch.device) -> State:
+    """What the server remembers before the first round: the rule, and the aggregator."""
+    remembered = scheme.aggregator.init(code_size, device)
+    return scheme.rule.init(size, code_size, device) | {_AGGREGATOR + name: value for name, value in remembered.items()}
+
+
+def finite_codes(codes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Without the codes that are not finite: no honest client sends them, and no rule can use them."""
+    finite = torch.ones(len(codes), dtype=torch.bool, device=codes.device)
+    for block in blocks(codes) if len(codes) else ():
+        finite &= torch.isfinite(codes[:, block]).all(dim=1)
+    return (codes, counts) if bool(finite.all()) else (codes[finite], counts[finite])
+
+
+def single_codes_step(
+    scheme: Scheme, plan: RoundPlan, codes: Tensor, counts: Tensor, *, weights: Tensor, state: State
+) -> tuple[Tensor, State]:
+    """New weights and state from single codes (clients, m) and what each counts, by an aggregator that looks at them.
+
+    There must be `least_codes` of them, and all finite.
+    """
+    mine = {name.removeprefix(_AGGREGATOR): value for name, value in state.items() if name.startswith(_AGGREGATOR)}
+    code, mine = scheme.aggregator.step(codes, counts, mine)
+    updated, rule = _moved(
+        scheme, plan, code, weights, {name: value for name, value in state.items() if not name.startswith(_AGGREGATOR)}
+    )
+    return updated, rule | {_AGGREGATOR + name: value for name, value in mine.items()}
+
+
 def server_step(
     scheme: Scheme,
     plan: RoundPlan,
@@ -216,7 +248,12 @@ def server_step(
         sensitivity = scheme.clip.sensitivity(len(total))
         total = scheme.noise.released(total, sensitivity=sensitivity, plan=plan, survivors=survivors, rng=stream)
     denominator = plan.planned_cohort if scheme.noise.private else total_weight
-    change, state = scheme.rule.step(total / denominator, state, scheme.codec, len(weights), plan)
+    return _moved(scheme, plan, total / denominator, weights, state)
+
+
+def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state: State) -> tuple[Tensor, State]:
+    """The server rule's step, refused if its weights are no longer finite."""
+    change, state = scheme.rule.step(code, state, scheme.codec, len(weights), plan)
     updated = weights + change
     if not bool(torch.isfinite(updated).all()):
         raise TrainingError(

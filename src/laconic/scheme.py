@@ -54,6 +54,13 @@ class Scheme(Part):
         if not self.aggregator.sums and self.secure_sum.hides_single_codes:
             kind = type(self.aggregator).__name__
             problems.append(f"{kind} looks at single codes, which a secure sum hides: use it without noise shares")
+        if self.aggregator.remembers and self.codec.new_each_round:
+            problems.append(
+                f"{type(self.aggregator).__name__} starts from the last round's code, but {type(self.codec).__name__}"
+                " gives codes another meaning in every round: use a rule that looks at one round"
+            )
+        if self.pooled and not self.aggregator.sums:
+            problems.append("the centralised reference has one client, so there is nothing to combine")
         if problems:
             raise ConfigError(f"{self.name}: " + "; ".join(problems))
 

@@ -63,30 +63,33 @@ class SimulatedClients(Clients):
         up_size = wire.message_size(self.code_size, uplink_encoding(scheme, self.code_size, plan))
         down_size = wire.message_size(self.down_size, downlink_encoding(scheme))
         masked = attempt is not None and attempt.masked is not None
-        single: list[Updates] | None = None if scheme.aggregator.sums else []
+        single = not scheme.aggregator.sums
         on_sum = self.work.sums_only
         result = Collected(empty_sum(scheme, self.model.size if on_sum else self.code_size, self.device))
-        then = functools.partial(self.work.messages if masked or single is not None else self._summed, plan)
+        if single:
+            result.total = torch.empty(len(clients), self.code_size, device=self.device)
+            result.counts = torch.empty(len(clients), device=self.device)
+        then = functools.partial(self.work.messages if masked or single else self._summed, plan)
         for chunk in self.work.each(plan, clients, weights, then) if len(clients) else ():
             if attempt is not None and masked:
                 with self.clock("mask"):
                     attempt.upload(chunk.clients, chunk.values)
-            elif single is not None:
-                single.append(chunk)
+            elif result.counts is not None:
+                places = torch.from_numpy(np.searchsorted(clients, chunk.clients)).to(self.device)
+                result.total[places] = chunk.values
+                sizes = [client_weight(scheme, int(size)) for size in chunk.num_records]
+                result.counts[places] = torch.tensor(sizes, device=self.device)
             else:
                 result.total += chunk.values[0]
             result.weight += sum(client_weight(scheme, int(size)) for size in chunk.num_records)
             result.messages += len(chunk.clients)
-        if single:
-            with self.clock("sum"):
-                result.total = self._combined(single)
         if on_sum:
             with self.clock("encode"):
                 result.total = scheme.codec.encode(result.total[None], plan, [])[0]
         if not scheme.pooled:
             result.up = [up_size] * result.messages
             result.down = [down_size] * len(plan.cohort)
-            self._check_counted(plan, int(plan.cohort[0]), result.total, weights)
+            self._check_counted(plan, int(plan.cohort[0]), result.total[0] if single else result.total, weights)
         if attempt is not None:
             with self.clock("unmask" if masked else "sum"):
                 self._open(attempt, result)
@@ -103,15 +106,6 @@ class SimulatedClients(Clients):
             else:  # integers come from private schemes, in which clients count alike
                 total = counts @ codes if codes.is_floating_point() else codes.sum(0)
         return Updates(trained.clients, total[None], trained.num_records)
-
-    def _combined(self, chunks: list[Updates]) -> Tensor:
-        """What the aggregator makes of all single codes, as the sum that has this mean."""
-        scheme = self.experiment.scheme
-        order = np.argsort(np.concatenate([chunk.clients for chunk in chunks]))
-        codes = torch.cat([chunk.values for chunk in chunks])[torch.from_numpy(order).to(self.device)]
-        sizes = np.concatenate([chunk.num_records for chunk in chunks])[order]
-        counts = torch.tensor([client_weight(scheme, int(size)) for size in sizes], device=self.device)
-        return scheme.aggregator.combine(codes, counts) * counts.sum()
 
     def _open(self, attempt: Attempt, result: Collected) -> None:
         """Put the opened sum in place of what was added up, or nothing if the round is lost."""

@@ -68,6 +68,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
                 f"{self.scheme.name} sends only signs down, so every client must take part in every round:"
                 " use --sampling-rate 1"
             )
+        check_cohort(self.scheme, self.sampler, self.population.num_clients)
         if self.secagg == "masked":
             check_maskable(self.scheme)
         if self.dropout_rate and not self.scheme.noise.private:
@@ -142,6 +143,16 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         return self.mechanism.delta_slack()
+
+
+def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:
+    """Refuse an aggregator that takes more codes than a round is expected to have."""
+    least, planned = scheme.aggregator.least_codes, sampler.planned_cohort(num_clients)
+    if not scheme.aggregator.sums and planned < least:
+        raise ConfigError(
+            f"{type(scheme.aggregator).__name__} takes {least} codes or more, but a cohort has {planned:g}: lower"
+            " --byzantine, or have more clients in a round (--sampling-rate, --cohort-size)"
+        )
 
 
 def check_maskable(scheme: Scheme) -> None:

@@ -13,7 +13,7 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.errors import PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.round import empty_sum, plan_round, release_stream, server_step
+from laconic.round import empty_sum, finite_codes, plan_round, release_stream, server_step, single_codes_step
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
 from laconic.store.checkpoint import save_state, weights_bytes
@@ -139,6 +139,7 @@ class Run(Progress):
         """Use what the clients sent. The state changes only at the end, in one go."""
         e, state, number = self.experiment, self.state, plan.round
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
+        row |= self._left_out(sent)
         weights, rule = self._stepped(plan, sent)
         if not plan.viable:
             row["discarded"] = f"{len(plan.cohort)} clients; sums of {plan.least_cohort} or more carry the noise"
@@ -164,11 +165,31 @@ class Run(Progress):
         self._committing = False
         self.observer(row)
 
+    def _left_out(self, sent: Collected) -> dict[str, Any]:
+        """Leave out single codes that are not finite, and discard a round with too few; what the row says of it."""
+        if sent.counts is None:
+            return {}
+        came, aggregator, row = len(sent.total), self.experiment.scheme.aggregator, {}
+        sent.total, sent.counts = finite_codes(sent.total, sent.counts)
+        sent.messages = len(sent.total)
+        if sent.messages < came:
+            row["not_finite"] = came - sent.messages
+        if sent.messages < aggregator.least_codes:
+            kind = type(aggregator).__name__
+            sent.lost = f"{sent.messages} codes, but {kind} takes {aggregator.least_codes} or more"
+            sent.messages = 0
+        return row
+
     def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor]]:
         """(new weights, new rule state). Without privacy, a round in which nobody came changes nothing."""
         e, state = self.experiment, self.state
         if not e.scheme.noise.private and not sent.messages:
             return state.weights, state.rule
+        if sent.counts is not None:
+            with self.clients.clock("aggregate"):
+                return single_codes_step(
+                    e.scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule
+                )
         with self.clients.clock("decode"):
             return server_step(
                 e.scheme,

@@ -163,9 +163,8 @@ class RemoteClients(Clients):
             self._count_secagg(requests, answers, result)
             self._unmask(self._round, result)
         if self._single:
-            counts = torch.tensor([weight for weight, _ in self._single], device=self.device)
-            codes = torch.stack([values for _, values in self._single]).to(self.device)
-            result.total = self._offer.scheme.aggregator.combine(codes, counts) * counts.sum()
+            result.counts = torch.tensor([weight for weight, _ in self._single], device=self.device)
+            result.total = torch.stack([values for _, values in self._single]).to(self.device)
         return result
 
     def _add_plain(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
