@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -64,21 +65,33 @@ def plan_for(
     max_colluders: int = 0,
     shared: Mapping[str, Tensor] | None = None,
 ) -> RoundPlan:
-    """The plan of a round with this cohort. All else follows from public numbers, for server and clients alike."""
-    return RoundPlan(
-        round=round,
-        attempt=attempt,
-        cohort=cohort,
-        planned_cohort=sampler.planned_cohort(num_clients),
-        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders),
-        largest_cohort=sampler.largest_cohort(num_clients),
-        max_dropouts=max_dropouts,
-        max_colluders=max_colluders,
-        run_seed=streams.public_seed("public"),
-        round_seed=streams.public_seed("public", round, attempt),
-        fingerprint=scheme.fingerprint,
-        shared=shared or {},
-    )
+    """The plan of a round with this cohort. All else follows from public numbers, for server and clients alike.
+
+    With groups `max_dropouts` and `max_colluders` are those of each.
+    """
+    slack, round_seed = max_dropouts + max_colluders, streams.public_seed("public", round, attempt)
+
+    def of(some: np.ndarray, groups: int) -> RoundPlan:
+        return RoundPlan(
+            round=round,
+            attempt=attempt,
+            cohort=some,
+            planned_cohort=sampler.planned_cohort(num_clients, groups),
+            least_cohort=sampler.least_cohort(num_clients, slack, groups),
+            largest_cohort=sampler.largest_cohort(num_clients, groups),
+            max_dropouts=max_dropouts,
+            max_colluders=max_colluders,
+            run_seed=streams.public_seed("public"),
+            round_seed=round_seed,
+            fingerprint=scheme.fingerprint,
+            shared=shared or {},
+        )
+
+    if scheme.groups == 1:
+        return of(cohort, 1)
+    key = Stream(round_seed).fork("groups").key & (2**64 - 1)
+    dealt = sampler.deal(cohort, num_clients, scheme.groups, key)
+    return replace(of(cohort, 1), groups=tuple(of(members, scheme.groups) for members in dealt))
 
 
 def drawn_cohort(
@@ -125,6 +138,20 @@ def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequ
     return torch.cat(shares)
 
 
+def noisy_in_groups(
+    scheme: Scheme, plan: RoundPlan, clients: np.ndarray, codes: Tensor, *, streams: Sequence[Stream]
+) -> Tensor:
+    """As `noisy_codes`, for clients of several groups: a share of the noise depends on how many are in the group."""
+    shares = np.array([group.noise_shares for group in plan.groups])[plan.group_of(clients)]
+    noisy = codes.to(torch.int64) if scheme.noise.on_integers else codes.clone()
+    for size in np.unique(shares).tolist():
+        rows = np.flatnonzero(shares == size)
+        group = next(group for group in plan.groups if group.noise_shares == size)
+        places = torch.from_numpy(rows).to(codes.device)
+        noisy[places] = noisy_codes(scheme, group, codes[places], streams=[streams[row] for row in rows.tolist()])
+    return noisy
+
+
 def rows_at_once(code_size: int, device: torch.device) -> int:
     """How many clients' noise is drawn at once."""
     return max(1, (_DRAWS_ON_A_GPU if device.type == "cuda" else _DRAWS_ON_A_CPU) // code_size)
@@ -141,14 +168,16 @@ def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
 
 
 def empty_sum(scheme: Scheme, code_size: int, device: torch.device) -> Tensor:
-    """The sum of no codes, of the type in which they are summed."""
-    return torch.zeros(code_size, dtype=torch.int64 if scheme.noise.on_integers else torch.float32, device=device)
+    """The sum of no codes, of the type in which they are summed; with groups one for each, (groups, m)."""
+    shape = (code_size,) if scheme.groups == 1 else (scheme.groups, code_size)
+    return torch.zeros(shape, dtype=torch.int64 if scheme.noise.on_integers else torch.float32, device=device)
 
 
 def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding:
     """How a client's message is packed: as the codec says, or in integers of as many bits as the noisy sum needs."""
     if scheme.noise.private:
-        bits = scheme.noise.code_bits(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)
+        sensitivity = scheme.clip.sensitivity(code_size)
+        bits = scheme.noise.code_bits(code_size=code_size, sensitivity=sensitivity, plan=plan.sums[0])
         return FLOAT32 if bits is None else integers(bits)
     return scheme.codec.packing
 
@@ -241,14 +270,42 @@ def server_step(
     releases noise alone. Otherwise the size of a cohort would show, and with it a little of who was in it.
     """
     if scheme.noise.private:
-        if 0 < survivors < plan.min_survivors or (survivors and not plan.viable):
-            raise PrivacyError(
-                f"round {plan.round}: {survivors} messages, but the noise needs {plan.min_survivors}: not opened"
-            )
-        sensitivity = scheme.clip.sensitivity(len(total))
-        total = scheme.noise.released(total, sensitivity=sensitivity, plan=plan, survivors=survivors, rng=stream)
+        total = _released(scheme, plan, total, survivors, stream)
     denominator = plan.planned_cohort if scheme.noise.private else total_weight
     return _moved(scheme, plan, total / denominator, weights, state)
+
+
+def grouped_step(
+    scheme: Scheme,
+    plan: RoundPlan,
+    totals: Tensor,
+    *,
+    survivors: Sequence[int],
+    weights: Tensor,
+    state: State,
+    stream: Stream,
+) -> tuple[Tensor, State]:
+    """New weights and state from the sums of the groups (groups, m), and how many messages are in each.
+
+    Each is released as the sum of a round is: with its noise topped up, or as noise alone if nobody came. Divided by
+    the planned size of a group they are means, which the aggregator combines. All of it is post-processing.
+    """
+    means = [
+        _released(scheme, group, total, count, stream.fork(f"group {number}")) / group.planned_cohort
+        for number, (group, total, count) in enumerate(zip(plan.groups, totals, survivors, strict=True))
+    ]
+    counts = torch.ones(len(means), device=totals.device)
+    return single_codes_step(scheme, plan, torch.stack(means), counts, weights=weights, state=state)
+
+
+def _released(scheme: Scheme, plan: RoundPlan, total: Tensor, survivors: int, stream: Stream) -> Tensor:
+    """The opened sum with the server's part of the noise; refused if too few messages are in it."""
+    if 0 < survivors < plan.min_survivors or (survivors and not plan.viable):
+        raise PrivacyError(
+            f"round {plan.round}: {survivors} messages, but the noise needs {plan.min_survivors}: not opened"
+        )
+    sensitivity = scheme.clip.sensitivity(len(total))
+    return scheme.noise.released(total, sensitivity=sensitivity, plan=plan, survivors=survivors, rng=stream)
 
 
 def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state: State) -> tuple[Tensor, State]:

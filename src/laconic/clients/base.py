@@ -35,6 +35,8 @@ class Collected:
     up: list[int] = field(default_factory=list)
     down: list[int] = field(default_factory=list)
     messages: int = 0
+    groups: list[int] | None = None
+    """With groups: how many messages are in each group's sum, 0 if it was not opened; `total` is (groups, m)."""
     counts: Tensor | None = None
     """What each single code counts; None where there is a sum."""
     lost: str = ""

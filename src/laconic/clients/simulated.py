@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from laconic.clients import wire
 from laconic.clients.base import Clients, Collected
+from laconic.clients.groups import collect_groups
 from laconic.clients.secure_sums import Attempt, SecureSums
 from laconic.clients.work import ClientWork, Tamper
 from laconic.experiment.about import about_sum
@@ -18,7 +18,7 @@ from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, empty_sum, uplink_encoding
+from laconic.round import client_weight, downlink_encoding, empty_sum, plan_for, uplink_encoding
 from laconic.streams import Streams
 from laconic.train.engines.engine import Trained, Updates
 
@@ -49,14 +49,25 @@ class SimulatedClients(Clients):
 
     def recall(self, finished: list[tuple[int, int, list[int]]]) -> None:
         """Round, attempt and cohort of what was finished before this process, in a run that goes on."""
+        e = self.experiment
         if self.secure is not None:
-            typical = self.experiment.typical_plan()
+            plan = functools.partial(
+                plan_for,
+                e.scheme,
+                e.sampler,
+                streams=self.streams,
+                num_clients=self.num_clients,
+                max_dropouts=e.max_dropouts,
+                max_colluders=e.max_colluders,
+            )
             self.secure.recall(
-                [replace(typical, round=n, attempt=a, cohort=np.array(c, dtype=np.int64)) for n, a, c in finished]
+                [plan(np.array(cohort, dtype=np.int64), round=n, attempt=a) for n, a, cohort in finished]
             )
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         """Train the cohort and add up its messages: in the open, or masked."""
+        if plan.groups:
+            return collect_groups(self, plan, weights)
         scheme = self.experiment.scheme
         attempt = self.secure.attempt(plan) if self.secure else None
         clients = plan.cohort if attempt is None else attempt.clients
@@ -89,7 +100,7 @@ class SimulatedClients(Clients):
         if not scheme.pooled:
             result.up = [up_size] * result.messages
             result.down = [down_size] * len(plan.cohort)
-            self._check_counted(plan, int(plan.cohort[0]), result.total[0] if single else result.total, weights)
+            self.check_counted(plan, int(plan.cohort[0]), result.total[0] if single else result.total, weights)
         if attempt is not None:
             with self.clock("unmask" if masked else "sum"):
                 self._open(attempt, result)
@@ -119,7 +130,7 @@ class SimulatedClients(Clients):
         else:
             result.total = opened.total
 
-    def _check_counted(self, plan: RoundPlan, client: int, code: Tensor, weights: Tensor) -> None:
+    def check_counted(self, plan: RoundPlan, client: int, code: Tensor, weights: Tensor) -> None:
         """Serialise values of each direction and packing for real: the ledger's count must be the message's length."""
         scheme = self.experiment.scheme
         up_as, down_as = uplink_encoding(scheme, self.code_size, plan), downlink_encoding(scheme)

@@ -72,6 +72,7 @@ class Mechanism(Agreed):
                 delta=self.budget.delta - self.delta_slack(),
                 sensitivity=self.sensitivity,
                 slack=self.slack,
+                groups=self.scheme.groups,
                 max_participations=self.budget.max_participations,
                 horizon=self.rounds,
             )
@@ -93,9 +94,10 @@ class Mechanism(Agreed):
         return self.scheme.clip.sensitivity(self.code_size)
 
     def typical_plan(self) -> RoundPlan:
-        """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
-        expected = max(1 + self.slack, round(self.sampler.planned_cohort(self.num_clients)))
-        return plan_for(
+        """The plan of a sum of as many clients as are expected: for bits, bytes and precision beforehand."""
+        groups = self.scheme.groups
+        expected = max(1 + self.slack, round(self.sampler.planned_cohort(self.num_clients, groups)))
+        plan = plan_for(
             self.scheme,
             self.sampler,
             np.arange(expected),
@@ -106,6 +108,7 @@ class Mechanism(Agreed):
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
         )
+        return replace(plan.sums[0], cohort=plan.cohort)
 
     @property
     def grid(self) -> Grid | None:

@@ -13,7 +13,15 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.errors import PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.round import empty_sum, finite_codes, plan_round, release_stream, server_step, single_codes_step
+from laconic.round import (
+    empty_sum,
+    finite_codes,
+    grouped_step,
+    plan_round,
+    release_stream,
+    server_step,
+    single_codes_step,
+)
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
 from laconic.store.checkpoint import save_state, weights_bytes
@@ -141,8 +149,12 @@ class Run(Progress):
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
         row |= self._left_out(sent)
         weights, rule = self._stepped(plan, sent)
+        if plan.groups:
+            row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}
         if not plan.viable:
-            row["discarded"] = f"{len(plan.cohort)} clients; sums of {plan.least_cohort} or more carry the noise"
+            row["discarded"] = (
+                f"{len(plan.cohort)} clients; sums of {plan.sums[0].least_cohort} or more carry the noise"
+            )
         elif sent.lost:
             row["discarded"] = sent.lost
         newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
@@ -190,6 +202,18 @@ class Run(Progress):
                 return single_codes_step(
                     e.scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule
                 )
+        stream = release_stream(self.clients.streams, plan)
+        if plan.groups:
+            with self.clients.clock("aggregate"):
+                return grouped_step(
+                    e.scheme,
+                    plan,
+                    sent.total,
+                    survivors=sent.groups or [0] * len(plan.groups),
+                    weights=state.weights,
+                    state=state.rule,
+                    stream=stream,
+                )
         with self.clients.clock("decode"):
             return server_step(
                 e.scheme,
@@ -199,7 +223,7 @@ class Run(Progress):
                 total_weight=sent.weight,
                 weights=state.weights,
                 state=state.rule,
-                stream=release_stream(self.clients.streams, plan),
+                stream=stream,
             )
 
     def plan(self, number: int) -> RoundPlan:

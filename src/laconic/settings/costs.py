@@ -54,7 +54,7 @@ def _noise_bytes(experiment: Experiment, clients: SimulatedClients, at_once: int
         return 0
     workers = min(_workers(clients), at_once)
     drawn = workers * min(-(-at_once // workers), rows_at_once(clients.code_size, clients.device))
-    numbers = 7 * drawn + 2 * (at_once - drawn) + 4
+    numbers = 7 * drawn + 2 * (at_once - drawn) + 3 + experiment.scheme.groups
     return clients.code_size * numbers * (8 if noise.on_integers else 4)
 
 

@@ -37,7 +37,9 @@ def draft_options(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]
 
 
 def with_aggregator(scheme: Scheme, section: AggregatorSection) -> Scheme:
-    """The scheme with the aggregator that the section names; without one, it keeps its own."""
+    """The scheme with the aggregator and the groups that the section names; without them, it keeps its own."""
+    if section.groups is not None and section.name is None:
+        scheme = replace(scheme, groups=section.groups)
     about = {"byzantine": section.byzantine, "radius": section.radius} | section.options
     given = {key: value for key, value in about.items() if value is not None}
     if section.name is None:
@@ -45,4 +47,5 @@ def with_aggregator(scheme: Scheme, section: AggregatorSection) -> Scheme:
         if idle:
             raise ConfigError(f"{', '.join(idle)} means nothing without --aggregator: name a rule")
         return scheme
-    return replace(scheme, aggregator=build_aggregator(section.name, mixing=section.mixing, **given))
+    rule = build_aggregator(section.name, mixing=section.mixing, **given)
+    return replace(scheme, aggregator=rule, groups=section.groups or scheme.groups)

@@ -54,6 +54,40 @@ def test_what_cannot_work_is_refused_before_data_are_loaded(values: dict[str, An
     assert len({line.removeprefix("  - ") for line in str(caught.value).splitlines()}) <= 3
 
 
+PRIVATE = {"scheme__name": "fl-std-dp", "scheme__clip_norm": 1.0, "sampler__sampling_rate": 0.5}
+
+
+def test_groups_are_in_the_scheme_and_in_the_calibrated_noise() -> None:
+    some = config(**PRIVATE, aggregator__name="median", aggregator__groups=5, privacy__epsilon=4.0, privacy__delta=1e-3)
+    settled = settle(some).experiment
+    assert settled.scheme.groups == 5 and settled.accountant is not None
+    assert settled.accountant.released_epsilon(settled.rounds) <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"aggregator__groups": 3}, "fl-std: groups have secure sums with noise: use --groups with a scheme in -dp"),
+        (PRIVATE | {"aggregator__groups": 0}, "groups must be a whole number that is 1 or more, not 0"),
+        (
+            PRIVATE | {"aggregator__name": "krum", "aggregator__byzantine": 2, "aggregator__groups": 6},
+            "fl-std-dp: Krum takes 7 sums or more, but there are 6: raise --groups",
+        ),
+    ],
+    ids=str,
+)
+def test_groups_that_cannot_work_are_refused_before_data_are_loaded(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_config(config(**({"scheme__noise_multiplier": 1.0} if "scheme__name" in values else {}), **values))
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_groups_larger_than_the_cohort_allows_are_refused() -> None:
+    asked = config(**PRIVATE, scheme__noise_multiplier=1.0, aggregator__groups=16, privacy__delta=1e-3)
+    with pytest.raises(ConfigError, match="--groups 16 of a cohort of 30 leaves fewer than two clients in a group"):
+        settle(asked)
+
+
 def test_a_rule_that_no_cohort_can_serve_is_refused() -> None:
     with pytest.raises(ConfigError, match="Krum takes 9 codes or more, but a cohort has 6"):
         settle(config(aggregator__name="krum", aggregator__byzantine=3))
