@@ -18,7 +18,7 @@ class RoundPlan:
     adversary; `planned_cohort` is the public denominator. Cohorts outside `least_cohort` … `largest_cohort` are not
     opened. `run_seed` and `round_seed` are public: codecs draw their shuffles and subsets from them.
 
-    If the cohort is summed in groups, each has a plan of its own, in which all of this is about the group.
+    If the cohort is summed in groups, all numbers are those of one group, and each has a plan of its own.
     """
 
     round: int

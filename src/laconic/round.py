@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,38 +61,55 @@ def plan_for(
     streams: Streams,
     round: int,
     attempt: int,
+    **public: Any,
+) -> RoundPlan:
+    """The plan of a round with this cohort, and of each of its groups; `public` is what `plan_of_sum` takes besides.
+
+    Groups come from a stream of their own. It is not public: who attacks need not know beforehand with whom.
+    """
+
+    def of(some: np.ndarray) -> RoundPlan:
+        return plan_of_sum(scheme, sampler, some, streams=streams, round=round, attempt=attempt, **public)
+
+    if scheme.groups == 1:
+        return of(cohort)
+    key = streams.key("groups", round, attempt) & (2**64 - 1)
+    dealt = sampler.deal(cohort, public["num_clients"], scheme.groups, key)
+    return replace(of(cohort), groups=tuple(of(members) for members in dealt))
+
+
+def plan_of_sum(
+    scheme: Scheme,
+    sampler: Sampler,
+    cohort: np.ndarray,
+    *,
+    streams: Streams,
+    round: int,
+    attempt: int,
     num_clients: int,
     max_dropouts: int = 0,
     max_colluders: int = 0,
     shared: Mapping[str, Tensor] | None = None,
 ) -> RoundPlan:
-    """The plan of a round with this cohort. All else follows from public numbers, for server and clients alike.
+    """The plan of one sum: of these clients, who are the cohort or one group of it.
 
-    With groups `max_dropouts` and `max_colluders` are those of each.
+    All else follows from public numbers, for server and clients alike.
     """
-    slack, round_seed = max_dropouts + max_colluders, streams.public_seed("public", round, attempt)
-
-    def of(some: np.ndarray, groups: int) -> RoundPlan:
-        return RoundPlan(
-            round=round,
-            attempt=attempt,
-            cohort=some,
-            planned_cohort=sampler.planned_cohort(num_clients, groups),
-            least_cohort=sampler.least_cohort(num_clients, slack, groups),
-            largest_cohort=sampler.largest_cohort(num_clients, groups),
-            max_dropouts=max_dropouts,
-            max_colluders=max_colluders,
-            run_seed=streams.public_seed("public"),
-            round_seed=round_seed,
-            fingerprint=scheme.fingerprint,
-            shared=shared or {},
-        )
-
-    if scheme.groups == 1:
-        return of(cohort, 1)
-    key = Stream(round_seed).fork("groups").key & (2**64 - 1)
-    dealt = sampler.deal(cohort, num_clients, scheme.groups, key)
-    return replace(of(cohort, 1), groups=tuple(of(members, scheme.groups) for members in dealt))
+    groups = scheme.groups
+    return RoundPlan(
+        round=round,
+        attempt=attempt,
+        cohort=cohort,
+        planned_cohort=sampler.planned_cohort(num_clients, groups),
+        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders, groups),
+        largest_cohort=sampler.largest_cohort(num_clients, groups),
+        max_dropouts=max_dropouts,
+        max_colluders=max_colluders,
+        run_seed=streams.public_seed("public"),
+        round_seed=streams.public_seed("public", round, attempt),
+        fingerprint=scheme.fingerprint,
+        shared=shared or {},
+    )
 
 
 def drawn_cohort(

@@ -19,7 +19,7 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.grid import Grid
-from laconic.round import plan_for
+from laconic.round import plan_of_sum
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 
@@ -97,7 +97,7 @@ class Mechanism(Agreed):
         """The plan of a sum of as many clients as are expected: for bits, bytes and precision beforehand."""
         groups = self.scheme.groups
         expected = max(1 + self.slack, round(self.sampler.planned_cohort(self.num_clients, groups)))
-        plan = plan_for(
+        return plan_of_sum(
             self.scheme,
             self.sampler,
             np.arange(expected),
@@ -108,7 +108,6 @@ class Mechanism(Agreed):
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
         )
-        return replace(plan.sums[0], cohort=plan.cohort)
 
     @property
     def grid(self) -> Grid | None:

@@ -61,8 +61,6 @@ class Offer(Agreed):
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
         if self.scheme.record_level:
             raise ConfigError(f"{self.scheme.name}: single records are protected in simulations only so far")
-        if self.scheme.groups > 1:
-            raise ConfigError(f"{self.scheme.name}: groups (--groups) are summed in simulations only so far")
         positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size, num_classes=self.num_classes)
         if not 1 <= len(self.input_shape) <= 8 or not all(
             isinstance(length, int) and 1 <= length < 2**31 for length in self.input_shape
@@ -101,7 +99,7 @@ class Offer(Agreed):
             consistency=self.consistency,
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
-            least_cohort=self.sampler.least_cohort(self.num_clients, self.mechanism.slack),
+            least_cohort=self.sampler.least_cohort(self.num_clients, self.mechanism.slack, self.scheme.groups),
         )
 
     def experiment(self, model: nn.Module, population: Population, **options: Any) -> Experiment:
