@@ -79,7 +79,7 @@ def test_an_instruction_that_would_fetch_a_strangers_program_is_found(text: str)
         "pip install --editable ./laconic",
         "pip install '.[flower]' in a checkout of laconic",
         how_to_install("flower"),
-        '  "laconic-fl[tables,flower]",',
+        '  "laconic-fl[tables,pictures,flower]",',
         'publisher = "laconic"',
         "laconic run fl-std",
     ],
@@ -131,4 +131,4 @@ def test_the_distribution_has_the_free_name_and_its_extras_refer_to_it() -> None
     assert project["name"] == "laconic-fl"
     assert project["scripts"] == {"laconic": "laconic.cli.main:main"}
     own = [name for names in project["optional-dependencies"].values() for name in names if "laconic" in name]
-    assert own == ["laconic-fl[tables,flower]"]
+    assert own == ["laconic-fl[tables,pictures,flower]"]

@@ -55,6 +55,10 @@ _DIVISION = (
     "--augment",
     "--client-column",
     "--target",
+    "--text-column",
+    "--vocabulary",
+    "--max-length",
+    "--image-size",
     "--schema",
     "--num-records",
     "--public-records",
@@ -94,9 +98,13 @@ def datasets(name: str | None, data_dir: str | None, as_json: bool, **options: A
         click.echo(f"  {info.clients}")
         click.echo(f"  {info.where(data_dir)}\n")
     click.echo(
-        "Your own: --dataset FOLDER with one .npz, .csv or .parquet file per client, or --dataset TABLE.csv with"
+        "Your own: --dataset FOLDER with one .npz, .csv or .parquet file per client, or with pictures as"
+        " CLIENT/CLASS/PICTURE;"
     )
-    click.echo("--client-column, or with --schema for health records; or --dataset package.module:function.")
+    click.echo(
+        "--dataset TABLE.csv with --client-column, and --text-column for texts, or with --schema for health records;"
+    )
+    click.echo("--dataset package.module:function.")
     click.echo("Files are searched in --data-dir, LACONIC_DATA, the cache, /usr/share/datasets.")
     click.echo("laconic datasets NAME shows a few records, and how they are divided among clients.")
 
@@ -125,7 +133,7 @@ def _one_dataset(name: str, values: dict[str, Any], as_json: bool) -> None:
         click.echo(f"  {info.origin}\n")
     for line in example_lines(
         data,
-        () if info is None else info.classes,
+        data.classes if info is None else info.classes,
         width=console.width,
         colour=fancy and console.color_system is not None and not console.no_color,
         fancy=fancy,

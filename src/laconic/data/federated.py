@@ -8,6 +8,7 @@ import numpy as np
 
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.population import PooledPopulation, Population, Records, pooled_records
+from laconic.data.text.encode import Wording
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class FederatedData:
     """Whether the records were dealt out, so that the number of clients is a setting, not a fact about the data."""
     client: str = ""
     """What a client is: "a person", "a random shard of pictures"."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes, where only the data know them."""
+    wording: Wording | None = None
+    """Of texts: how many numbers words have, and a few texts."""
 
     @property
     def unit(self) -> tuple[str, ...]:
@@ -46,6 +51,8 @@ class FederatedData:
 
 def pooled(data: FederatedData) -> FederatedData:
     """The same records in the hands of a single client: the centralised reference."""
+    if isinstance(data.population, PooledPopulation):
+        return replace(data, population=data.population.together())
     everything = pooled_records(data.population)
     one = PooledPopulation(everything, np.arange(len(everything.targets))[None])
     return replace(data, population=one)

@@ -109,6 +109,10 @@ class PooledPopulation:
         """The client's targets alone."""
         return self._records.targets[torch.as_tensor(self._rows[client], device=self._records.targets.device)]
 
+    def together(self) -> PooledPopulation:
+        """All these records in the hands of one client, in the order of the clients; the pool is not copied."""
+        return PooledPopulation(self._records, np.concatenate(list(self._rows))[None])
+
     def to(self, device: torch.device) -> PooledPopulation:
         return PooledPopulation(self._records.to(device), self._rows)
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from laconic.data.datasets.cifar import CIFAR10
 from laconic.data.datasets.digits import DIGITS
+from laconic.data.datasets.faces import FACES
 from laconic.data.datasets.hapt import HAPT
 from laconic.data.datasets.imdb import IMDB
+from laconic.data.datasets.imdb_text import IMDB_TEXT
+from laconic.data.datasets.lfw import LFW
 from laconic.data.datasets.mnist import FASHION_MNIST, MNIST
+from laconic.data.datasets.toxicity import TOXICITY
 from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.registry import SOURCES, Source, SourceInfo, load_source, register, sources_kept
 from laconic.data.synthetic import SYNTHETIC
@@ -22,7 +26,11 @@ for _info in (
     MNIST,
     FASHION_MNIST,
     CIFAR10,
+    LFW,
+    FACES,
     IMDB,
+    IMDB_TEXT,
+    TOXICITY,
     HAPT,
     *(_source.info for _source in EHR_SOURCES.values()),
     SYNTHETIC,

@@ -87,6 +87,12 @@ def find_model(name: str) -> Callable[..., nn.Module] | None:
     return factory  # type: ignore[no-any-return]
 
 
+def takes_option(name: str, option: str) -> bool:
+    """Whether the named model says that it has such an option."""
+    factory = find_model(name)
+    return factory is not None and option in (_accepted(factory) or ())
+
+
 def imported(option: str, name: str) -> Any:
     """The object named `package.module:name`; the current folder is searched first, as with `python -m`."""
     module_name, _, attribute = name.partition(":")

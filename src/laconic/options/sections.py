@@ -68,8 +68,9 @@ class RunSection(RunOptions):
 class DataSection:
     dataset: str = option(
         "digits",
-        "A name from `laconic datasets`; or a folder with one .npz, .csv or .parquet file per client; or one table"
-        " (with --client-column, or --schema); or your own function as package.module:function.",
+        "A name from `laconic datasets`; or a folder with one .npz, .csv or .parquet file per client, or with pictures"
+        " as CLIENT/CLASS/PICTURE; or one table (with --client-column, or --schema); or your own function as"
+        " package.module:function.",
     )
     data_dir: str | None = option(None, "Where the files of a named data set are.")
     partition: str = option(
@@ -90,6 +91,22 @@ class DataSection:
     )
     client_column: str | None = option(None, "The column of a table that says whose each record is.")
     target: str = option("target", "The column of the user's own data that is to be predicted.")
+    text_column: str | None = option(None, "The column of the user's own tables that holds texts to learn from.")
+    vocabulary: str | None = option(
+        None,
+        "Texts: how words become numbers. hash:5000 (reveals nothing), a file with one word per line, or fit:5000 (the"
+        " words of most training texts: not private).",
+        shown="hash:5000",
+    )
+    max_length: int | None = option(
+        None,
+        "Texts: keep the last so many words in their order, as numbers, for models such as cnn-lstm.",
+        shown="none: a bag of words",
+        check=positive_int,
+    )
+    image_size: str | None = option(
+        None, "The user's own pictures: resize them to HEIGHTxWIDTH, such as 32x32.", shown="as they are"
+    )
     schema: str | None = option(None, "Health records: the TOML file that says what the table's columns are.")
     num_records: int | None = option(
         None, "ehr-synthetic: how many admissions to make.", shown="100000", check=positive_int

@@ -64,7 +64,9 @@ def division_lines(found: dict[str, Any]) -> Iterator[str]:
 def example_lines(
     data: FederatedData, classes: Sequence[str], *, width: int, colour: bool, fancy: bool
 ) -> list[Text | str]:
-    """A few records of the first client: pictures side by side, everything else one below the other."""
+    """A few records of the first client: pictures side by side, everything else one below the other; or a few texts."""
+    if data.wording is not None:
+        return [f"{_name(target, classes)}: {text}" for target, text in data.wording.examples]
     records = data.population.records(0)
     if _are_pictures(data.input_shape):
         most = max(1, min(8, width // (data.input_shape[2] + _GAP)))

@@ -14,7 +14,7 @@ from laconic.data.ehr.features import Preprocessing
 from laconic.data.federated import FederatedData, pooled
 from laconic.errors import DataError
 from laconic.experiment.experiment import Experiment
-from laconic.models.registry import build_model, default_model
+from laconic.models.registry import build_model, default_model, takes_option
 from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
@@ -60,7 +60,7 @@ def settle(
     _check_classes(federation)
     front_end = settle_front_end(config, federation, streams, stored=stored, fit=fit)
     shape = federation.input_shape if front_end is None else front_end.output_shape
-    config = _with_model_name(config, federation, shape)
+    config = _with_vocabulary(_with_model_name(config, federation, shape), federation)
     model = _model(config, shape, federation.num_classes, streams)
     sampler = make_sampler(config.sampler, federation.population.num_clients)
     if config.scheme.name.lower() == "centralized":
@@ -141,7 +141,19 @@ def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: 
         return config.with_values({"model.name": "mlp"})
     inputs = federation.population.records(0).inputs
     words = isinstance(inputs, torch.Tensor) and not inputs.is_floating_point()
-    return config.with_values({"model.name": default_model(input_shape, integer_inputs=words)})
+    name = default_model(input_shape, integer_inputs=words)
+    if words and federation.wording is not None and name == "logistic":  # short texts, for certain
+        name = "text-cnn"
+    return config.with_values({"model.name": name})
+
+
+def _with_vocabulary(config: RunConfig, federation: FederatedData) -> RunConfig:
+    """A model that looks words up knows as many as the texts have numbers for."""
+    if federation.wording is None or "vocabulary" in config.model.options:
+        return config
+    if not takes_option(config.model.name, "vocabulary"):
+        return config
+    return config.with_values({"model.vocabulary": federation.wording.num_words})
 
 
 def _model(config: RunConfig, input_shape: tuple[int, ...], num_classes: int, streams: Streams) -> nn.Module:

@@ -11,10 +11,13 @@ from laconic.store.folder import RunFolder
 
 
 def files_of(settled: Settled) -> dict[str, str]:
-    """What a run folder says of the run: its configuration, and how health records were prepared."""
+    """What a run folder says of the run: its configuration, how health records were prepared, the words of texts."""
     files = {"config.toml": write_toml(settled.config.to_dict())}
     if settled.preprocessing is not None:
         files["preprocessing.toml"] = settled.preprocessing.schema.to_toml()
+    wording = settled.federation.wording
+    if wording is not None and wording.listed:
+        files["vocabulary.txt"] = "".join(f"{word}\n" for word in wording.listed)
     return files
 
 

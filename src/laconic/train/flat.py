@@ -224,7 +224,7 @@ class FlatModel:
 
     def _at_once(self, inputs: Inputs) -> int:
         """Records to evaluate together. Words become vectors, for which a CPU's cache is small; a GPU wants many."""
-        return 256 if self._vocabulary is not None and inputs.device.type == "cpu" else 2048
+        return 64 if self._vocabulary is not None and inputs.device.type == "cpu" else 2048
 
     def export(self, module: nn.Module, flat: Tensor) -> nn.Module:
         """A copy of the user's own module with the weights in place."""

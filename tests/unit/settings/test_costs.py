@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,6 +16,8 @@ from torch import nn
 import laconic
 from conftest import make_population
 from laconic import schemes
+from laconic.data.pictures import Pictures
+from laconic.data.population import PooledPopulation, Records
 from laconic.experiment.experiment import Experiment
 from laconic.runner.run import Run
 from laconic.settings import costs
@@ -111,3 +114,18 @@ def test_a_plan_says_both(capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     assert "for data, training and noise" in shown
     assert "noise: about" in shown
+
+
+def test_pictures_count_as_bytes_however_many_variants_there_are() -> None:
+    pixels = torch.zeros(2000, 3, 32, 32, dtype=torch.uint8)
+    said = {}
+    for variants in (1, 20):
+        pictures = Pictures(pixels).augmented(variants, np.random.default_rng(0))
+        records = Records(pictures, torch.arange(len(pictures)) % 2)
+        population = PooledPopulation(records, np.arange(len(pictures)).reshape(-1, 20))
+        sampler = laconic.FixedSize(cohort_size=1)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))
+        experiment = Experiment(scheme=PLAIN, model=model, population=population, rounds=1, sampler=sampler)
+        said[variants] = costs.memory_bytes(experiment, Run(experiment).clients)
+    assert pixels.nbytes < said[1] < 2 * pixels.nbytes  # as float32 they would take four times as much
+    assert said[20] < 1.3 * said[1]

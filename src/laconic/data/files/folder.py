@@ -49,8 +49,8 @@ class FolderPopulation:
     def __init__(self, path: str | Path, *, target: str = "target") -> None:
         self._folder = Path(path).expanduser()
         self._target = target
-        self._files, self._test = _list_folder(self._folder)
-        self.names = [_stem(file) for file in self._files]
+        self._files, self._test = client_files(self._folder)
+        self.names = [stem(file) for file in self._files]
         self._sizes: dict[int, int] = {}
         self._layout: _Content | None = None
 
@@ -136,7 +136,7 @@ def load_file(path: str | Path, target: str = "target") -> Records:
     return _read_content(file, target).records
 
 
-def _list_folder(folder: Path) -> tuple[list[Path], Path | None]:
+def client_files(folder: Path) -> tuple[list[Path], Path | None]:
     """The clients' files, sorted by name, and the test file."""
     if not folder.is_dir():
         raise refused(folder, f"{'is a file' if folder.exists() else 'does not exist'}; a folder is expected")
@@ -147,16 +147,19 @@ def _list_folder(folder: Path) -> tuple[list[Path], Path | None]:
     by_name: dict[str, Path] = {}
     for file in files:
         # The same client in two formats would count twice, and what is promised to one client would be given to two.
-        other = by_name.setdefault(_stem(file), file)
+        other = by_name.setdefault(stem(file), file)
         if other != file:
             raise refused(folder, f"both {other.name} and {file.name}; keep one file per client")
     test = by_name.pop("test", None)
     if not by_name:
-        raise refused(folder, f"no client files; expected one {', '.join(SUFFIXES)} file per client")
+        raise refused(
+            folder,
+            f"no client files; expected one {', '.join(SUFFIXES)} file per client, or pictures as CLIENT/CLASS/PICTURE",
+        )
     return [by_name[name] for name in sorted(by_name)], test
 
 
-def _stem(file: Path) -> str:
+def stem(file: Path) -> str:
     return file.name[: -len(suffix(file) or "")]
 
 

@@ -33,15 +33,21 @@ _REPEATED = re.compile(r"(.*)\.\d+", re.DOTALL)
 """What pandas makes of a name that is there twice: 'target' and 'target.1'."""
 
 
-def read_frame(file: Path) -> pd.DataFrame:
-    """The table in a file; every column has a name of its own."""
+def read_frame(file: Path, *, text: str | None = None) -> pd.DataFrame:
+    """The table in a file; every column has a name of its own. The column `text` is read as it is written."""
     try:
         if suffix(file) == ".parquet":
             return _read_parquet(file)
         # Else pandas takes surplus values in front for row labels, which would shift every column by one.
-        frame = _read_csv(file, low_memory=False, index_col=False)
+        options: dict[str, Any] = {"low_memory": False, "index_col": False}
+        if text is not None:
+            # With a mark in front, or else pandas takes the word NA for a gap, and digits for a number.
+            options["converters"] = {text: "=".__add__}
+        frame = _read_csv(file, **options)
         _check_csv_names(file, frame)
-        return frame
+        if text is None or text not in frame:
+            return frame
+        return frame.assign(**{text: [marked[1:] for marked in frame[text]]})
     except ImportError:
         raise refused(file, "reading CSV and Parquet files needs pandas: pip install pandas pyarrow") from None
     except LaconicError:
@@ -58,7 +64,7 @@ def records_of(file: Path, frame: pd.DataFrame, target: str) -> tuple[Records, t
         raise refused(file, f"no {'rows below the header' if features.shape[1] else 'columns besides the target'}")
     # Features are floats even where all are whole; in float64, as a cast to float32 here would warn of overflow.
     inputs = np.stack([_numbers(file, features[name]) for name in features], axis=1, dtype=np.float64)
-    records = as_records((inputs, _targets(file, frame[target])), one_line(file))
+    records = as_records((inputs, targets_of(file, frame[target])), one_line(file))
     return records, tuple(str(name) for name in features.columns)
 
 
@@ -159,7 +165,7 @@ def _row_of_text(column: pd.Series[Any]) -> str:
     return f"row {first_bad(bad)}, " if bad.any() else ""
 
 
-def _targets(file: Path, column: pd.Series[Any]) -> np.ndarray:
+def targets_of(file: Path, column: pd.Series[Any]) -> np.ndarray:
     """Whole numbers with every digit kept, if that is what the column has; beyond 64 bits they would be others."""
     values = _numbers(file, column)
     if column.dtype.kind not in "iub":

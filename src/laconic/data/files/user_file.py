@@ -33,6 +33,8 @@ def unreadable(file: Path, error: BaseException) -> DataError:
     if isinstance(error, MemoryError):
         return refused(file, "needs more memory than there is; split it, or use a larger machine")
     reason = one_line(" ".join(str(error).split()) or type(error).__name__, _REASON)
+    if isinstance(error, UnicodeDecodeError):
+        return refused(file, f"damaged, or text that is not UTF-8 ({reason}); save it as UTF-8")
     return refused(file, f"damaged, empty or not a {suffix(file)} file ({reason})")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from laconic.data.federated import FederatedData
 from laconic.data.population import Records
+from laconic.errors import ConfigError
 from laconic.federation.populations import FarRecords
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
@@ -15,6 +16,12 @@ from laconic.streams import Streams
 
 
 def load_trial(config: RunConfig) -> FederatedData:
+    """The data set, unless its name is code: a node imports nothing that a run's configuration names."""
+    if ":" in config.data.dataset:
+        raise ConfigError(
+            f"--dataset {config.data.dataset} names code, which the nodes of a federation do not import: give a named"
+            " data set, a folder or a table"
+        )
     return load_federation(config.data, holdout=config.run.holdout, streams=Streams(config.run.seed))
 
 

@@ -3,5 +3,7 @@
 clinical        from health records
 datasets        from a named data set, a folder or a table: where it is decided what `--dataset` names
 divide          records divided among clients by a partition, pictures augmented
+own_records     from the user's own pictures and texts
 public_records  records that are nobody's secret, from elsewhere or set aside
+texts           texts as records by the section's vocabulary, and which options are for texts and pictures
 """

@@ -16,7 +16,9 @@ from laconic.options.sections import DataSection
 from laconic.parts import below_one
 from laconic.settings.data.clinical import is_clinical, load_clinical
 from laconic.settings.data.divide import divided, split, without_holdout
+from laconic.settings.data.own_records import own_folder, own_table
 from laconic.settings.data.public_records import public_records, refuse_set_aside
+from laconic.settings.data.texts import PICTURE_OPTIONS, TEXT_OPTIONS, refuse_options, source_options
 from laconic.streams import Streams
 
 _OWNER = "owner"
@@ -29,6 +31,8 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
     info = None if data.schema else source_info(data.dataset)
     if data.augment is not None and (info is None or info.load is None):
         raise ConfigError(f"--augment is for the named data sets of pictures, not for --dataset {data.dataset}")
+    if is_clinical(data) or data.dataset == "synthetic":
+        refuse_options(data, (*PICTURE_OPTIONS, *TEXT_OPTIONS), "this data set")
     if is_clinical(data):
         return load_clinical(data, holdout=holdout, streams=streams)
     for flag, value in (
@@ -64,10 +68,11 @@ def source_info(name: str) -> SourceInfo | None:
 
 
 def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams) -> FederatedData:
-    source = load_source(info, data.data_dir)
-    natural = source.owners is not None and data.num_clients is None and data.partition in ("iid", "column")
+    source = load_source(info, data.data_dir, **source_options(data))
+    by_default = info.natural and data.partition == "iid"
+    natural = source.owners is not None and data.num_clients is None and (by_default or data.partition == "column")
     if data.partition == "column" and not natural:
-        way = "leave out --num-clients" if info.natural else f"{data.dataset} has no columns"
+        way = f"{data.dataset} has no columns" if source.owners is None else "leave out --num-clients"
         raise ConfigError(f"--partition column needs a table; {way}")
     found = divided(
         replace(data, partition="column", client_column=_OWNER) if natural else data,
@@ -85,28 +90,41 @@ def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams
         notes=(*source.notes, *found.notes),
         test_clients=source.test_owners if natural else None,
         dealt=not natural,
-        client=info.client if natural or not info.natural else "a random shard of records",
+        client=info.owner or info.client if natural else info.dealt_client,
+        wording=source.wording,
     )
 
 
 def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
     if not data.client_column:
         raise ConfigError(f"--dataset {path}: one table for all clients needs --client-column NAME")
-    records, column = load_table(path, data.target, data.client_column)
+    column = data.client_column
     if data.partition == "iid":  # the default; a table says itself whose each record is
         data = replace(data, partition="column")
-    train, test = split(len(records.targets), 0.2, streams, "test")
-    classes = num_classes(records.targets, path)
-    found = divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
+    found = own_table(data, path, holdout, streams) or _numbers(data, path, column, holdout, streams)
     by_column = data.partition == "column"
     client = f"a value of the column {data.client_column}" if by_column else "a random shard of records"
     return replace(found, client=client, dealt=not by_column)
 
 
+def _numbers(data: DataSection, path: Path, client_column: str, holdout: float, streams: Streams) -> FederatedData:
+    records, column = load_table(path, data.target, client_column)
+    train, test = split(len(records.targets), 0.2, streams, "test")
+    classes = num_classes(records.targets, path)
+    return divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
+
+
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
     if data.num_clients is not None or data.partition != "iid":
-        raise ConfigError(f"--dataset {path} has one file per client: leave out --num-clients and --partition")
+        raise ConfigError(
+            f"--dataset {path} has one file or folder per client: leave out --num-clients and --partition"
+        )
     refuse_set_aside(data)
+    own = own_folder(data, path)
+    if own is not None:
+        population, held = without_holdout(own.population, holdout, streams)
+        public = public_records(data, own.population.records(0).inputs, own.num_classes, streams)
+        return replace(own, population=population, holdout=held, public=public)
     folder = FolderPopulation(path, target=data.target)
     folder.validate()
     test, first = folder.test_records(), folder.records(0)

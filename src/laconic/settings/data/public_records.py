@@ -18,6 +18,7 @@ from laconic.data.sources import SOURCES, load_source
 from laconic.errors import ConfigError, unknown
 from laconic.options.sections import DataSection
 from laconic.parts import positive_int
+from laconic.settings.data.texts import public_options, public_texts
 from laconic.streams import Streams
 
 DEAD_LEAVES = "dead-leaves"
@@ -76,9 +77,9 @@ def _public_source(data: DataSection, shape: tuple[int, ...]) -> Records:
             " its records aside with --public-records"
         )
     if name in SOURCES:
-        records = load_source(name, data.data_dir).train
+        records = load_source(name, data.data_dir, **public_options(data, SOURCES[name])).train
     elif Path(name).is_file():
-        records = load_file(name, data.target)
+        records = load_file(name, data.target) if data.text_column is None else public_texts(data, Path(name))
     else:
         known = [*SOURCES, DEAD_LEAVES]
         raise ConfigError(unknown("public data set", name, known) + ", or a file with records")

@@ -26,6 +26,7 @@ from laconic.federation.flower.app_config import config_of
 from laconic.federation.node.policy import read_policy
 from laconic.federation.trial import processes, supervise
 from laconic.federation.trial.certificates import make_certificates, make_node_key
+from laconic.federation.trial.data import part_of
 from laconic.federation.trial.supervise import Supervisor, lives
 from laconic.federation.trial.trial import last_words
 from laconic.settings.config import RunConfig, write_toml
@@ -293,3 +294,11 @@ def test_the_policy_of_a_trial_allows_its_run(tmp_path: Path) -> None:
     assert policy.max_epsilon == pytest.approx(10.021, abs=1e-3)  # both rounds twice
     assert policy.secure_aggregation == "required"
     assert not policy.allow_test_seed
+
+
+def test_a_node_imports_nothing_that_a_configuration_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "planted.py").write_text("raise SystemExit('the node ran code of the server')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = RunConfig().with_values({"data.dataset": "planted:source"})
+    with pytest.raises(ConfigError, match="--dataset planted:source names code"):
+        part_of(config, 0)
