@@ -195,6 +195,13 @@ def test_distances_of_close_codes_survive_their_length() -> None:
     assert abs(single / exact - 1) > 0.1
 
 
+def test_what_a_rule_tolerates_is_known() -> None:
+    tolerated = {name: rule.tolerates(11) for name, (rule, _) in RULES.items()}
+    assert tolerated["median"] == GeometricMedian().tolerates(11) == 5
+    assert tolerated["trimmed-mean"] == tolerated["krum"] == tolerated["bulyan"] == F
+    assert tolerated["mixing and median"] == F and tolerated["norm-bound"] == 0
+
+
 def test_the_median_of_signs_is_the_majority() -> None:
     signs = torch.randn(8, 40, generator=torch.Generator().manual_seed(0)).sign()
     assert torch.equal(combined(Median(), signs).sign(), signs.sum(0).sign())

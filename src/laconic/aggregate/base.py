@@ -28,6 +28,10 @@ class Aggregator(Part):
         """How many codes it takes: a round with fewer changes nothing."""
         return 1
 
+    def tolerates(self, codes: int) -> int:
+        """How many of so many codes may be anything, and the result is still bounded by the others alone."""
+        return 0
+
     @property
     def remembers(self) -> bool:
         """Whether it starts from the code of the last round."""

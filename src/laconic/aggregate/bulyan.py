@@ -36,6 +36,9 @@ class Bulyan(Aggregator):
     def least_codes(self) -> int:
         return 4 * self.byzantine + 3
 
+    def tolerates(self, codes: int) -> int:
+        return self.byzantine
+
     def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
         chosen = codes[self.selected(codes)]
         dropped = 2 * self.byzantine

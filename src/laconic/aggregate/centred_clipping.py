@@ -38,6 +38,9 @@ class CentredClipping(Aggregator):
     def remembers(self) -> bool:
         return True
 
+    def tolerates(self, codes: int) -> int:
+        return (codes - 1) // 2
+
     def init(self, code_size: int, device: torch.device) -> dict[str, Tensor]:
         return {"last": torch.zeros(code_size, device=device)}
 

@@ -40,6 +40,9 @@ class GeometricMedian(Aggregator):
     def least_codes(self) -> int:
         return 2 * self.byzantine + 1
 
+    def tolerates(self, codes: int) -> int:
+        return (codes - 1) // 2
+
     def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
         shares = weights.new_full((len(codes),), 1 / len(codes)).double()
         point, distances = centre_and_distances(shares, codes)

@@ -38,6 +38,9 @@ class Krum(Aggregator):
     def least_codes(self) -> int:
         return 2 * self.byzantine + 3
 
+    def tolerates(self, codes: int) -> int:
+        return self.byzantine
+
     def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
         scores = krum_scores(squared_distances(codes), len(codes) - self.byzantine - 2)
         return codes[int(scores.argmin())].clone()
@@ -61,6 +64,9 @@ class MultiKrum(Aggregator):
     @property
     def least_codes(self) -> int:
         return max(2 * self.byzantine + 3, self.selected or 0)
+
+    def tolerates(self, codes: int) -> int:
+        return self.byzantine
 
     def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
         count = len(codes)

@@ -31,5 +31,8 @@ class Median(Aggregator):
     def least_codes(self) -> int:
         return 2 * self.byzantine + 1
 
+    def tolerates(self, codes: int) -> int:
+        return (codes - 1) // 2
+
     def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
         return of_sorted(codes, middle)

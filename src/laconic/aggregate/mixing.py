@@ -33,6 +33,9 @@ class NearestNeighbourMixing(Aggregator):
     def least_codes(self) -> int:
         return max(self.rule.least_codes, 2 * self.byzantine + 1)
 
+    def tolerates(self, codes: int) -> int:
+        return min(self.byzantine, self.rule.tolerates(codes))
+
     @property
     def remembers(self) -> bool:
         return self.rule.remembers

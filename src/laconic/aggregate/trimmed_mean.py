@@ -31,6 +31,9 @@ class TrimmedMean(Aggregator):
     def least_codes(self) -> int:
         return 2 * self.byzantine + 1
 
+    def tolerates(self, codes: int) -> int:
+        return self.byzantine
+
     def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
         kept = slice(self.byzantine, len(codes) - self.byzantine)
         return of_sorted(codes, lambda values: values[:, kept].mean(dim=1))

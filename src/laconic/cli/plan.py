@@ -96,9 +96,10 @@ def _print(result: dict[str, Any]) -> None:
 
 def groups_text(groups: dict[str, Any]) -> str:
     """What groups cost and what they stand, in a sentence each."""
+    kind = groups["aggregator"]["kind"]
     count, size, of_mean = groups["groups"], groups["planned_size"], groups["noise_factor_of_the_mean"]
     return (
         f"{count} groups of {size:g} clients, each with the whole noise: in a step the noise is"
         f" {groups['noise_factor']:.3g} times that of one sum ({of_mean:.3g} for the mean of the groups). One attacker"
-        f" spoils one group; a median stands {groups['spoilt_groups_survived']} spoilt groups, whatever is sent."
+        f" spoils one group; {kind} stands {groups['spoilt_groups_tolerated']} spoilt groups, whatever is sent."
     )

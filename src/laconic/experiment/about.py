@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import torch
 
+from laconic.aggregate.base import Aggregator
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import describe
 from laconic.secagg.claims import CURIOUS
 
-_MEASURED = 10_000
-"""Coordinates on which the noise that a rule leaves is measured."""
+_MEASURED = 1 << 22
+"""Values on which the noise that a rule leaves is measured: all coordinates of the groups' codes, or some."""
 _DEPLOYED = "the ε holds for a deployment in which secure aggregation shows the server nothing but the sum"
 
 
@@ -40,18 +42,25 @@ def about_groups(e: Experiment) -> dict[str, Any] | None:
     groups = e.scheme.groups
     if groups == 1:
         return None
-    rule, size = e.scheme.aggregator, min(e.code_size, _MEASURED)
-    noise = torch.randn(groups, size, generator=torch.Generator().manual_seed(0))
-    code = rule.combine(noise, torch.ones(groups))
+    rule, planned = e.scheme.aggregator, e.sampler.planned_cohort(e.population.num_clients, groups)
+    size = min(e.code_size, max(1, _MEASURED // groups))
+    scale = e.sensitivity * (e.scheme.noise_multiplier or 0.0) / planned
     return {
         "groups": groups,
-        "planned_size": e.sampler.planned_cohort(e.population.num_clients, groups),
+        "planned_size": planned,
         "dealt": e.sampler.dealt(e.population.num_clients),
         "aggregator": rule.to_dict(),
         "noise_factor_of_the_mean": math.sqrt(groups),
-        "noise_factor": groups * float(code.square().mean().sqrt()),
-        "spoilt_groups_survived": (groups - 1) // 2,
+        "noise_factor": groups * _left_of_noise(rule, groups, size, scale),
+        "spoilt_groups_tolerated": rule.tolerates(groups),
     }
+
+
+@functools.lru_cache(maxsize=8)
+def _left_of_noise(rule: Aggregator, groups: int, size: int, scale: float) -> float:
+    """The noise that a rule leaves of so many codes that are noise of this scale alone, in units of the scale."""
+    noise = torch.randn(groups, size, generator=torch.Generator().manual_seed(0)).mul_(scale)
+    return float(rule.combine(noise, torch.ones(groups)).square().mean().sqrt()) / scale
 
 
 def _front_end(e: Experiment) -> dict[str, Any]:

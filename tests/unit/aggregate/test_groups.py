@@ -372,7 +372,7 @@ def test_groups_are_part_of_the_fingerprint_unless_there_is_one() -> None:
 def test_a_statement_says_how_many_groups_there_are_and_what_they_cost() -> None:
     statement = run(scheme(), max_dropouts=1).statement
     about = statement["mechanism"]["groups"]
-    assert (about["groups"], about["planned_size"], about["spoilt_groups_survived"]) == (5, 8, 2)
+    assert (about["groups"], about["planned_size"], about["spoilt_groups_tolerated"]) == (5, 8, 2)
     assert about["noise_factor"] == pytest.approx(5 * 0.5356, rel=0.1)  # the median of five normals has variance 0.287
     assert any(text.startswith("of a group, at most 1 drop out") for text in statement["assumptions"])
     assert any("split at random into 5 groups" in text for text in statement["assumptions"])
