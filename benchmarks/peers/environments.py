@@ -18,6 +18,7 @@ PACKAGES = {
     "pylbfgs": ("PyLBFGS", "lbfgs"),
     "pylops": ("pylops", "pylops"),
     "opendp": ("opendp", "opendp"),
+    "byzfl": ("byzfl", "byzfl"),
 }
 
 

@@ -1,6 +1,6 @@
 """Make the environments of peers, with pinned versions.
 
-    python -m benchmarks.peers.setup [--into FOLDER] [pfl flower pylbfgs pylops opendp]
+    python -m benchmarks.peers.setup [--into FOLDER] [pfl flower pylbfgs pylops opendp byzfl]
 
 The requirements name a torch version that has a wheel for CPUs. Where pip would take a CUDA build of it (gigabytes),
 set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.

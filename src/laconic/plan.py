@@ -17,6 +17,8 @@ class RoundPlan:
     `cohort` are the announced clients, of whom `max_dropouts` may vanish and `max_colluders` may side with the
     adversary; `planned_cohort` is the public denominator. Cohorts outside `least_cohort` … `largest_cohort` are not
     opened. `run_seed` and `round_seed` are public: codecs draw their shuffles and subsets from them.
+
+    If the cohort is summed in groups, all numbers are those of one group, and each has a plan of its own.
     """
 
     round: int
@@ -32,6 +34,19 @@ class RoundPlan:
     fingerprint: str
     shared: Mapping[str, Any] = field(default_factory=dict)
     """What clients were told once, before their first round (the kept coordinates of FL-TOP)."""
+    groups: tuple[RoundPlan, ...] = ()
+
+    @property
+    def sums(self) -> tuple[RoundPlan, ...]:
+        """The plan of every sum: those of the groups, or this one."""
+        return self.groups or (self,)
+
+    def group_of(self, clients: np.ndarray) -> np.ndarray:
+        """In which group each of the clients is."""
+        members = np.concatenate([group.cohort for group in self.groups])
+        numbers = np.repeat(np.arange(len(self.groups)), [len(group.cohort) for group in self.groups])
+        order = np.argsort(members)
+        return numbers[order][np.searchsorted(members[order], clients)]
 
     @property
     def slack(self) -> int:
@@ -59,7 +74,9 @@ class RoundPlan:
 
     @property
     def viable(self) -> bool:
-        """Whether the sum may be opened at all."""
+        """Whether the sum may be opened at all, or that of any group."""
+        if self.groups:
+            return any(group.viable for group in self.groups)
         return self.least_cohort <= len(self.cohort) <= self.largest_cohort and self.noise_shares >= 1
 
     @property

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.aggregate.blocks import blocks
 from laconic.errors import Diverged, PrivacyError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
@@ -17,6 +20,8 @@ from laconic.server.rules import State
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
+_AGGREGATOR = "aggregator."
+"""Before the names of what an aggregator remembers, in the state of the server."""
 
 Arrange = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
 """(drawn cohort, exhausted clients, randomness) → cohort: in an attacked run, so many malicious clients in each."""
@@ -60,19 +65,48 @@ def plan_for(
     streams: Streams,
     round: int,
     attempt: int,
+    **public: Any,
+) -> RoundPlan:
+    """The plan of a round with this cohort, and of each of its groups; `public` is what `plan_of_sum` takes besides.
+
+    Groups come from a stream of their own. It is not public: who attacks need not know beforehand with whom.
+    """
+
+    def of(some: np.ndarray) -> RoundPlan:
+        return plan_of_sum(scheme, sampler, some, streams=streams, round=round, attempt=attempt, **public)
+
+    if scheme.groups == 1:
+        return of(cohort)
+    key = streams.key("groups", round, attempt) & (2**64 - 1)
+    dealt = sampler.deal(cohort, public["num_clients"], scheme.groups, key)
+    return replace(of(cohort), groups=tuple(of(members) for members in dealt))
+
+
+def plan_of_sum(
+    scheme: Scheme,
+    sampler: Sampler,
+    cohort: np.ndarray,
+    *,
+    streams: Streams,
+    round: int,
+    attempt: int,
     num_clients: int,
     max_dropouts: int = 0,
     max_colluders: int = 0,
     shared: Mapping[str, Tensor] | None = None,
 ) -> RoundPlan:
-    """The plan of a round with this cohort. All else follows from public numbers, for server and clients alike."""
+    """The plan of one sum: of these clients, who are the cohort or one group of it.
+
+    All else follows from public numbers, for server and clients alike.
+    """
+    groups = scheme.groups
     return RoundPlan(
         round=round,
         attempt=attempt,
         cohort=cohort,
-        planned_cohort=sampler.planned_cohort(num_clients),
-        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders),
-        largest_cohort=sampler.largest_cohort(num_clients),
+        planned_cohort=sampler.planned_cohort(num_clients, groups),
+        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders, groups),
+        largest_cohort=sampler.largest_cohort(num_clients, groups),
         max_dropouts=max_dropouts,
         max_colluders=max_colluders,
         run_seed=streams.public_seed("public"),
@@ -130,6 +164,20 @@ def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequ
     return torch.cat(shares)
 
 
+def noisy_in_groups(
+    scheme: Scheme, plan: RoundPlan, clients: np.ndarray, codes: Tensor, *, streams: Sequence[Stream]
+) -> Tensor:
+    """As `noisy_codes`, for clients of several groups: a share of the noise depends on how many are in the group."""
+    shares = np.array([group.noise_shares for group in plan.groups])[plan.group_of(clients)]
+    noisy = codes.to(torch.int64) if scheme.noise.on_integers else codes.clone()
+    for size in np.unique(shares).tolist():
+        rows = np.flatnonzero(shares == size)
+        group = next(group for group in plan.groups if group.noise_shares == size)
+        places = torch.from_numpy(rows).to(codes.device)
+        noisy[places] = noisy_codes(scheme, group, codes[places], streams=[streams[row] for row in rows.tolist()])
+    return noisy
+
+
 def rows_at_once(code_size: int, device: torch.device) -> int:
     """How many clients' noise is drawn at once."""
     return max(1, (_DRAWS_ON_A_GPU if device.type == "cuda" else _DRAWS_ON_A_CPU) // code_size)
@@ -146,14 +194,16 @@ def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
 
 
 def empty_sum(scheme: Scheme, code_size: int, device: torch.device) -> Tensor:
-    """The sum of no codes, of the type in which they are summed."""
-    return torch.zeros(code_size, dtype=torch.int64 if scheme.noise.on_integers else torch.float32, device=device)
+    """The sum of no codes, of the type in which they are summed; with groups one for each, (groups, m)."""
+    shape = (code_size,) if scheme.groups == 1 else (scheme.groups, code_size)
+    return torch.zeros(shape, dtype=torch.int64 if scheme.noise.on_integers else torch.float32, device=device)
 
 
 def uplink_encoding(scheme: Scheme, code_size: int, plan: RoundPlan) -> Encoding:
     """How a client's message is packed: as the codec says, or in integers of as many bits as the noisy sum needs."""
     if scheme.noise.private:
-        bits = scheme.noise.code_bits(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)
+        sensitivity = scheme.clip.sensitivity(code_size)
+        bits = scheme.noise.code_bits(code_size=code_size, sensitivity=sensitivity, plan=plan.sums[0])
         return FLOAT32 if bits is None else integers(bits)
     return scheme.codec.packing
 
@@ -196,6 +246,35 @@ def release_stream(streams: Streams, plan: RoundPlan) -> Stream:
     return streams.stream("release", plan.round, plan.attempt)
 
 
+def first_server_state(scheme: Scheme, size: int, code_size: int, device: torch.device) -> State:
+    """What the server remembers before the first round: the rule, and the aggregator."""
+    remembered = scheme.aggregator.init(code_size, device)
+    return scheme.rule.init(size, code_size, device) | {_AGGREGATOR + name: value for name, value in remembered.items()}
+
+
+def finite_codes(codes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Without the codes that are not finite: no honest client sends them, and no rule can use them."""
+    finite = torch.ones(len(codes), dtype=torch.bool, device=codes.device)
+    for block in blocks(codes) if len(codes) else ():
+        finite &= torch.isfinite(codes[:, block]).all(dim=1)
+    return (codes, counts) if bool(finite.all()) else (codes[finite], counts[finite])
+
+
+def single_codes_step(
+    scheme: Scheme, plan: RoundPlan, codes: Tensor, counts: Tensor, *, weights: Tensor, state: State
+) -> tuple[Tensor, State]:
+    """New weights and state from single codes (clients, m) and what each counts, by an aggregator that looks at them.
+
+    There must be `least_codes` of them, and all finite.
+    """
+    mine = {name.removeprefix(_AGGREGATOR): value for name, value in state.items() if name.startswith(_AGGREGATOR)}
+    code, mine = scheme.aggregator.step(codes, counts, mine)
+    updated, rule = _moved(
+        scheme, plan, code, weights, {name: value for name, value in state.items() if not name.startswith(_AGGREGATOR)}
+    )
+    return updated, rule | {_AGGREGATOR + name: value for name, value in mine.items()}
+
+
 def server_step(
     scheme: Scheme,
     plan: RoundPlan,
@@ -217,14 +296,47 @@ def server_step(
     releases noise alone. Otherwise the size of a cohort would show, and with it a little of who was in it.
     """
     if scheme.noise.private:
-        if 0 < survivors < plan.min_survivors or (survivors and not plan.viable):
-            raise PrivacyError(
-                f"round {plan.round}: {survivors} messages, but the noise needs {plan.min_survivors}: not opened"
-            )
-        sensitivity = scheme.clip.sensitivity(len(total))
-        total = scheme.noise.released(total, sensitivity=sensitivity, plan=plan, survivors=survivors, rng=stream)
+        total = _released(scheme, plan, total, survivors, stream)
     denominator = plan.planned_cohort if scheme.noise.private else total_weight
-    change, state = scheme.rule.step(total / denominator, state, scheme.codec, len(weights), plan)
+    return _moved(scheme, plan, total / denominator, weights, state)
+
+
+def grouped_step(
+    scheme: Scheme,
+    plan: RoundPlan,
+    totals: Tensor,
+    *,
+    survivors: Sequence[int],
+    weights: Tensor,
+    state: State,
+    stream: Stream,
+) -> tuple[Tensor, State]:
+    """New weights and state from the sums of the groups (groups, m), and how many messages are in each.
+
+    Each is released as the sum of a round is: with its noise topped up, or as noise alone if nobody came. Divided by
+    the planned size of a group they are means, which the aggregator combines. All of it is post-processing.
+    """
+    means = [
+        _released(scheme, group, total, count, stream.fork(f"group {number}")) / group.planned_cohort
+        for number, (group, total, count) in enumerate(zip(plan.groups, totals, survivors, strict=True))
+    ]
+    counts = torch.ones(len(means), device=totals.device)
+    return single_codes_step(scheme, plan, torch.stack(means), counts, weights=weights, state=state)
+
+
+def _released(scheme: Scheme, plan: RoundPlan, total: Tensor, survivors: int, stream: Stream) -> Tensor:
+    """The opened sum with the server's part of the noise; refused if too few messages are in it."""
+    if 0 < survivors < plan.min_survivors or (survivors and not plan.viable):
+        raise PrivacyError(
+            f"round {plan.round}: {survivors} messages, but the noise needs {plan.min_survivors}: not opened"
+        )
+    sensitivity = scheme.clip.sensitivity(len(total))
+    return scheme.noise.released(total, sensitivity=sensitivity, plan=plan, survivors=survivors, rng=stream)
+
+
+def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state: State) -> tuple[Tensor, State]:
+    """The server rule's step, refused if its weights are no longer finite."""
+    change, state = scheme.rule.step(code, state, scheme.codec, len(weights), plan)
     updated = weights + change
     if not bool(torch.isfinite(updated).all()):
         raise Diverged(

@@ -11,7 +11,7 @@ from laconic.aggregate.base import Aggregator, WeightedMean
 from laconic.aggregate.protocol import PlainSum, SumProtocol
 from laconic.codecs.base import Codec, Identity
 from laconic.errors import ConfigError
-from laconic.parts import Part, one_of
+from laconic.parts import Part, one_of, positive_int
 from laconic.privacy.mechanism.clip import Clip, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
 from laconic.server.rules import Average, ServerRule
@@ -28,7 +28,8 @@ class Scheme(Part):
     `weighting` says whether a client counts by its number of records or as one. `downlink="half"` sends the weights as
     floats of 16 bits, and clients train from those; the server keeps all 32. `downlink="signs"` sends the signs of the
     last change instead of weights, which works only if every client takes part in every round. `pooled` is the
-    centralised reference: all records in one place, nothing sent.
+    centralised reference: all records in one place, nothing sent. With `groups` each cohort is split at random, every
+    group has a secure sum with the whole noise, and the aggregator sees the groups' means in the place of codes.
     """
 
     name: str
@@ -42,27 +43,50 @@ class Scheme(Part):
     weighting: str = "uniform"
     downlink: str = "weights"
     pooled: bool = False
+    groups: int = 1
 
     def __post_init__(self) -> None:
         one_of(WEIGHTINGS, weighting=self.weighting)
         one_of(DOWNLINKS, downlink=self.downlink)
+        positive_int(groups=self.groups)
         problems = list(self._problems())
         if self.pooled and self.downlink != "weights":
             problems.append("the centralised reference sends nothing down: leave downlink='weights'")
         if self.downlink == "signs" and self.rule.same_step is None:
             problems.append("signs tell a change only if all weights move by the same step: use MajorityVote")
-        if not self.aggregator.sums and self.secure_sum.hides_single_codes:
-            kind = type(self.aggregator).__name__
-            problems.append(f"{kind} looks at single codes, which a secure sum hides: use it without noise shares")
+        problems += self._group_problems()
+        if self.aggregator.remembers and self.codec.new_each_round:
+            problems.append(
+                f"{type(self.aggregator).__name__} starts from the last round's code, but {type(self.codec).__name__}"
+                " gives codes another meaning in every round: use a rule that looks at one round"
+            )
+        if self.pooled and not self.aggregator.sums:
+            problems.append("the centralised reference has one client, so there is nothing to combine")
         if problems:
             raise ConfigError(f"{self.name}: " + "; ".join(problems))
 
     def to_dict(self) -> dict[str, Any]:
-        """Without the aggregator where it is the mean: such schemes keep the fingerprints that they always had."""
+        """Without the aggregator where it is the mean, and without one group: fingerprints stay what they were."""
         data = super().to_dict()
+        if self.groups == 1:
+            del data["groups"]
         if self.aggregator == WeightedMean():
             del data["aggregator"]
         return data
+
+    def _group_problems(self) -> list[str]:
+        rule, kind = self.aggregator, type(self.aggregator).__name__
+        if self.groups == 1:
+            if rule.sums or not self.secure_sum.hides_single_codes:
+                return []
+            return [
+                f"{kind} looks at single codes, which a secure sum hides: use it without noise shares, or with --groups"
+            ]
+        if not self.noise.private:
+            return ["groups have secure sums with noise: use --groups with a scheme in -dp, or leave it out"]
+        if self.groups < rule.least_codes:
+            return [f"{kind} takes {rule.least_codes} sums or more, but there are {self.groups}: raise --groups"]
+        return []
 
     def _problems(self) -> list[str]:
         """Everything that would make the printed ε untrue, all at once."""

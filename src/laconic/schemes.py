@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+import laconic.aggregate.names  # noqa: F401 - a node that reads a scheme must know every rule
 from laconic.aggregate.protocol import SecureSum
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign

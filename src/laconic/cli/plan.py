@@ -73,6 +73,8 @@ def _print(result: dict[str, Any]) -> None:
             console.print(f"Caveat: {privacy['caveat']}.")
     else:
         console.print("No differential privacy: this scheme adds no noise.")
+    if result["groups"]:
+        console.print(groups_text(result["groups"]))
     for direction in ("up", "down"):
         bits = f"{result[f'bits_{direction}_per_value']} bits a value"
         if direction == "up" and privacy and privacy["bits_by_the_papers"] != result["bits_up_per_value"]:
@@ -90,3 +92,14 @@ def _print(result: dict[str, Any]) -> None:
     if result["noise_seconds_per_round"] is not None:
         each, total = result["noise_seconds_per_round"], result["noise_seconds_per_round"] * result["rounds"]
         console.print(f"noise: about {each:.2g} s a round on this machine, {total:.2g} s in all; training comes on top")
+
+
+def groups_text(groups: dict[str, Any]) -> str:
+    """What groups cost and what they stand, in a sentence each."""
+    kind = groups["aggregator"]["kind"]
+    count, size, of_mean = groups["groups"], groups["planned_size"], groups["noise_factor_of_the_mean"]
+    return (
+        f"{count} groups of {size:g} clients, each with the whole noise: in a step the noise is"
+        f" {groups['noise_factor']:.3g} times that of one sum ({of_mean:.3g} for the mean of the groups). One attacker"
+        f" spoils one group; {kind} stands {groups['spoilt_groups_tolerated']} spoilt groups, whatever is sent."
+    )

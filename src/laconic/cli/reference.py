@@ -24,6 +24,7 @@ _NOTES = {
     "scheme": "A key that the scheme does not take is an error; `laconic schemes` lists what each takes. A private"
     " scheme takes the keys of its plain version, too. Options of your own schemes have no flag:"
     " `--set scheme.KEY=VALUE`.",
+    "aggregator": "Any other key is an option of the rule, as its class declares it: `--set aggregator.KEY=VALUE`.",
     "secagg": "Private schemes only.",
     "federation": "For `laconic federate` and Flower apps; a simulation ignores it.",
 }

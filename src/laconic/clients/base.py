@@ -30,10 +30,15 @@ class Collected:
     """The weighted sum of the codes, the weight in it, and the bytes of each message up and down."""
 
     total: Tensor
+    """Or, for an aggregator that looks at single codes, these (messages, m), in ascending order of the clients."""
     weight: float = 0.0
     up: list[int] = field(default_factory=list)
     down: list[int] = field(default_factory=list)
     messages: int = 0
+    groups: list[int] | None = None
+    """With groups: how many messages are in each group's sum, 0 if it was not opened; `total` is (groups, m)."""
+    counts: Tensor | None = None
+    """What each single code counts; None where there is a sum."""
     lost: str = ""
     """Why the sum was not opened; empty if it was."""
     secagg: dict[str, int] = field(default_factory=dict)

@@ -83,25 +83,34 @@ class SecureSums:
 
     def recall(self, finished: list[RoundPlan]) -> None:
         """The rounds that were finished before this process: their clients keep the keys that they have."""
-        self._finished = [plan for plan in finished if plan.viable]
+        self._finished = finished
 
-    def attempt(self, plan: RoundPlan) -> Attempt:
-        vanishing, clients = self._who_vanishes(plan)
+    def attempts(self, plan: RoundPlan) -> list[Attempt | None]:
+        """One attempt for each sum of the round; None for a group that may not be opened."""
+        return [self.attempt(one, plan) if one.viable else None for one in plan.sums]
+
+    def attempt(self, plan: RoundPlan, whole: RoundPlan | None = None) -> Attempt:
+        """An attempt at one sum: that of the round, or of one group of the `whole` round."""
+        vanishing, clients = self._who_vanishes(plan, whole)
         if self._federation is None and not vanishing:
             return Attempt(plan.cohort)
         planned = self._sum_plan(plan)
         if self._federation is None:
             return Attempt(clients, foretold=foretell(planned, vanishing)[1])
         for earlier in self._finished:
-            self._known.recall(self._sum_plan(earlier), self._who_vanishes(earlier)[1].tolist())
+            for one in (one for one in earlier.sums if one.viable):
+                self._known.recall(self._sum_plan(one), self._who_vanishes(one, earlier)[1].tolist())
         self._finished = []
         again = self._known.counted_before(planned, clients.tolist())
         return Attempt(clients, masked=self._federation.begin(planned, vanishing), counted_before=again)
 
-    def _who_vanishes(self, plan: RoundPlan) -> tuple[dict[int, Vanishes], np.ndarray]:
-        """Who does, and who comes as far as the upload."""
+    def _who_vanishes(self, plan: RoundPlan, whole: RoundPlan | None = None) -> tuple[dict[int, Vanishes], np.ndarray]:
+        """Who does, and who comes as far as the upload. It is drawn for the whole cohort, whatever the groups."""
         e = self._experiment
-        vanishing = vanishing_clients(plan, self._streams, rate=e.dropout_rate, stage=e.dropout_stage)
+        vanishing = vanishing_clients(whole or plan, self._streams, rate=e.dropout_rate, stage=e.dropout_stage)
+        if whole is not None:
+            members = set(plan.cohort.tolist())
+            vanishing = {client: stage for client, stage in vanishing.items() if client in members}
         return vanishing, uploading(plan, vanishing)
 
     def _sum_plan(self, plan: RoundPlan) -> SumPlan:

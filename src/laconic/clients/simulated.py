@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from laconic.clients import wire
 from laconic.clients.attackers import Forged
 from laconic.clients.base import Clients, Collected
+from laconic.clients.groups import collect_groups
 from laconic.clients.secure_sums import Attempt, SecureSums
 from laconic.clients.work import ClientWork, Tamper
 from laconic.experiment.about import about_sum
@@ -19,7 +19,7 @@ from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, empty_sum, uplink_encoding
+from laconic.round import client_weight, downlink_encoding, empty_sum, plan_for, uplink_encoding
 from laconic.streams import Streams
 from laconic.train.engines.engine import Trained, Updates
 
@@ -50,44 +50,58 @@ class SimulatedClients(Clients):
 
     def recall(self, finished: list[tuple[int, int, list[int]]]) -> None:
         """Round, attempt and cohort of what was finished before this process, in a run that goes on."""
+        e = self.experiment
         if self.secure is not None:
-            typical = self.experiment.typical_plan()
+            plan = functools.partial(
+                plan_for,
+                e.scheme,
+                e.sampler,
+                streams=self.streams,
+                num_clients=self.num_clients,
+                max_dropouts=e.max_dropouts,
+                max_colluders=e.max_colluders,
+            )
             self.secure.recall(
-                [replace(typical, round=n, attempt=a, cohort=np.array(c, dtype=np.int64)) for n, a, c in finished]
+                [plan(np.array(cohort, dtype=np.int64), round=n, attempt=a) for n, a, cohort in finished]
             )
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         """Train the cohort and add up its messages: in the open, or masked."""
+        if plan.groups:
+            return collect_groups(self, plan, weights)
         scheme = self.experiment.scheme
         attempt = self.secure.attempt(plan) if self.secure else None
         clients = plan.cohort if attempt is None else attempt.clients
         up_size = wire.message_size(self.code_size, uplink_encoding(scheme, self.code_size, plan))
         down_size = wire.message_size(self.down_size, downlink_encoding(scheme))
         masked = attempt is not None and attempt.masked is not None
-        single: list[Updates] | None = None if scheme.aggregator.sums else []
+        single = not scheme.aggregator.sums
         on_sum = self.work.sums_only
         result = Collected(empty_sum(scheme, self.model.size if on_sum else self.code_size, self.device))
-        then = functools.partial(self.work.messages if masked or single is not None else self._summed, plan)
+        if single:
+            result.total = torch.empty(len(clients), self.code_size, device=self.device)
+            result.counts = torch.empty(len(clients), device=self.device)
+        then = functools.partial(self.work.messages if masked or single else self._summed, plan)
         for chunk in self.work.each(plan, clients, weights, then) if len(clients) else ():
             if attempt is not None and masked:
                 with self.clock("mask"):
                     attempt.upload(chunk.clients, chunk.values)
-            elif single is not None:
-                single.append(chunk)
+            elif result.counts is not None:
+                places = torch.from_numpy(np.searchsorted(clients, chunk.clients)).to(self.device)
+                result.total[places] = chunk.values
+                sizes = [client_weight(scheme, int(size)) for size in chunk.num_records]
+                result.counts[places] = torch.tensor(sizes, device=self.device)
             else:
                 result.total += chunk.values[0]
             result.weight += sum(client_weight(scheme, int(size)) for size in chunk.num_records)
             result.messages += len(chunk.clients)
-        if single:
-            with self.clock("sum"):
-                result.total = self._combined(single)
         if on_sum:
             with self.clock("encode"):
                 result.total = scheme.codec.encode(result.total[None], plan, [])[0]
         if not scheme.pooled:
             result.up = [up_size] * result.messages
             result.down = [down_size] * len(plan.cohort)
-            self._check_counted(plan, int(plan.cohort[0]), result.total, weights)
+            self.check_counted(plan, int(plan.cohort[0]), result.total[0] if single else result.total, weights)
         if attempt is not None:
             with self.clock("unmask" if masked else "sum"):
                 self._open(attempt, result)
@@ -107,15 +121,6 @@ class SimulatedClients(Clients):
                 total = counts @ codes if codes.is_floating_point() else codes.sum(0)
         return Updates(trained.clients, total[None], trained.num_records)
 
-    def _combined(self, chunks: list[Updates]) -> Tensor:
-        """What the aggregator makes of all single codes, as the sum that has this mean."""
-        scheme = self.experiment.scheme
-        order = np.argsort(np.concatenate([chunk.clients for chunk in chunks]))
-        codes = torch.cat([chunk.values for chunk in chunks])[torch.from_numpy(order).to(self.device)]
-        sizes = np.concatenate([chunk.num_records for chunk in chunks])[order]
-        counts = torch.tensor([client_weight(scheme, int(size)) for size in sizes], device=self.device)
-        return scheme.aggregator.combine(codes, counts) * counts.sum()
-
     def _open(self, attempt: Attempt, result: Collected) -> None:
         """Put the opened sum in place of what was added up, or nothing if the round is lost."""
         opened = attempt.open(result.total)
@@ -128,7 +133,7 @@ class SimulatedClients(Clients):
         else:
             result.total = opened.total
 
-    def _check_counted(self, plan: RoundPlan, client: int, code: Tensor, weights: Tensor) -> None:
+    def check_counted(self, plan: RoundPlan, client: int, code: Tensor, weights: Tensor) -> None:
         """Serialise values of each direction and packing for real: the ledger's count must be the message's length."""
         scheme = self.experiment.scheme
         up_as, down_as = uplink_encoding(scheme, self.code_size, plan), downlink_encoding(scheme)

@@ -24,7 +24,7 @@ from laconic.errors import ConfigError
 from laconic.features.population import as_features
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
-from laconic.round import bounded_codes, noise_stream, noisy_codes, received
+from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received
 from laconic.train.engines.choose import choose_engine
 from laconic.train.engines.engine import Task, Trained, Updates, Work
 from laconic.train.local import LocalSGD
@@ -102,6 +102,8 @@ class ClientWork:
             codes = bounded_codes(scheme, plan, trained.values, streams=streams)
         self._check_packing(codes)
         with self.view.clock("noise"):
+            if plan.groups:
+                return noisy_in_groups(scheme, plan, trained.clients, codes, streams=streams)
             return noisy_codes(scheme, plan, codes, streams=streams)
 
     @property

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
+import torch
+
+from laconic.aggregate.base import Aggregator
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import describe
 from laconic.secagg.claims import CURIOUS
 
+_MEASURED = 1 << 22
+"""Values on which the noise that a rule leaves is measured: all coordinates of the groups' codes, or some."""
 _DEPLOYED = "the ε holds for a deployment in which secure aggregation shows the server nothing but the sum"
 
 
@@ -21,8 +28,39 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         **({"train": scheme.train.to_dict()} if scheme.record_level else parts),
         **scheme.added_by,
         "weighting": scheme.weighting,
+        **({} if scheme.groups == 1 else {"groups": about_groups(e), "denominator": "the planned size of a group"}),
         **_front_end(e),
     }
+
+
+def about_groups(e: Experiment) -> dict[str, Any] | None:
+    """How cohorts are split, and what that costs; None where they are not.
+
+    `noise_factor` is how much larger the noise in a step is than that of one sum of the whole cohort. Of the mean of g
+    groups it is √g: each has the whole noise and a g-th of the clients. Of another rule it is measured, on noise alone.
+    """
+    groups = e.scheme.groups
+    if groups == 1:
+        return None
+    rule, planned = e.scheme.aggregator, e.sampler.planned_cohort(e.population.num_clients, groups)
+    size = min(e.code_size, max(1, _MEASURED // groups))
+    scale = e.sensitivity * (e.scheme.noise_multiplier or 0.0) / planned
+    return {
+        "groups": groups,
+        "planned_size": planned,
+        "dealt": e.sampler.dealt(e.population.num_clients),
+        "aggregator": rule.to_dict(),
+        "noise_factor_of_the_mean": math.sqrt(groups),
+        "noise_factor": groups * _left_of_noise(rule, groups, size, scale),
+        "spoilt_groups_tolerated": rule.tolerates(groups),
+    }
+
+
+@functools.lru_cache(maxsize=8)
+def _left_of_noise(rule: Aggregator, groups: int, size: int, scale: float) -> float:
+    """The noise that a rule leaves of so many codes that are noise of this scale alone, in units of the scale."""
+    noise = torch.randn(groups, size, generator=torch.Generator().manual_seed(0)).mul_(scale)
+    return float(rule.combine(noise, torch.ones(groups)).square().mean().sqrt()) / scale
 
 
 def _front_end(e: Experiment) -> dict[str, Any]:
@@ -78,7 +116,13 @@ def about_dropouts(e: Experiment) -> list[str]:
     """What is assumed of clients that vanish, and what was made to vanish."""
     if e.scheme.record_level:
         return ["whoever drops out or colludes: every client adds the whole noise of its records itself"]
-    texts = [f"of a cohort, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary"]
+    what = "cohort" if e.scheme.groups == 1 else "group"
+    texts = [f"of a {what}, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary"]
+    if e.scheme.groups > 1:
+        texts.append(
+            f"each cohort is split at random into {e.scheme.groups} groups, whatever the clients' data, and the server"
+            " sees one noisy sum of each; a client is in one of them"
+        )
     if e.dropout_rate:
         texts.append(
             f"a fraction {e.dropout_rate:g} of each cohort was made to vanish ({e.dropout_stage}), whatever its data:"

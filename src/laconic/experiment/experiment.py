@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
                 f"{self.scheme.name} sends only signs down, so every client must take part in every round:"
                 " use --sampling-rate 1"
             )
+        check_cohort(self.scheme, self.sampler, self.population.num_clients)
         if self.secagg == "masked":
             check_maskable(self.scheme)
         if self.dropout_rate and not self.scheme.noise.private:
@@ -90,10 +92,11 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
             one = "record" if self.scheme.record_level else "client"
             check_delta(self.budget.delta, units=self.protected, one=one, allowed=self.allow_large_delta)
             slack = self.max_dropouts + self.max_colluders
-            planned = self.sampler.planned_cohort(self.population.num_clients)
-            if slack >= planned:
+            planned = self.sampler.planned_cohort(self.population.num_clients, self.scheme.groups)
+            what = "cohort" if self.scheme.groups == 1 else "group"
+            if slack >= (math.floor(planned) if self.sampler.dealt(self.population.num_clients) else planned):
                 raise ConfigError(
-                    f"max_dropouts + max_colluders = {slack} leaves nobody of a cohort of {planned:g} to add the noise"
+                    f"max_dropouts + max_colluders = {slack} leaves nobody of a {what} of {planned:g} to add the noise"
                 )
 
     def _check_attack(self, attack: Attack) -> None:
@@ -196,6 +199,23 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         return self.mechanism.delta_slack()
+
+
+def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:
+    """Refuse an aggregator that takes more codes than a round is expected to have, and groups of fewer than two."""
+    least, planned = scheme.aggregator.least_codes, sampler.planned_cohort(num_clients)
+    if scheme.groups > 1:
+        if planned < 2 * scheme.groups:
+            raise ConfigError(
+                f"--groups {scheme.groups} of a cohort of {planned:g} leaves fewer than two clients in a group, where a"
+                f" sum hides nobody: use --groups {max(1, int(planned // 2))} or fewer, or more clients in a round"
+            )
+        return
+    if not scheme.aggregator.sums and planned < least:
+        raise ConfigError(
+            f"{type(scheme.aggregator).__name__} takes {least} codes or more, but a cohort has {planned:g}: lower"
+            " --byzantine, or have more clients in a round (--sampling-rate, --cohort-size)"
+        )
 
 
 def check_maskable(scheme: Scheme) -> None:

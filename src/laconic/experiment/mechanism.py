@@ -19,7 +19,7 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.grid import Grid
-from laconic.round import plan_for
+from laconic.round import plan_of_sum
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 
@@ -72,6 +72,7 @@ class Mechanism(Agreed):
                 delta=self.budget.delta - self.delta_slack(),
                 sensitivity=self.sensitivity,
                 slack=self.slack,
+                groups=self.scheme.groups,
                 max_participations=self.budget.max_participations,
                 horizon=self.rounds,
             )
@@ -93,9 +94,10 @@ class Mechanism(Agreed):
         return self.scheme.clip.sensitivity(self.code_size)
 
     def typical_plan(self) -> RoundPlan:
-        """The plan of a round with the cohort that is expected: for bits, bytes and precision beforehand."""
-        expected = max(1 + self.slack, round(self.sampler.planned_cohort(self.num_clients)))
-        return plan_for(
+        """The plan of a sum of as many clients as are expected: for bits, bytes and precision beforehand."""
+        groups = self.scheme.groups
+        expected = max(1 + self.slack, round(self.sampler.planned_cohort(self.num_clients, groups)))
+        return plan_of_sum(
             self.scheme,
             self.sampler,
             np.arange(expected),

@@ -99,7 +99,7 @@ class Offer(Agreed):
             consistency=self.consistency,
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
-            least_cohort=self.sampler.least_cohort(self.num_clients, self.mechanism.slack),
+            least_cohort=self.sampler.least_cohort(self.num_clients, self.mechanism.slack, self.scheme.groups),
         )
 
     def experiment(self, model: nn.Module, population: Population, **options: Any) -> Experiment:

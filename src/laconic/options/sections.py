@@ -194,6 +194,37 @@ class SchemeSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AggregatorSection:
+    """How the server makes one code of many. Any other key is an option of the rule."""
+
+    name: str | None = option(
+        None,
+        "How codes are combined: mean, median, trimmed-mean, krum, multi-krum, bulyan, geometric-median,"
+        " centred-clipping, norm-bound, or your own as package.module:Class. All but the mean look at single codes, so"
+        " they take schemes without noise, or --groups.",
+        flag="--aggregator",
+        shown="mean",
+    )
+    byzantine: int | None = option(
+        None, "f: how many attackers of a cohort the rule is to stand.", check=non_negative_int
+    )
+    mixing: bool = option(False, "Nearest-neighbour mixing in front of the rule.")
+    groups: int | None = option(
+        None,
+        "Private schemes: split each cohort at random, sum every group by itself with the whole noise, and combine the"
+        " groups' means. --max-dropouts and --max-colluders are then those of a group.",
+        shown="1",
+        check=positive_int,
+    )
+    radius: float | None = option(
+        None,
+        "centred-clipping: how far a code may pull. norm-bound: the largest norm; by default the round's median norm.",
+        check=positive,
+    )
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SlackOptions:
     """Whom of a cohort the noise does not count on."""
 

@@ -13,7 +13,15 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.errors import Diverged, PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.round import empty_sum, plan_round, release_stream, server_step
+from laconic.round import (
+    empty_sum,
+    finite_codes,
+    grouped_step,
+    plan_round,
+    release_stream,
+    server_step,
+    single_codes_step,
+)
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
 from laconic.store.checkpoint import save_state, weights_bytes
@@ -145,6 +153,7 @@ class Run(Progress):
         """Use what the clients sent. The state changes only at the end, in one go."""
         e, state, number = self.experiment, self.state, plan.round
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
+        row |= self._left_out(sent)
         if e.attack is not None:
             row["malicious"] = len(e.attackers(plan))
         try:
@@ -154,8 +163,12 @@ class Run(Progress):
                 raise
             weights, rule = state.weights, state.rule  # the last that were finite
             row[DIVERGED], self.stop_reason = "the weights are no longer finite", DIVERGED
+        if plan.groups:
+            row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}
         if not plan.viable:
-            row["discarded"] = f"{len(plan.cohort)} clients; sums of {plan.least_cohort} or more carry the noise"
+            row["discarded"] = (
+                f"{len(plan.cohort)} clients; sums of {plan.sums[0].least_cohort} or more carry the noise"
+            )
         elif sent.lost:
             row["discarded"] = sent.lost
         newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
@@ -178,11 +191,43 @@ class Run(Progress):
         self._committing = False
         self.observer(row)
 
+    def _left_out(self, sent: Collected) -> dict[str, Any]:
+        """Leave out single codes that are not finite, and discard a round with too few; what the row says of it."""
+        if sent.counts is None:
+            return {}
+        came, aggregator, row = len(sent.total), self.experiment.scheme.aggregator, {}
+        sent.total, sent.counts = finite_codes(sent.total, sent.counts)
+        sent.messages = len(sent.total)
+        if sent.messages < came:
+            row["not_finite"] = came - sent.messages
+        if sent.messages < aggregator.least_codes:
+            kind = type(aggregator).__name__
+            sent.lost = f"{sent.messages} codes, but {kind} takes {aggregator.least_codes} or more"
+            sent.messages = 0
+        return row
+
     def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor]]:
         """(new weights, new rule state). Without privacy, a round in which nobody came changes nothing."""
         e, state = self.experiment, self.state
         if not e.scheme.noise.private and not sent.messages:
             return state.weights, state.rule
+        if sent.counts is not None:
+            with self.clients.clock("aggregate"):
+                return single_codes_step(
+                    e.scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule
+                )
+        stream = release_stream(self.clients.streams, plan)
+        if plan.groups:
+            with self.clients.clock("aggregate"):
+                return grouped_step(
+                    e.scheme,
+                    plan,
+                    sent.total,
+                    survivors=sent.groups or [0] * len(plan.groups),
+                    weights=state.weights,
+                    state=state.rule,
+                    stream=stream,
+                )
         with self.clients.clock("decode"):
             return server_step(
                 e.scheme,
@@ -192,7 +237,7 @@ class Run(Progress):
                 total_weight=sent.weight,
                 weights=state.weights,
                 state=state.rule,
-                stream=release_stream(self.clients.streams, plan),
+                stream=stream,
             )
 
     def plan(self, number: int) -> RoundPlan:

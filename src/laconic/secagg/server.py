@@ -36,6 +36,8 @@ class SecAggServer:
         self.book = KeyBook(terms.context, identities)
         self.delivered: dict[int, set[int]] = defaultdict(set)
         self._last: tuple[int, int] = (-1, -1)
+        self._asked: set[int] = set()
+        """Who is in a sum of the last attempt."""
 
     def register(self, announcement: bytes) -> int:
         """Keep a client's keys; the client is returned. One that announces itself again has forgotten the others."""
@@ -45,15 +47,20 @@ class SecAggServer:
         return keys.client
 
     def begin(self, plan: SumPlan) -> ServerRound:
-        """Start an attempt. It must be later than all before: clients do not go back."""
+        """Start an attempt. It must be later than all before: clients do not go back.
+
+        One round may have several sums, of groups that have no client in common.
+        """
         if plan.terms != self.terms:
             raise ConfigError("the plan has other terms than the server")
-        if (plan.round, plan.attempt) <= self._last:
+        current = (plan.round, plan.attempt)
+        if current < self._last or (current == self._last and not self._asked.isdisjoint(plan.cohort)):
             raise ConfigError(f"round {plan.round}, attempt {plan.attempt} is not after {self._last}: number it anew")
         strangers = [client for client in plan.cohort if client not in self.book]
         if strangers:
             raise ConfigError(f"clients {strangers} are in the cohort but have announced no keys")
-        self._last = (plan.round, plan.attempt)
+        self._asked = set(plan.cohort) | (self._asked if current == self._last else set())
+        self._last = current
         return ServerRound(self, plan)
 
 

@@ -11,7 +11,7 @@ front_end       from the `[front_end]` section to a front end; it is kept in the
 launch          what is written into a run folder, and which options may differ when a run goes on
 predict         a trained model on new patients
 sampler         from the `[sampler]` section to a sampler
-settle_scheme   how clients train, and what stands in for numbers not yet known
+settle_scheme   how clients train, how codes are combined, and what stands in for numbers not yet known
 settle_privacy  the budget, σ and S of a run
 
 The package `data` goes from the `[data]` section to a federation's data.

@@ -26,7 +26,7 @@ from laconic.settings.data.datasets import load_federation
 from laconic.settings.front_end import settle_front_end, with_front_end_defaults
 from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise
-from laconic.settings.settle_scheme import WHOLE, draft_options, with_train_defaults
+from laconic.settings.settle_scheme import WHOLE, draft_options, with_aggregator, with_train_defaults
 from laconic.streams import Streams
 
 
@@ -72,7 +72,7 @@ def settle(
     attack = make_attack(config, draft_scheme, federation.num_classes)
     # A draft with σ and S of 1 is enough to see all that cannot work, before anything that takes time.
     draft = Experiment(
-        scheme=draft_scheme,
+        scheme=with_aggregator(draft_scheme, config.aggregator),
         model=model,
         front_end=front_end,
         population=federation.population,
@@ -92,7 +92,7 @@ def settle(
             options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []
         notes += _revealed(config, federation)
-    scheme = build_scheme(config.scheme.name, **options)
+    scheme = with_aggregator(build_scheme(config.scheme.name, **options), config.aggregator)
     config = _settled_config(config, scheme, options, federation, sampler, budget)
     if attack is not None:
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})

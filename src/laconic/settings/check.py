@@ -22,7 +22,7 @@ from laconic.settings.data.public_records import DEAD_LEAVES
 from laconic.settings.front_end import with_front_end_defaults
 from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import check_clip, check_noise, draft_budget
-from laconic.settings.settle_scheme import draft_options, with_train_defaults
+from laconic.settings.settle_scheme import draft_options, with_aggregator, with_train_defaults
 
 
 def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> None:
@@ -63,6 +63,7 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
             yield from _raised(lambda: draft_budget(config).check(make_sampler(config.sampler, None), figures))
     yield from _raised(check_attack, config, built[0] if built else None)
     for draft in built:
+        yield from _raised(with_aggregator, draft, config.aggregator)
         if config.secagg.secagg == "masked" and draft.private:
             yield from _raised(check_maskable, draft)
         if not public_given:

@@ -13,6 +13,7 @@ from laconic.errors import ConfigError, several, unknown
 from laconic.options.declare import Declared, declared_in
 from laconic.options.scheme_options import SCHEME_OPTIONS
 from laconic.options.sections import (
+    AggregatorSection,
     AttackSection,
     DataSection,
     FederationSection,
@@ -28,13 +29,14 @@ from laconic.options.sections import (
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """All the sections. The `options` of a scheme or model are written straight into its section."""
+    """All the sections. The `options` of a scheme, model or aggregator are written straight into its section."""
 
     run: RunSection = RunSection()
     data: DataSection = DataSection()
     front_end: FrontEndSection = FrontEndSection()
     model: ModelSection = ModelSection()
     scheme: SchemeSection = SchemeSection()
+    aggregator: AggregatorSection = AggregatorSection()
     sampler: SamplerSection = SamplerSection()
     privacy: PrivacySection = PrivacySection()
     secagg: SecAggSection = SecAggSection()

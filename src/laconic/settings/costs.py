@@ -31,7 +31,7 @@ def memory_bytes(experiment: Experiment, clients: SimulatedClients) -> int:
     have 8 bytes: seven of them per value that is drawn at once, two per value of a client that waits, and four for the
     sum. That is several times what training takes, and as much whether sums are masked or not: a client's noise is
     drawn before its vector is masked, and masks are made in small pieces. Pictures that are kept as bytes are made
-    float32 for the clients trained at once.
+    float32 for the clients trained at once. An aggregator that looks at single codes holds those of the whole cohort.
     """
     population, cohort = experiment.population, _cohort(experiment)
     at_once = min(clients.work.engine.at_once, cohort)
@@ -45,7 +45,9 @@ def memory_bytes(experiment: Experiment, clients: SimulatedClients) -> int:
     data = data * max(1, population.num_clients // 100)
     test = _bytes(experiment.test) if experiment.test else 0
     training = clients.model.size * 4 * (6 * at_once + 4)
-    return int(data + made + test + training + _noise_bytes(experiment, clients, at_once))
+    looks = not experiment.scheme.aggregator.sums and experiment.scheme.groups == 1
+    single = 4 * cohort * clients.code_size if looks else 0
+    return int(data + made + test + training + single + _noise_bytes(experiment, clients, at_once))
 
 
 def _noise_bytes(experiment: Experiment, clients: SimulatedClients, at_once: int) -> int:
@@ -54,7 +56,7 @@ def _noise_bytes(experiment: Experiment, clients: SimulatedClients, at_once: int
         return 0
     workers = min(_workers(clients), at_once)
     drawn = workers * min(-(-at_once // workers), rows_at_once(clients.code_size, clients.device))
-    numbers = 7 * drawn + 2 * (at_once - drawn) + 4
+    numbers = 7 * drawn + 2 * (at_once - drawn) + 3 + experiment.scheme.groups
     return clients.code_size * numbers * (8 if noise.on_integers else 4)
 
 

@@ -91,6 +91,7 @@ def settle_noise(
         noise=lambda sigma: scheme(sigma).noise,
         sensitivity=example.clip.sensitivity(example.codec.code_size(size)),
         slack=config.sampler.max_dropouts + config.sampler.max_colluders,
+        groups=config.aggregator.groups or example.groups,
         max_participations=config.sampler.max_participations,
         epsilon=privacy.epsilon,
         delta=delta,

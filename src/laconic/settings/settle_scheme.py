@@ -1,10 +1,16 @@
-"""What a configuration leaves open of its scheme: how clients train, and what stands in for numbers not yet known."""
+"""What a configuration leaves open of its scheme: how clients train, how codes are combined, and what stands in for
+numbers not yet known."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
+from laconic.errors import ConfigError
+from laconic.options.sections import AggregatorSection
+from laconic.scheme import Scheme
 
 WHOLE = "all"
 """The batch size that is a client's whole data set."""
@@ -28,3 +34,18 @@ def draft_options(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]
     open_ = [name for name in ("noise_multiplier", "clip_norm") if name in entry.options]
     draft = {name: options[name] if isinstance(options.get(name), int | float) else 1.0 for name in open_}
     return options | draft if entry.private else options
+
+
+def with_aggregator(scheme: Scheme, section: AggregatorSection) -> Scheme:
+    """The scheme with the aggregator and the groups that the section names; without them, it keeps its own."""
+    if section.groups is not None and section.name is None:
+        scheme = replace(scheme, groups=section.groups)
+    about = {"byzantine": section.byzantine, "radius": section.radius} | section.options
+    given = {key: value for key, value in about.items() if value is not None}
+    if section.name is None:
+        idle = [f"--{key}" for key in given] + ["--mixing"] * section.mixing
+        if idle:
+            raise ConfigError(f"{', '.join(idle)} means nothing without --aggregator: name a rule")
+        return scheme
+    rule = build_aggregator(section.name, mixing=section.mixing, **given)
+    return replace(scheme, aggregator=rule, groups=section.groups or scheme.groups)

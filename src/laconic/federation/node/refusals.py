@@ -62,7 +62,7 @@ def _against_who_and_what(policy: Policy, offer: Offer) -> list[str]:
         reasons.append("secure aggregation is not signed, as the policy requires")
     if offer.masked and offer.max_colluders < policy.min_colluders:
         reasons.append(f"max_colluders {offer.max_colluders} is below min_colluders {policy.min_colluders}")
-    usual = offer.sampler.planned_cohort(offer.num_clients) - offer.mechanism.slack
+    usual = offer.sampler.planned_cohort(offer.num_clients, offer.scheme.groups) - offer.mechanism.slack
     if usual < policy.min_cohort:
         reasons.append(f"sums of {usual:g} honest nodes may be opened, fewer than min_cohort {policy.min_cohort}")
     return reasons

@@ -17,7 +17,7 @@ from laconic.federation.offer import Offer
 from laconic.federation.populations import OwnRecords
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, plan_for, uplink_encoding, weights_encoding
+from laconic.round import client_weight, downlink_encoding, plan_of_sum, uplink_encoding, weights_encoding
 from laconic.streams import Streams
 
 
@@ -47,7 +47,7 @@ class NodeWork:
     def plan(self, round: int, attempt: int, cohort: np.ndarray, shared: dict[str, Tensor]) -> RoundPlan:
         """The public plan of a round, of which only cohort and attempt have to be told."""
         offer = self.offer
-        return plan_for(
+        return plan_of_sum(
             offer.scheme,
             offer.sampler,
             cohort,

@@ -27,6 +27,7 @@ from laconic.round import downlink_encoding, empty_sum, uplink_encoding, weights
 from laconic.secagg import RoundAborted, ServerRound
 from laconic.secagg.claims import claim
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
+from laconic.secagg.server import Opened
 
 Notice = Callable[[int, str], None]
 """Told which client did not do as asked, and why."""
@@ -55,7 +56,10 @@ class RemoteClients(Clients):
         self._secagg = members.secagg() if members.offer.masked else None
         self._terms, self._courier, self.timeout = members.terms, courier, timeout
         self.notice: Notice = lambda client, reason: None
-        self._round: ServerRound | None = None
+        self._rounds: list[ServerRound | None] = []
+        """The sums of the round, one for each group; None where a group may not be opened. Empty: nothing is masked."""
+        self._sum_of: dict[int, ServerRound] = {}
+        """In which of them each node is."""
         self._told: set[int] = set()
         self._single: list[tuple[float, Tensor]] = []
         """What each node of the round counts, and its code, for an aggregator that looks at single ones."""
@@ -91,7 +95,8 @@ class RemoteClients(Clients):
         clients, offer = self._offer.num_clients, self._offer
         if not offer.masked:
             return 1
-        return math.ceil(clients * (1 - offer.max_dropouts / offer.sampler.planned_cohort(clients)))
+        planned = offer.sampler.planned_cohort(clients, offer.scheme.groups)
+        return math.ceil(clients * (1 - offer.max_dropouts / planned))
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         requests = self.requests(plan, weights)
@@ -103,20 +108,23 @@ class RemoteClients(Clients):
         """What each node of the cohort is told. Roster and kept coordinates come with its first round."""
         scheme = self._offer.scheme
         if self._secagg is not None:
-            self._round = self._secagg.begin(sum_plan(self._terms, scheme, plan, self.code_size))
+            begin = self._secagg.begin
+            plans = [sum_plan(self._terms, scheme, one, self.code_size) if one.viable else None for one in plan.sums]
+            self._rounds = [None if one is None else begin(one) for one in plans]
+            self._sum_of = {client: one for one in self._rounds if one is not None for client in one.plan.cohort}
         shared = write_shared(dict(plan.shared), plan.fingerprint)
         whole, signs = self._weights_message(plan, weights), self._signs_message(plan, weights)
         self._weights = (plan.round, weights)
         requests = {}
-        for client in plan.cohort.tolist():
+        for client in sorted(self._sum_of) if self._secagg is not None else plan.cohort.tolist():
             known = client in self._told
             requests[client] = UploadRequest(
                 run=self._offer.run,
                 round=plan.round,
                 attempt=plan.attempt,
                 weights=signs if signs is not None and client in self._holders else whole,
-                plan=self._round.plan_for(client) if self._round else b"",
-                roster=b"" if known or not self._round else self._roster,
+                plan=b"" if self._secagg is None else self._sum_of[client].plan_for(client),
+                roster=b"" if known or self._secagg is None else self._roster,
                 shared=b"" if known else shared,
             ).to_fields()
         return requests
@@ -143,6 +151,7 @@ class RemoteClients(Clients):
     def collected(self, plan: RoundPlan, requests: Mapping[int, Fields], answers: Answers) -> Collected:
         """The sum of the answers, opened if it may be; and the bytes that travelled."""
         result = Collected(empty_sum(self._offer.scheme, self.code_size, self.device))
+        result.groups = [0] * len(plan.groups) if plan.groups else None
         result.down = [len(bytes_in(fields, "weights")) for fields in requests.values()]
         result.transport = self._joining
         self._joining = {}
@@ -150,7 +159,7 @@ class RemoteClients(Clients):
         self._notice_all(answers)
         self._holders.clear()
         self._single.clear()
-        accept = self._add_plain if self._round is None else self._add_masked
+        accept = self._add_plain if self._secagg is None else self._add_masked
         for client, fields in sorted(answers.given.items()):  # in the order of the cohort: float sums depend on it
             try:
                 accept(plan, client, bytes_in(fields, "upload"), result)
@@ -159,13 +168,12 @@ class RemoteClients(Clients):
                 continue
             self._told.add(client)
             self._holders.add(client)
-        if self._round is not None:
+        if self._secagg is not None:
             self._count_secagg(requests, answers, result)
-            self._unmask(self._round, result)
+            self._unmask_all(result)
         if self._single:
-            counts = torch.tensor([weight for weight, _ in self._single], device=self.device)
-            codes = torch.stack([values for _, values in self._single]).to(self.device)
-            result.total = self._offer.scheme.aggregator.combine(codes, counts) * counts.sum()
+            result.counts = torch.tensor([weight for weight, _ in self._single], device=self.device)
+            result.total = torch.stack([values for _, values in self._single]).to(self.device)
         return result
 
     def _add_plain(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
@@ -188,24 +196,40 @@ class RemoteClients(Clients):
         result.up.append(len(data))
 
     def _add_masked(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
-        assert self._round is not None
-        if self._round.accept_upload(data) != client:
+        current = self._sum_of[client]
+        if current.accept_upload(data) != client:
             raise WireError("sent an upload of another client")
-        result.up.append(self._round.plan.ring.packed_size(self.code_size))
+        result.up.append(current.plan.ring.packed_size(self.code_size))
 
-    def _unmask(self, current: ServerRound, result: Collected) -> None:
-        """Ask the members to open the sum. If it cannot or must not be opened, nobody counts as having come."""
+    def _unmask_all(self, result: Collected) -> None:
+        """Open one sum after the other. What is lost in one group does not touch another."""
+        reasons = []
+        for number, current in enumerate(self._rounds):
+            if current is None:
+                continue
+            opened = self._unmask(current, result)
+            if isinstance(opened, str):
+                reasons.append(opened)
+                continue
+            total = result.total if result.groups is None else result.total[number]
+            total += torch.from_numpy(opened.total.astype("int64")).to(self.device)
+            result.messages += len(opened.survivors)
+            if result.groups is not None:
+                result.groups[number] = len(opened.survivors)
+        result.weight = float(result.messages)
+        if not result.messages and reasons:
+            result.lost = reasons[0] if result.groups is None else f"no group was opened; the first: {reasons[0]}"
+
+    def _unmask(self, current: ServerRound, result: Collected) -> Opened | str:
+        """Ask the members to open the sum. If it cannot or must not be opened: why."""
         try:
             current.close_uploads()
             if current.plan.terms.signed:
                 self._ask_members(current, "consent", current.survivors_for_consent(), result)
             self._ask_members(current, "unmask", current.unmask_request(), result)
-            opened = current.open()
+            return current.open()
         except RoundAborted as aborted:
-            result.lost = str(aborted)
-            return
-        result.total += torch.from_numpy(opened.total.astype("int64")).to(self.device)
-        result.messages, result.weight = len(opened.survivors), float(len(opened.survivors))
+            return str(aborted)
 
     def _ask_members(self, current: ServerRound, kind: str, asked: bytes, result: Collected) -> None:
         """Ask the committee, and go on as soon as enough of it have answered."""
@@ -240,7 +264,8 @@ class RemoteClients(Clients):
         self._announced = 0
 
     def _count_transport(self, kind: str, answers: Answers, result: Collected) -> None:
-        result.transport |= {f"{kind}_up": answers.overhead_up, f"{kind}_down": answers.overhead_down}
+        for way, size in ((f"{kind}_up", answers.overhead_up), (f"{kind}_down", answers.overhead_down)):
+            result.transport[way] = result.transport.get(way, 0) + size
 
     def _notice_all(self, answers: Answers) -> None:
         for client, reason in answers.missing.items():

@@ -104,7 +104,9 @@ class Accountant:
     sensitivity: float = 1.0
     """S: what one client's code can measure at most. Only noise on integers depends on it."""
     slack: int = 0
-    """Dropouts and colluders of a cohort that the noise allows for."""
+    """Dropouts and colluders of a cohort, or of each group, that the noise allows for."""
+    groups: int = 1
+    """In how many groups each cohort is summed. A client is in one of them, so a round is still one release of it."""
     max_participations: int | None = None
     horizon: int = 0
     """The rounds that are planned: whether sampling amplifies is decided for all of them at once."""
@@ -122,7 +124,7 @@ class Accountant:
 
     @property
     def honest_cohort(self) -> float | None:
-        return self.sampler.planned_cohort(self.num_clients) - self.slack
+        return self.sampler.planned_cohort(self.num_clients, self.groups) - self.slack
 
     @property
     def method(self) -> str:
@@ -174,7 +176,7 @@ class Accountant:
     def visible_delta(self, rounds: int) -> float:
         """What cohorts that show themselves by being too small add to δ, where sampling amplifies."""
         rounds = max(rounds, self.horizon)
-        seen = _small_cohorts(self.sampler, self.num_clients, self.slack, self.max_participations, rounds)
+        seen = _small_cohorts(self.sampler, self.num_clients, self.slack, self.max_participations, rounds, self.groups)
         return seen * (1 + math.exp(_VISIBLE_EPSILON))
 
     def _most(self, rounds: int, most: int | None) -> int:
@@ -188,7 +190,7 @@ class Accountant:
         return self.noise.event(
             sensitivity_scale=self.sampler.sensitivity_scale,
             sensitivity=self.sensitivity,
-            largest_cohort=self.sampler.largest_cohort(self.num_clients),
+            largest_cohort=self.sampler.largest_cohort(self.num_clients, self.groups),
         )
 
     def _figures(self, event: DpEvent, count: int, methods: tuple[str, ...]) -> Figures:
@@ -242,16 +244,19 @@ def largest(fits: Callable[[int], bool], at_most: int) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _small_cohorts(sampler: Sampler, num_clients: int, slack: int, cap: int | None, rounds: int) -> float:
-    """At least the probability that, in some round, so few others come that one client more decides if it is opened."""
-    least, rate = sampler.least_cohort(num_clients, slack), sampler.rate_in(num_clients)
+def _small_cohorts(sampler: Sampler, num_clients: int, slack: int, cap: int | None, rounds: int, groups: int) -> float:
+    """At least the probability that, in some round, so few others come that one client more decides if it is opened.
+
+    With groups, so few others into the client's own group.
+    """
+    least, rate = sampler.least_cohort(num_clients, slack, groups), sampler.rate_in(num_clients)
     if least <= 1 or rate >= 1 or not sampler.allows_participation_cap:
         return 0.0
     from scipy.stats import binom
 
     if cap is None:
-        return rounds * float(binom.cdf(least - 1, num_clients - 1, rate))
-    open_ = rate * binom.cdf(cap - 1, range(rounds), rate)
+        return rounds * float(binom.cdf(least - 1, num_clients - 1, rate / groups))
+    open_ = rate * binom.cdf(cap - 1, range(rounds), rate) / groups
     return float(binom.cdf(least - 1, num_clients - 1, open_).sum())
 
 

@@ -26,6 +26,7 @@ def calibrate_noise(
     noise: Callable[[float], Noise] | None = None,
     sensitivity: float = 1.0,
     slack: int = 0,
+    groups: int = 1,
     max_participations: int | None = None,
 ) -> float:
     """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
@@ -43,6 +44,7 @@ def calibrate_noise(
             delta=delta,
             sensitivity=sensitivity,
             slack=slack,
+            groups=groups,
             max_participations=max_participations,
             horizon=rounds,
         )

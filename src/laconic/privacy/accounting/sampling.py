@@ -6,6 +6,9 @@ nobody came releases noise alone (`server_step`). Second, a client must come wit
 earlier releases. Clients that reached `max_participations` are dropped *after* the draw from all of them, so that is
 q·P(not yet capped) ≤ q, and a mixture with a smaller rate is dominated by the one with rate q. For samples of a fixed
 size no such argument is known to us, so there the combination is refused.
+
+A cohort may be summed in groups. Where it is drawn by coins, each client's group is a coin of its own, so that who else
+came says nothing of it and a group is a Poisson sample, too; where its size is fixed, it is dealt like cards.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, positive_int, rate
+from laconic.streams import hashed
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -48,17 +52,29 @@ class Sampler(Part):
         """The probability with which one client takes part in one round."""
         raise NotImplementedError
 
-    def planned_cohort(self, num_clients: int) -> float:
-        """The public denominator of a round: the expected cohort, never the drawn one."""
-        return self.rate_in(num_clients) * num_clients
+    def planned_cohort(self, num_clients: int, groups: int = 1) -> float:
+        """The public denominator of a round: the expected cohort, or group of it, never the drawn one."""
+        return self.rate_in(num_clients) * num_clients / groups
 
-    def least_cohort(self, num_clients: int, slack: int) -> int:
-        """The smallest cohort whose sum is opened, given how many of it may vanish or collude."""
+    def least_cohort(self, num_clients: int, slack: int, groups: int = 1) -> int:
+        """The smallest cohort, or group, whose sum is opened, given how many of it may vanish or collude."""
         raise NotImplementedError
 
-    def largest_cohort(self, num_clients: int) -> int:
+    def largest_cohort(self, num_clients: int, groups: int = 1) -> int:
         """The largest one; only a freak of chance is larger."""
         raise NotImplementedError
+
+    def dealt(self, num_clients: int) -> bool:
+        """Whether groups are dealt, so that their sizes differ by one at most."""
+        return self.rate_in(num_clients) >= 1
+
+    def deal(self, cohort: np.ndarray, num_clients: int, groups: int, key: int) -> list[np.ndarray]:
+        """The members of each group, sorted; every client of the cohort is in one. `key` has 64 bits."""
+        if self.dealt(num_clients):
+            order = np.random.Generator(np.random.Philox(key=key)).permutation(cohort)
+            return [np.sort(order[group::groups]) for group in range(groups)]
+        coins = hashed(hashed(cohort) ^ np.uint64(key)) % np.uint64(groups)
+        return [cohort[coins == group] for group in range(groups)]
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
         """A cohort: sorted client numbers."""
@@ -89,16 +105,20 @@ class Poisson(Sampler):
     def rate_in(self, num_clients: int) -> float:
         return self.sampling_rate
 
-    def least_cohort(self, num_clients: int, slack: int) -> int:
+    def least_cohort(self, num_clients: int, slack: int, groups: int = 1) -> int:
         if not slack:
             return 1
+        if self.dealt(num_clients):
+            return max(slack + 1, num_clients // groups)
         # So small that hardly any cohort is smaller: a cohort that is not opened shows its size.
         from scipy.stats import binom
 
-        return max(slack + 1, int(binom.ppf(1e-15, num_clients, self.sampling_rate)))
+        return max(slack + 1, int(binom.ppf(1e-15, num_clients, self.sampling_rate / groups)))
 
-    def largest_cohort(self, num_clients: int) -> int:
-        planned = self.planned_cohort(num_clients)
+    def largest_cohort(self, num_clients: int, groups: int = 1) -> int:
+        if self.dealt(num_clients):
+            return math.ceil(num_clients / groups)
+        planned = self.planned_cohort(num_clients, groups)
         return min(num_clients, math.ceil(planned + 10 * math.sqrt(planned) + 20))
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
@@ -135,11 +155,14 @@ class FixedSize(Sampler):
     def rate_in(self, num_clients: int) -> float:
         return self.cohort_size / num_clients
 
-    def least_cohort(self, num_clients: int, slack: int) -> int:
-        return self.cohort_size
+    def least_cohort(self, num_clients: int, slack: int, groups: int = 1) -> int:
+        return self.cohort_size // groups
 
-    def largest_cohort(self, num_clients: int) -> int:
-        return self.cohort_size
+    def largest_cohort(self, num_clients: int, groups: int = 1) -> int:
+        return math.ceil(self.cohort_size / groups)
+
+    def dealt(self, num_clients: int) -> bool:
+        return True
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
         self.check(num_clients)

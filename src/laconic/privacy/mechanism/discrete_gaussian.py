@@ -98,7 +98,7 @@ class DiscreteGaussian(Noise):
         return papers_bits(code_size=code_size, cohort=cohort, noise_multiplier=self.noise_multiplier)
 
     def grid(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Grid:
-        """Grid and bits of the run."""
+        """Grid and bits of the run: of one of its sums, if it has groups."""
         if not math.isfinite(sensitivity):
             raise PrivacyError("noise needs a bounded code: give the scheme a clip (clip_norm)")
         return choose_grid(
@@ -107,7 +107,7 @@ class DiscreteGaussian(Noise):
             largest_entry=1.0 if self.signs else sensitivity,
             whole=self.signs,
             code_size=code_size,
-            plan=plan,
+            plan=plan.sums[0],
             bits=self.bits,
             ring_bits=self.ring_bits,
         )

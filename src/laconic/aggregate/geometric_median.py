@@ -1,0 +1,55 @@
+"""The geometric median."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laconic.aggregate.base import Aggregator
+from laconic.aggregate.blocks import centre_and_distances
+from laconic.parts import non_negative, non_negative_int, positive, positive_int
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometricMedian(Aggregator):
+    """argmin_v Σ_k ‖v − c_k‖, by the smoothed Weiszfeld algorithm (Pillutla et al. 2022, Algorithm 2).
+
+    v ← Σ_k β_k·c_k / Σ_k β_k,   β_k = 1/max(ν, ‖v − c_k‖)
+
+    from the mean, until v moves by less than `tolerance` times the median distance of the codes (which attackers cannot
+    inflate, as they can the objective), at most `max_iterations` times; ν is `smoothing`, in units of the code. Fewer
+    than n/2 attackers cannot move it without bound; `byzantine` is how many are expected, and a round with 2f codes or
+    fewer is not used. The paper weighs clients by their data; here they count alike, since data sizes are claims.
+    """
+
+    byzantine: int = 0
+    max_iterations: int = 100
+    tolerance: float = 1e-5
+    smoothing: float = 1e-6
+
+    def __post_init__(self) -> None:
+        non_negative_int(byzantine=self.byzantine)
+        positive_int(max_iterations=self.max_iterations)
+        non_negative(tolerance=self.tolerance)
+        positive(smoothing=self.smoothing)
+
+    @property
+    def least_codes(self) -> int:
+        return 2 * self.byzantine + 1
+
+    def tolerates(self, codes: int) -> int:
+        return (codes - 1) // 2
+
+    def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
+        shares = weights.new_full((len(codes),), 1 / len(codes)).double()
+        point, distances = centre_and_distances(shares, codes)
+        for _ in range(self.max_iterations):
+            inverse = 1 / distances.clamp(min=self.smoothing)
+            before = point
+            point, distances = centre_and_distances(inverse / inverse.sum(), codes)
+            if (point - before).norm() <= self.tolerance * distances.quantile(0.5):
+                break
+        return point.to(codes.dtype)

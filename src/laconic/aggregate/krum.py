@@ -1,0 +1,77 @@
+"""Krum and multi-Krum: the codes that have the nearest neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laconic.aggregate.base import Aggregator
+from laconic.aggregate.blocks import combination, squared_distances
+from laconic.parts import non_negative_int, positive_int
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def krum_scores(distances: Tensor, neighbours: int) -> Tensor:
+    """s(i) = Σ ‖c_i − c_j‖² over the nearest other codes, so many of them; from all squared distances (n, n)."""
+    others = distances.clone().fill_diagonal_(float("inf"))
+    scores: Tensor = others.sort(dim=1).values[:, :neighbours].sum(dim=1)
+    return scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krum(Aggregator):
+    """The code with the smallest score, as it is (Blanchard et al. 2017, section 4).
+
+    s(i) = Σ_{i→j} ‖c_i − c_j‖², where i→j are the n − f − 2 codes nearest to c_i. Of equal scores the first client's is
+    taken. f is `byzantine`; n ≥ 2f + 3 is needed, or attackers alone could be each other's neighbours. All clients
+    count alike. One client's code is released as it is: there is no averaging.
+    """
+
+    byzantine: int
+
+    def __post_init__(self) -> None:
+        non_negative_int(byzantine=self.byzantine)
+
+    @property
+    def least_codes(self) -> int:
+        return 2 * self.byzantine + 3
+
+    def tolerates(self, codes: int) -> int:
+        return self.byzantine
+
+    def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
+        scores = krum_scores(squared_distances(codes), len(codes) - self.byzantine - 2)
+        return codes[int(scores.argmin())].clone()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiKrum(Aggregator):
+    """The mean of the codes with the smallest scores (Blanchard et al. 2017, section 5): of `selected`, or of n − f.
+
+    The scores are Krum's, and so is n ≥ 2f + 3. All clients count alike.
+    """
+
+    byzantine: int
+    selected: int | None = None
+
+    def __post_init__(self) -> None:
+        non_negative_int(byzantine=self.byzantine)
+        if self.selected is not None:
+            positive_int(selected=self.selected)
+
+    @property
+    def least_codes(self) -> int:
+        return max(2 * self.byzantine + 3, self.selected or 0)
+
+    def tolerates(self, codes: int) -> int:
+        return self.byzantine
+
+    def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
+        count = len(codes)
+        scores = krum_scores(squared_distances(codes), count - self.byzantine - 2)
+        chosen = scores.sort(stable=True).indices[: self.selected or count - self.byzantine]
+        shares = scores.new_zeros(count)
+        shares[chosen] = 1 / len(chosen)
+        return combination(shares, codes).to(codes.dtype)

@@ -1,0 +1,72 @@
+"""The rules by name: `laconic run … --aggregator NAME`, or one of the user's own as `package.module:Class`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from laconic.aggregate.base import Aggregator, WeightedMean
+from laconic.aggregate.bulyan import Bulyan
+from laconic.aggregate.centred_clipping import CentredClipping
+from laconic.aggregate.geometric_median import GeometricMedian
+from laconic.aggregate.krum import Krum, MultiKrum
+from laconic.aggregate.median import Median
+from laconic.aggregate.mixing import NearestNeighbourMixing
+from laconic.aggregate.norm_bound import NormBound
+from laconic.aggregate.trimmed_mean import TrimmedMean
+from laconic.errors import ConfigError, unknown
+from laconic.models.registry import imported
+
+MEAN = "mean"
+AGGREGATORS: dict[str, type[Aggregator]] = {
+    MEAN: WeightedMean,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "krum": Krum,
+    "multi-krum": MultiKrum,
+    "bulyan": Bulyan,
+    "geometric-median": GeometricMedian,
+    "centred-clipping": CentredClipping,
+    "norm-bound": NormBound,
+}
+
+
+def find_aggregator(name: str) -> type[Aggregator]:
+    """The class of that name."""
+    if ":" in name:
+        found = imported("aggregator", name)
+        if not (isinstance(found, type) and issubclass(found, Aggregator)):
+            raise ConfigError(f"--aggregator {name} is no laconic.aggregate.base.Aggregator: name a class that is one")
+        return found
+    if name not in AGGREGATORS:
+        raise ConfigError(unknown("aggregator", name, AGGREGATORS) + ", or your own as package.module:Class")
+    return AGGREGATORS[name]
+
+
+def build_aggregator(name: str, *, byzantine: int | None = None, mixing: bool = False, **options: Any) -> Aggregator:
+    """The named rule with its options, behind nearest-neighbour mixing if that is asked for."""
+    rule = find_aggregator(name)
+    fields = {field.name: field for field in dataclasses.fields(rule)}
+    for key in options:
+        if key not in fields:
+            raise ConfigError(unknown(f"option of aggregator '{name}'", key, fields))
+    if byzantine is not None and "byzantine" in fields:
+        options["byzantine"] = byzantine
+    elif byzantine is not None and not mixing:
+        raise ConfigError(f"--byzantine means nothing for --aggregator {name}: leave it out, or add --mixing")
+    needed = [key for key, field in fields.items() if field.default is dataclasses.MISSING and key not in options]
+    if mixing and byzantine is None:
+        needed = sorted({*needed, "byzantine"})
+    if needed:
+        flags = ", ".join(f"--{key}" for key in needed)
+        raise ConfigError(f"--aggregator {name}{' with --mixing' * mixing} needs {flags}")
+    try:
+        built = rule(**options)
+    except TypeError as error:
+        raise ConfigError(f"--aggregator {name}: {error}") from None
+    if not mixing:
+        return built
+    if rule.sums:
+        raise ConfigError(f"--mixing goes in front of a rule that looks at single codes, not of the {name}")
+    assert byzantine is not None
+    return NearestNeighbourMixing(rule=built, byzantine=byzantine)
