@@ -56,12 +56,13 @@ class Attackers:
     def forged(
         self, plan: RoundPlan, attackers: np.ndarray, weights: Tensor, support: Tensor | None
     ) -> Iterator[Forged]:
-        """What the attackers of a cohort send, in chunks; `weights` are those they were sent, `support` those that
-        move."""
-        some = [attackers] if self._alike else np.split(attackers, range(_AT_ONCE, len(attackers), _AT_ONCE))
+        """What the attackers of a cohort send, in chunks: from these weights, of which those of `support` move."""
+        # Who colludes may make one update of what all of them trained.
+        together = self.attack.collude
+        chunks = [attackers] if together else np.split(attackers, range(_AT_ONCE, len(attackers), _AT_ONCE))
         sizes = np.array([self._population.size(int(client)) for client in attackers], dtype=np.int64)
         claimed = dict(zip(attackers.tolist(), self.attack.claimed(sizes).tolist(), strict=True))
-        for chunk in some:
+        for chunk in chunks:
             trained = self._trained(plan, chunk, weights, support)
             scene = Scene(
                 plan=plan,
@@ -73,11 +74,6 @@ class Attackers:
             held = np.array([claimed[client] for client in chunk.tolist()], dtype=np.int64)
             boost = self.attack.boost if self.attack.boost_as == "update" else 1.0
             yield Forged(chunk, self.attack.forged(trained, scene), held, boost)
-
-    @property
-    def _alike(self) -> bool:
-        """Whether what one sends may depend on what the others trained: then they forge together."""
-        return self.attack.collude
 
     def _trained(self, plan: RoundPlan, attackers: np.ndarray, weights: Tensor, support: Tensor | None) -> Tensor:
         """The updates that attackers train, from a stream of their own."""
@@ -105,11 +101,16 @@ class Attackers:
             train = replace(train, local_lr=self.attack.boost * train.local_lr)
         if not together or not isinstance(train, LocalSGD):
             return train
-        held = np.array([self._population.size(int(client)) for client in self._view.experiment.malicious])
-        one = np.array([max(1, round(held.mean()))])
+        one = self._usual_size
         return replace(
             train, local_steps=int(train.steps_of(one)[0]), epochs=None, batch_size=int(train.batch_of(one)[0])
         )
+
+    @functools.cached_property
+    def _usual_size(self) -> np.ndarray:
+        """How many records a malicious client holds, on average."""
+        held = [self._population.size(int(client)) for client in self._view.experiment.malicious]
+        return np.array([max(1, round(float(np.mean(held))))])
 
     @functools.cached_property
     def _engine(self) -> Engine:

@@ -38,10 +38,10 @@ def attack_figures(row: Row, runs: Sequence[Measured]) -> Entry:
         "boost": row.settings["attack"].get("boost"),
         "diverged": sum(not run.converged for run in runs) * 2 > len(runs),
     }
-    for name in OF_THE_CLASS:
-        for field in (name, f"{name}_last_min", f"{name}_last_mean"):
-            known = [value for run in runs if (value := getattr(run, field)) is not None]
-            entry[field] = statistics.fmean(known) if known else None
+    of_class = [field for name in OF_THE_CLASS for field in (name, f"{name}_last_min", f"{name}_last_mean")]
+    for field in (*of_class, "epsilon_attacked"):
+        known = [value for run in runs if (value := getattr(run, field)) is not None]
+        entry[field] = statistics.fmean(known) if known else None
     entry["agrees"] = _agrees(row, runs, entry) if runs else {}
     return entry
 

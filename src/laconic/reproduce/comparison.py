@@ -62,6 +62,8 @@ class Measured:
     attack_accuracy_last_min: float | None = None
     attack_accuracy_last_mean: float | None = None
     """On the attacked class in the best round, and over the last ten evaluated ones."""
+    epsilon_attacked: float | None = None
+    """The outsider's ε without the noise that attackers left out, where the run's own does not hold."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -291,7 +293,11 @@ def _columns(table: Table, with_epsilon: bool) -> list[tuple[str, Callable[[Entr
     ]
     if table.of_attacks:
         columns += [*attack_columns(table), ("round", _measured("round", 0))]
-        return columns + ([("outsider's ε", _measured("epsilon_released", 3))] if with_epsilon else [])
+        private = [
+            ("outsider's ε, had nobody attacked", _measured("epsilon_released", 3)),
+            ("without the attackers' noise", _measured("epsilon_attacked", 3)),
+        ]
+        return columns + (private if with_epsilon else [])
     if _with_auroc(table):
         columns += [("AUROC: paper", lambda entry: published_text(entry, "auroc")), ("here", auroc_text)]
     if not table.stands_in:

@@ -203,6 +203,9 @@ def _under_attack(result: RunResult, best: dict[str, Any]) -> dict[str, Any]:
     if result.attack is None:
         return {}
     found: dict[str, Any] = {"converged": result.attack["converged"]}
+    left = result.statement.get("attack", {}).get("released")
+    if left is not None:
+        found["epsilon_attacked"] = left["rdp"] if left["pld"] is None else left["pld"]
     for name in ("class_accuracy", "attack_accuracy"):
         last = result.attack["last_ten"].get(name, {})
         found |= {name: best.get(name), f"{name}_last_min": last.get("min"), f"{name}_last_mean": last.get("mean")}

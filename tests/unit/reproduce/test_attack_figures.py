@@ -75,6 +75,15 @@ def test_an_attack_accuracy_in_between_has_more_room() -> None:
     assert met_text(compared(OUT, {1: [replace(RUN, attack_accuracy=0.90)]})[0]) == "not attack accuracy"  # 0.98
 
 
+def test_both_epsilons_of_a_private_row_are_shown() -> None:
+    run = replace(RUN, class_accuracy=0.0, epsilon_released=0.9, epsilon_attacked=1.07)
+    text = markdown(IN, {1: [run]})
+    assert (
+        "| outsider's ε, had nobody attacked | without the attackers' noise |" in text and "| 0.900 | 1.070 |" in text
+    )
+    assert "without the attackers' noise" not in markdown(RANDOM, {})
+
+
 def test_the_last_rounds_and_every_figure_are_in_the_files() -> None:
     run = replace(RUN, class_accuracy=0.97, class_accuracy_last_min=0.2, class_accuracy_last_mean=0.6)
     entry = compared(IN, {10: [run]})[9]
