@@ -19,12 +19,13 @@ from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked:
-    """A round's cohort and the attackers in it."""
+    """A round's cohort, or one of its groups, and the attackers in it."""
 
     cohort: int
     attackers: int
     max_dropouts: int = 0
     max_colluders: int = 0
+    what: str = "cohort"
 
     @property
     def covered(self) -> bool:
@@ -52,7 +53,7 @@ def about_missing_noise(
 
     `most` is the largest number of attackers in any round.
     """
-    many = f"{worst.attackers} of a cohort of {worst.cohort} clients attacked and added no noise"
+    many = f"{worst.attackers} of a {worst.what} of {worst.cohort} clients attacked and added no noise"
     if not isinstance(accountant, Accountant):
         text = f"{many} to what others send: every client adds the whole noise of its records itself, so the ε hold"
         return {"holds": True, "noise_left": 1.0, "text": text}

@@ -51,15 +51,19 @@ def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
     e, accountant = run.experiment, run.accountant
     if e.attack is None or accountant is None or e.budget is None or not e.attack.omit_noise:
         return None
+    # Each group has its own noise, so what is missing is missing there.
+    sums = [row.get("attacked_groups", [[row["cohort"], row["malicious"]]]) for row in run.history]
     rounds = [
         Attacked(
-            cohort=row["cohort"],
-            attackers=row["malicious"],
+            cohort=size,
+            attackers=attackers,
             max_dropouts=e.max_dropouts,
             max_colluders=e.max_colluders,
+            what="cohort" if e.scheme.groups == 1 else "group",
         )
-        for row in run.history
-        if row["malicious"]
+        for groups in sums
+        for size, attackers in groups
+        if attackers
     ]
     worst = worst_of(rounds)
     if worst is None:

@@ -156,6 +156,8 @@ class Run(Progress):
         row |= self._left_out(sent)
         if e.attack is not None:
             row["malicious"] = len(e.attackers(plan))
+            if plan.groups:
+                row["attacked_groups"] = [[len(group.cohort), len(e.attackers(group))] for group in plan.groups]
         try:
             weights, rule = self._stepped(plan, sent)
         except Diverged:

@@ -18,6 +18,7 @@ from laconic.adversary.attacks.gradient_ascent import GradientAscent
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
 from laconic.adversary.ring import centred
+from laconic.aggregate.median import Median
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
@@ -143,6 +144,20 @@ def test_enough_max_colluders_cover_the_attackers() -> None:
     assert "the ε hold, since the noise is made for --max-colluders 3 fewer clients" in found["attack"]["text"]
     few = statement(GradientAscent(**WHO), max_colluders=2)
     assert few["attack"]["noise_left"] == pytest.approx(7 / 8)
+
+
+def test_in_groups_the_noise_is_missing_where_the_attackers_are() -> None:
+    """Three of ten clients in two groups of five: one group has two attackers or three, and 3/5 or 2/5 of its noise."""
+    grouped = replace(STD_DP, groups=2, aggregator=Median())
+    result = Run(experiment(grouped, GradientAscent(**WHO))).run()
+    sizes = [group for row in result.history for group in row["attacked_groups"]]
+    assert {size for size, _ in sizes} == {5}
+    assert all(sum(attackers for _, attackers in row["attacked_groups"]) == 3 for row in result.history)
+    about = result.statement["attack"]
+    most = max(attackers for _, attackers in sizes)
+    assert about["noise_left"] == pytest.approx(1 - most / 5) and about["noise_left"] < 0.7
+    assert f"{most} of a group of 5 clients attacked" in about["text"]
+    assert about["participant"]["pld"] > statement(GradientAscent(**WHO))["attack"]["participant"]["pld"]
 
 
 def test_attackers_that_add_their_noise_change_nothing() -> None:
