@@ -40,6 +40,10 @@ class TrainingError(LaconicError):
     exit_code = 6
 
 
+class Diverged(TrainingError):
+    """The weights are no longer finite. Of a run that is attacked this is a result."""
+
+
 class WireError(LaconicError):
     """A message is truncated, corrupted, or belongs to another round or scheme."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from laconic.aggregate.blocks import blocks
-from laconic.errors import PrivacyError, TrainingError
+from laconic.errors import Diverged, PrivacyError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.sampling import Sampler
@@ -23,6 +23,9 @@ _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
 _AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
 
+Arrange = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
+"""(drawn cohort, exhausted clients, randomness) → cohort: in an attacked run, so many malicious clients in each."""
+
 
 def plan_round(
     scheme: Scheme,
@@ -33,12 +36,13 @@ def plan_round(
     attempt: int = 0,
     num_clients: int,
     exhausted: Sequence[int] | np.ndarray = (),
+    arrange: Arrange | None = None,
     max_dropouts: int = 0,
     max_colluders: int = 0,
     shared: Mapping[str, Tensor] | None = None,
 ) -> RoundPlan:
     """Draw the cohort and the public seeds of a round. `exhausted` clients have reached `max_participations`."""
-    cohort = drawn_cohort(sampler, streams, round, attempt, num_clients, exhausted)
+    cohort = drawn_cohort(sampler, streams, round, attempt, num_clients, exhausted, arrange)
     return plan_for(
         scheme,
         sampler,
@@ -119,10 +123,14 @@ def drawn_cohort(
     attempt: int,
     num_clients: int,
     exhausted: Sequence[int] | np.ndarray = (),
+    arrange: Arrange | None = None,
 ) -> np.ndarray:
     """Who takes part in an attempt at a round; `exhausted` clients do not."""
     drawn = sampler.draw(num_clients, streams.numpy("cohort", round, attempt))
-    return drawn[~np.isin(drawn, exhausted)] if len(exhausted) else drawn
+    drawn = drawn[~np.isin(drawn, exhausted)] if len(exhausted) else drawn
+    if arrange is None:
+        return drawn
+    return arrange(drawn, np.asarray(exhausted, dtype=np.int64), streams.numpy("malicious", round, attempt))
 
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
@@ -331,7 +339,7 @@ def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state
     change, state = scheme.rule.step(code, state, scheme.codec, len(weights), plan)
     updated = weights + change
     if not bool(torch.isfinite(updated).all()):
-        raise TrainingError(
+        raise Diverged(
             f"the weights are no longer finite after round {plan.round}: training diverged;"
             " lower --local-lr or --server-lr"
         )

@@ -43,6 +43,7 @@ class PrivateScheme(Protocol):
         noise_multiplier: float,
         noise: str = "integer",
         bits: int | None = None,
+        ring_bits: int | None = None,
         **options: Any,
     ) -> Scheme: ...
 
@@ -51,19 +52,25 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes") -> PrivateS
     """The private version: the code clipped to S plus a noise share, c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I).
 
     The server sees the sum only; clients count alike and the denominator is public. The noise is drawn on integers of
-    `bits` bits (as few as the sum allows, unless given), so that it can be masked; "continuous" is float32, as in the
-    papers, for studies.
+    `bits` bits (as few as the sum allows, unless given), so that it can be masked; `ring_bits` is a ring with room to
+    spare; "continuous" is float32, as in the papers, for studies.
     """
 
     def build(
-        *, clip_norm: float, noise_multiplier: float, noise: str = "integer", bits: int | None = None, **options: Any
+        *,
+        clip_norm: float,
+        noise_multiplier: float,
+        noise: str = "integer",
+        bits: int | None = None,
+        ring_bits: int | None = None,
+        **options: Any,
     ) -> Scheme:
         scheme = declared(**options)
         return replace(
             scheme,
             name=f"{scheme.name}-dp",
             clip=L2Clip(clip_norm=clip_norm),
-            noise=_noise(noise, noise_multiplier, bits),
+            noise=_noise(noise, noise_multiplier, bits, ring_bits),
             secure_sum=SecureSum(),
             weighting="uniform",
         )
@@ -75,12 +82,13 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes") -> PrivateS
     return build
 
 
-def _noise(kind: str, noise_multiplier: float, bits: int | None) -> Noise:
+def _noise(kind: str, noise_multiplier: float, bits: int | None, ring_bits: int | None) -> Noise:
     one_of(NOISES, noise=kind)
     if kind == "integer":
-        return DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits)
-    if bits is not None:
-        raise ConfigError(f"--bits {bits} means nothing with --noise continuous: leave one of them out")
+        return DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, ring_bits=ring_bits)
+    for flag, value in (("--bits", bits), ("--ring-bits", ring_bits)):
+        if value is not None:
+            raise ConfigError(f"{flag} {value} means nothing with --noise continuous: leave one of them out")
     return Gaussian(noise_multiplier=noise_multiplier)
 
 
@@ -118,7 +126,14 @@ def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) ->
     )
 
 
-def fl_sign_dp(*, noise_multiplier: float, sign_step: float = 0.005, bits: int | None = None, **options: Any) -> Scheme:
+def fl_sign_dp(
+    *,
+    noise_multiplier: float,
+    sign_step: float = 0.005,
+    bits: int | None = None,
+    ring_bits: int | None = None,
+    **options: Any,
+) -> Scheme:
     """FL-SIGN-DP: an integer drawn around each sign, with sensitivity √n.
 
     w ← w + γ·sign(Σ_k DG(sign(Δw_k), √n·σ/√|K|))
@@ -127,7 +142,7 @@ def fl_sign_dp(*, noise_multiplier: float, sign_step: float = 0.005, bits: int |
         fl_sign(sign_step=sign_step, **options),
         name="fl-sign-dp",
         clip=UnitEntries(),
-        noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True),
+        noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True, ring_bits=ring_bits),
         secure_sum=SecureSum(),
     )
 
@@ -179,14 +194,19 @@ def sign_sgd(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -
 
 
 def sign_sgd_dp(
-    *, noise_multiplier: float, sign_step: float = 0.005, bits: int | None = None, **options: Any
+    *,
+    noise_multiplier: float,
+    sign_step: float = 0.005,
+    bits: int | None = None,
+    ring_bits: int | None = None,
+    **options: Any,
 ) -> Scheme:
     """SignSGD-DP: SignSGD with an integer drawn around each sign, as in FL-SIGN-DP."""
     return replace(
         sign_sgd(sign_step=sign_step, **options),
         name="sign-sgd-dp",
         clip=UnitEntries(),
-        noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True),
+        noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True, ring_bits=ring_bits),
         secure_sum=SecureSum(),
     )
 

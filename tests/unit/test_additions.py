@@ -147,6 +147,72 @@ def test_a_model_is_one_function(outside: Path) -> None:
     assert sum(tensor.numel() for tensor in weights.values()) == 64 * 4 + 4 + 4 * 10 + 10
 
 
+ATTACK = '''
+from dataclasses import dataclass
+
+from laconic.adversary.attack import Attack
+from laconic.parts import positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lazy(Attack):
+    """Free riders: what they send is a small part of what they trained."""
+
+    share_of_work: float = 0.1
+
+    def __post_init__(self):
+        super().__post_init__()
+        positive(share_of_work=self.share_of_work)
+
+    def forged(self, trained, scene):
+        return self.share_of_work * trained
+
+
+def lazy(**options):
+    return Lazy(share_of_work=0.5, **options)
+
+
+def no_attack(**options):
+    return 5
+
+
+nothing = None
+'''
+
+
+def test_an_attack_is_one_file_and_runs_on_the_command_line(outside: Path) -> None:
+    (outside / "own_attack.py").write_text(ATTACK)
+    words = ("--num-clients", "20", "--sampling-rate", "0.5", "--rounds", "2", "--checkpoint-seconds", "0", "--quiet")
+    own = ("--attack", "own_attack:Lazy", "--attack-fraction", "0.25", "--set", "attack.share_of_work=0.2")
+    laconic("run", "fl-std", *words, *own, "--out", "run")
+    attack = json.loads((outside / "run/summary.json").read_text())["attack"]
+    assert (attack["kind"], attack["share_of_work"], attack["num_malicious"]) == ("Lazy", 0.2, 5)
+    laconic("run", "--out", "run", "--resume", "--rounds", "3", "--quiet")
+    assert len((outside / "run/rounds.jsonl").read_text().splitlines()) == 3
+    laconic("run", "fl-sign-dp", *words, "--noise-multiplier", "1", "--attack", "own_attack:lazy", "--out", "function",
+            "--delta", "1e-3")  # fmt: skip
+    assert json.loads((outside / "function/summary.json").read_text())["attack"]["share_of_work"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_attack:Lasy", "unknown name in own_attack 'Lasy': did you mean 'lazy'"),
+        ("own_attack:nothing", "--attack own_attack:nothing is a NoneType, not an attack"),
+        ("own_attack:no_attack", "--attack own_attack:no_attack gave a int, not a laconic.adversary Attack"),
+    ],
+)
+def test_what_is_no_attack_is_refused(outside: Path, name: str, message: str) -> None:
+    (outside / "own_attack.py").write_text(ATTACK)
+    with pytest.raises(ConfigError, match=message):
+        laconic("run", "fl-std", "--rounds", "1", "--attack", name)
+    with pytest.raises(ConfigError, match="share_of_work must be a positive number, not 0"):
+        laconic("run", "fl-std", "--rounds", "1", "--attack", "own_attack:Lazy", "--set", "attack.share_of_work=0")
+    with pytest.raises(ConfigError, match="takes no speed"):
+        laconic("run", "fl-std", "--rounds", "1", "--attack", "own_attack:Lazy", "--set", "attack.speed=0")
+    assert not (outside / "runs").exists()
+
+
 def test_a_command_is_an_entry_point(outside: Path) -> None:
     (outside / "own_command.py").write_text(
         'import click\n\n@click.command()\ndef hello():\n    """Say hello."""\n    click.echo("hello from outside")\n'

@@ -48,6 +48,7 @@ def commands(path: Path) -> Iterator[list[str]]:
         "docs/datasets.md",
         "docs/front-end.md",
         "docs/architecture.md",
+        "docs/attacks.md",
         "docs/secure-aggregation.md",
     ],
 )

@@ -53,7 +53,9 @@ def _kind(option: Declared) -> dict[str, Any]:
     """What click is told of the type."""
     if option.types == (bool,):
         return {"is_flag": True} if option.default is False else {"type": bool}
-    if str in option.types and len(option.types) > 1:
+    if option.types[0] is str:
+        return {"type": str}
+    if str in option.types:
         return {"type": NUMBER_OR_WORD if float in option.types else COUNT_OR_WORD}
     return {"type": {int: int, float: NUMBER, str: str}[option.types[0]]}
 

@@ -1,5 +1,6 @@
 """The clients of a run. `Run` asks them for one sum per round; here they are simulated on one machine.
 
+attackers    `Attackers`: what malicious clients train and send
 base         `Clients`: their interface for a run; `ModelView`: the model that all of them have; `Collected`
 groups       a cohort that is summed in groups
 known_keys   which keys the clients of a masked run have

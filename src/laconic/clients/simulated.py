@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from laconic.clients import wire
+from laconic.clients.attackers import Forged
 from laconic.clients.base import Clients, Collected
 from laconic.clients.groups import collect_groups
 from laconic.clients.secure_sums import Attempt, SecureSums
@@ -114,6 +115,8 @@ class SimulatedClients(Clients):
         with self.clock("sum"):
             if codes is None:
                 total = trained.weighted_sum(counts)
+            elif isinstance(trained, Forged) and len(trained.updates) == 1:
+                total = (counts.sum() if codes.is_floating_point() else len(codes)) * codes[0]
             else:  # integers come from private schemes, in which clients count alike
                 total = counts @ codes if codes.is_floating_point() else codes.sum(0)
         return Updates(trained.clients, total[None], trained.num_records)

@@ -1,7 +1,8 @@
 """What a client does in a round: train → tamper → encode → clip → noise. The simulator and every node use the same.
 
-`tamper` is where a client that does not follow the protocol changes its update before it is encoded; honest clients
-have none.
+Clients that attack do not follow it: `Attackers` say what they train and forge in the place of an update. It is boosted
+and encoded, and sent without clip and noise. `tamper` is a plain function in the same place, for tests: it changes
+updates before they are encoded.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
+from laconic.adversary.poisoned import without_classes
 from laconic.clients import wire
+from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView
+from laconic.data.population import Population
 from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError
 from laconic.features.population import as_features
@@ -46,9 +50,18 @@ class ClientWork:
             work=self._work(len(view.first.targets)),
             per_record=e.scheme.record_level,
         )
-        self.population = as_features(e.population, e.front_end, view.device)
+        self.population = as_features(self._held(), e.front_end, view.device)
+        self.attackers = None if e.attack is None else Attackers(view, self.population, e.attack)
         self._packing_checked = False
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
+
+    def _held(self) -> Population:
+        """Who holds which records: under an attack, some classes may be with attackers alone, or with nobody."""
+        e = self.view.experiment
+        attack, malicious = e.attack, set(e.malicious.tolist())
+        if attack is None or not attack.dropped(malicious=False):
+            return e.population
+        return without_classes(e.population, lambda client: attack.dropped(malicious=client in malicious))
 
     def _work(self, held: int) -> Work | None:
         """What a client that holds so many records does in a round; None if it needs a copy of all weights.
@@ -82,6 +95,8 @@ class ClientWork:
     def encoded(self, plan: RoundPlan, trained: Trained) -> Tensor:
         """What the clients send."""
         scheme = self.view.experiment.scheme
+        if isinstance(trained, Forged) and not self._follows_protocol:
+            return self._forged_codes(plan, trained)
         streams = [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
         with self.view.clock("encode"):
             codes = bounded_codes(scheme, plan, trained.values, streams=streams)
@@ -90,6 +105,28 @@ class ClientWork:
             if plan.groups:
                 return noisy_in_groups(scheme, plan, trained.clients, codes, streams=streams)
             return noisy_codes(scheme, plan, codes, streams=streams)
+
+    @property
+    def _follows_protocol(self) -> bool:
+        """Whether attackers clip and add their noise as everybody does, whatever it is that they send."""
+        e = self.view.experiment
+        return e.scheme.noise.private and e.attack is not None and not e.attack.omit_noise
+
+    def _forged_codes(self, plan: RoundPlan, forged: Forged) -> Tensor:
+        """Boosted and encoded, without clip and noise: (clients, m). Who sends the same sends it to the bit.
+
+        Signs cannot be boosted on the wire, but in a masked sum of integers nobody sees that they were.
+        """
+        scheme, streams = self.view.experiment.scheme, self.view.streams
+        coins = [streams.stream("attack", plan.round, plan.attempt, "code", int(c)) for c in forged.clients]
+        coins = coins[: len(forged.updates)]
+        if scheme.noise.private:
+            codes = scheme.codec.encode(forged.updates, plan, coins)
+            sensitivity = scheme.clip.sensitivity(codes.shape[-1])
+            codes = scheme.noise.without_noise(codes, boost=forged.boost, sensitivity=sensitivity, plan=plan)
+        else:
+            codes = scheme.codec.encode(forged.boost * forged.updates, plan, coins)
+        return codes.expand(len(forged.clients), -1)
 
     def _check_packing(self, codes: Tensor) -> None:
         """Once, on the first code: what the codec says of its packing must be true, or nodes would send other codes."""
@@ -104,7 +141,18 @@ class ClientWork:
     def each(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
-        """What `then` makes of the trained clients, chunk by chunk."""
+        """What `then` makes of the trained clients, chunk by chunk; attackers come last."""
+        attacking = np.isin(clients, self.view.experiment.attackers(plan))
+        if not attacking.all():
+            yield from self._honest(plan, clients[~attacking], weights, then)
+        if self.attackers is not None and attacking.any():
+            start = received(self.view.experiment.scheme, plan, weights)
+            for forged in self.attackers.forged(plan, clients[attacking], start, self._trained(plan)):
+                yield then(forged)
+
+    def _honest(
+        self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
+    ) -> Iterator[Updates]:
         task = Task(
             train=self.view.experiment.scheme.train,
             weights=received(self.view.experiment.scheme, plan, weights),

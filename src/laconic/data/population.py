@@ -103,7 +103,16 @@ class PooledPopulation:
 
     @property
     def pool(self) -> Records:
+        """The table."""
         return self._records
+
+    def rows(self, client: int) -> np.ndarray:
+        """The rows of the table that the client holds."""
+        return self._rows[client]
+
+    def with_rows(self, rows: Sequence[np.ndarray]) -> PooledPopulation:
+        """The same table, held otherwise."""
+        return PooledPopulation(self._records, rows)
 
     def targets(self, client: int) -> Tensor:
         """The client's targets alone."""

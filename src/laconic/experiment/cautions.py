@@ -31,12 +31,14 @@ def planned_cautions(experiment: Experiment) -> list[str]:
     counts = [count for count in (average, budget.max_participations) if count is not None]
     released = accountant.released_epsilon(experiment.rounds, budget.accountant)
     participant = accountant.participant_epsilon(min(counts))
-    return cautions(
+    found = cautions(
         accountant,
         delta=budget.delta,
         released=min(released, budget.epsilon or released),
         participant=min(participant, budget.participant_epsilon or participant),
     )
+    ring = experiment.about_ring()
+    return found if ring is None else [*found, ring]
 
 
 def log_cautions(experiment: Experiment) -> None:

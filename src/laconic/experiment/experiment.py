@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
+from laconic.adversary.attack import Attack
+from laconic.adversary.malicious import Infiltration, malicious_clients
+from laconic.adversary.ring import about_ring
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, several
 from laconic.experiment.cautions import count_units
@@ -19,10 +22,11 @@ from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, Sum
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import METHODS, RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
+from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 from laconic.train.losses import Loss
 
@@ -42,6 +46,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
     sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
     `dropout_rate` vanishes, at `dropout_stage`.
 
+    With an `attack` some clients are malicious: see `adversary/`. Only simulations and tests have one.
+
     A δ of one over the number of clients (or records) or more is refused, unless `allow_large_delta` insists on it.
     """
 
@@ -57,6 +63,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
     front_end: nn.Module | None = None
     loss: str | Loss = "auto"
     notes: tuple[str, ...] = ()
+    attack: Attack | None = None
 
     def __post_init__(self) -> None:
         if problems := problems_of(self):
@@ -76,6 +83,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
             raise ConfigError(
                 f"{self.scheme.name} has no secure sum to drop out of: use --dropout-rate with -dp schemes"
             )
+        if self.attack is not None:
+            self._check_attack(self.attack)
         if self.scheme.private:
             if self.budget is None:
                 raise ConfigError(f"{self.scheme.name} is private and needs a delta (--delta)")
@@ -89,6 +98,51 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
                 raise ConfigError(
                     f"max_dropouts + max_colluders = {slack} leaves nobody of a {what} of {planned:g} to add the noise"
                 )
+
+    def _check_attack(self, attack: Attack) -> None:
+        """Refuse an attack that cannot be tried here."""
+        problems = list(attack.problems(self.scheme))
+        if attack.relabels and self.population.records(0).targets.is_floating_point():
+            problems.append("the attack changes labels, but the targets of these records are no classes")
+        if problems:
+            raise ConfigError(several(problems))
+        _ = self.malicious  # which may be nobody
+        planned = self.sampler.planned_cohort(self.population.num_clients)
+        if attack.fraction and isinstance(self.sampler, FixedSize) and round(attack.fraction * planned) == 0:
+            raise ConfigError(
+                f"a fraction {attack.fraction:g} of a cohort of {planned:g} is nobody: raise --attack-fraction or"
+                " --cohort-size"
+            )
+
+    @functools.cached_property
+    def malicious(self) -> np.ndarray:
+        """The clients that attack, sorted; nobody without an attack."""
+        if self.attack is None:
+            return np.zeros(0, dtype=np.int64)
+        return malicious_clients(self.attack, self.population.num_clients, Streams(self.seed))
+
+    def attackers(self, plan: RoundPlan) -> np.ndarray:
+        """Who of a round's cohort attacks in it."""
+        if self.attack is None or not self.attack.active(plan.round):
+            return plan.cohort[:0]
+        return plan.cohort[np.isin(plan.cohort, self.malicious)]
+
+    def about_ring(self, attackers: int | None = None) -> str | None:
+        """That the votes of so many attackers, or of those that are expected, do not fit into the ring."""
+        if self.attack is None:
+            return None
+        if attackers is None:
+            planned = self.sampler.planned_cohort(self.population.num_clients)
+            attackers = round(planned * len(self.malicious) / self.population.num_clients)
+        return about_ring(self.scheme, self.attack, self.typical_plan(), self.code_size, attackers)
+
+    @property
+    def arrange(self) -> Infiltration | None:
+        """Puts the attackers into cohorts; None if those stay as they are drawn."""
+        if self.attack is None or self.attack.fraction is None:
+            return None
+        fixed = isinstance(self.sampler, FixedSize)
+        return Infiltration(self.malicious, self.attack.fraction, self.population.num_clients, fixed)
 
     @functools.cached_property
     def protected(self) -> int:

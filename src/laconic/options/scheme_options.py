@@ -72,6 +72,13 @@ SCHEME_OPTIONS: dict[str, Declared] = {
             "Integer noise: bits a value, 8 to 32; more make the grid finer.",
             "as few as the sum of a round allows",
         ),
+        _declared(
+            "ring_bits",
+            int,
+            "Integer noise: bits a value, 8 to 32, with the same grid: room in the ring for sums that attackers boost."
+            " It costs bytes and changes neither noise nor ε.",
+            "as --bits",
+        ),
         _declared("sign_step", float, "γ: the step of sign schemes.", "0.001, private 0.005"),
         _declared(
             "num_chunks",

@@ -314,6 +314,81 @@ class SecAggSection(SumOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AttackSection:
+    """Clients that attack, in simulations. What is not set is as published: see `adversary/attacks`."""
+
+    kind: str | None = option(
+        None,
+        "random-update, gradient-ascent, sign-inversion, in-backdoor, out-backdoor, label-flipping, fabricated-sizes,"
+        " little-is-enough, inner-product, or your own as package.module:name.",
+        flag="--attack",
+    )
+    fraction: float | None = option(
+        None, "Malicious clients in every cohort.", flag="--attack-fraction", shown="0.1", check=below_one
+    )
+    malicious: str | None = option(
+        None,
+        "Which clients are malicious, such as 3,7, instead of --attack-fraction; cohorts are then drawn as usual.",
+        flag="--attack-malicious",
+    )
+    boost: float | None = option(
+        None,
+        "Factor on what attackers send; signs in the clear cannot be boosted.",
+        flag="--attack-boost",
+        shown="by attack; 5000 on fl-sign-dp",
+        check=positive,
+    )
+    boost_as: str | None = option(
+        None,
+        "update (a factor on the update) or step (on the learning rate).",
+        flag="--attack-boost-as",
+        shown="update",
+        choices=("update", "step"),
+    )
+    scale: float | None = option(
+        None,
+        "random-update: σ of the noise; fabricated-sizes: factor on the claimed size; little-is-enough: z;"
+        " inner-product: ε.",
+        flag="--attack-scale",
+        shown="200; 1000; by the cohort; 0.5",
+        check=positive,
+    )
+    source: str | int | None = option(None, "Backdoors: the attacked class, by number or name.", flag="--attack-source")
+    target: str | int | None = option(None, "Backdoors: what it is to be taken for.", flag="--attack-target")
+    removed: str | int | None = option(
+        None,
+        "out-backdoor: classes that nobody trains on, such as bird,truck (the attacked class is with attackers alone).",
+        flag="--attack-removed",
+    )
+    collude: bool | None = option(
+        None,
+        "true: attackers pool their data and send the same; false: each for itself.",
+        flag="--attack-collude",
+        shown="by attack",
+    )
+    share: str | None = option(
+        None,
+        "Whose data colluders pool: all malicious clients', or those of the cohort's.",
+        flag="--attack-share",
+        shown="all",
+        choices=("all", "cohort"),
+    )
+    omit_noise: bool | None = option(
+        None,
+        "Private schemes: true, attackers leave out clip and noise; false, they follow the protocol.",
+        flag="--attack-omit-noise",
+        shown="true",
+    )
+    from_round: int | None = option(
+        None, "First round of the attack.", flag="--attack-from-round", shown="1", check=positive_int
+    )
+    until_round: int | None = option(
+        None, "Last round of the attack.", flag="--attack-until-round", shown="the last", check=positive_int
+    )
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class FederationSection:
     """Only for federations of separate machines; what is not set has the values in `federation/server/settings.py`."""
 

@@ -34,7 +34,12 @@ def html_report(
 
 def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """(heading, text) pairs: how the run ended, its last and its best round."""
-    stopped = {"rounds": "all rounds done", "budget": "the privacy budget is used up", "patience": "early stopping"}
+    stopped = {
+        "rounds": "all rounds done",
+        "budget": "the privacy budget is used up",
+        "patience": "early stopping",
+        "diverged": "the weights are no longer finite: under attack, a result",
+    }
     lines = [("Stopped", stopped.get(summary["stop_reason"], summary["stop_reason"]))]
     if summary["discarded"]:
         first, count = summary["discarded"][0], len(summary["discarded"])
@@ -47,6 +52,26 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         cost = f"{human_bytes(summary['best']['bytes_up'])} up, {human_bytes(summary['best']['bytes_down'])} down"
         lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data{by})"))
         lines += _about_best(summary["best"])
+    return lines + attack_lines(summary.get("attack"))
+
+
+def attack_lines(attack: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """(heading, text) pairs: the attack, whether the model learnt anything, and the last rounds."""
+    if attack is None:
+        return []
+    few, most = attack["fewest_in_a_cohort"], attack["most_in_a_cohort"]
+    many = f"{most}" if few == most else f"{few} to {most}"
+    text = (
+        f"{attack['kind']}: {attack['num_malicious']} malicious clients, {many} in a cohort; boost {attack['boost']:g}"
+    )
+    lines = [("Attack", text)]
+    if not attack["converged"]:
+        lines.append(("  result", f"– (does not converge: {attack.get('why', 'it was never evaluated')})"))
+    for name, values in attack["last_ten"].items():
+        over = f"over the last {values['rounds']} evaluated rounds"
+        lines.append((f"  {name}", f"{over}: {values['min']:.4f} at least, {values['mean']:.4f} on average"))
+    if attack["ring"]:
+        lines.append(("  ring", attack["ring"]))
     return lines
 
 
@@ -61,12 +86,21 @@ def _about_best(best: dict[str, Any]) -> list[tuple[str, str]]:
     return [("  its ε", text)]
 
 
-_METRICS = ("accuracy", "balanced_accuracy", "auroc", "loss", "holdout_accuracy", "holdout_balanced_accuracy")
+_METRICS = (
+    "accuracy",
+    "class_accuracy",
+    "attack_accuracy",
+    "balanced_accuracy",
+    "auroc",
+    "loss",
+    "holdout_accuracy",
+    "holdout_balanced_accuracy",
+)
 
 
 def metric_text(row: dict[str, Any]) -> str:
     parts = [f"round {row['round']}"]
-    parts += [f"{key} {row[key]:.4f}" for key in _METRICS if key in row]
+    parts += [f"{key} {row[key]:.4f}" for key in _METRICS if row.get(key) is not None]
     if "epsilon" in row:
         parts.append(f"ε {row['epsilon']:.3f} (server's {row['participant_epsilon']:.3f})")
     return ", ".join(parts)
@@ -116,7 +150,7 @@ def _transport_text(ledger: dict[str, Any]) -> str:
 
 
 def curve_svg(history: list[dict[str, Any]], key: str = "accuracy", width: int = 720, height: int = 260) -> str:
-    """The metric against rounds, as inline SVG."""
+    """The metric against rounds, as inline SVG; of an attacked run, those of the attacked class beside it."""
     points = [(row["round"], row[key]) for row in history if key in row and math.isfinite(row[key])]
     if len(points) < 2:
         return ""
@@ -129,7 +163,11 @@ def curve_svg(history: list[dict[str, Any]], key: str = "accuracy", width: int =
         x = left + (number - rounds[0]) / span_x * (width - left - right)
         return x, top + (high - value) / span_y * (height - top - bottom)
 
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in points))
+    def line_of(name: str, colour: str) -> str:
+        known = [(r["round"], r[name]) for r in history if r.get(name) is not None and math.isfinite(r[name])]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in known))
+        return f"<polyline points='{line}' fill='none' stroke='{colour}' stroke-width='2'/>" if known else ""
+
     grid = ""
     for tick in range(5):
         value = low + span_y * tick / 4
@@ -138,8 +176,17 @@ def curve_svg(history: list[dict[str, Any]], key: str = "accuracy", width: int =
         grid += f"<text x='{left - 6}' y='{y + 4:.1f}' font-size='11' text-anchor='end'>{value:.2f}</text>"
     axis = f"<text x='{left}' y='{height - 10}' font-size='11'>round {rounds[0]}</text>"
     axis += f"<text x='{width - right}' y='{height - 10}' font-size='11' text-anchor='end'>round {rounds[-1]}</text>"
-    path = f"<polyline points='{line}' fill='none' stroke='#0969da' stroke-width='2'/>"
+    path = line_of(key, "#0969da")
+    for number, (name, colour) in enumerate(_OF_ATTACKS.items()):
+        if key != "loss" and (more := line_of(name, colour)):
+            path += more
+            axis += (
+                f"<text x='{width / 2}' y='{height - 18 + 13 * number}' font-size='11' fill='{colour}'>{name}</text>"
+            )
     return f"<svg viewBox='0 0 {width} {height}' role='img' aria-label='{key} by round'>{grid}{axis}{path}</svg>"
+
+
+_OF_ATTACKS = {"class_accuracy": "#1a7f37", "attack_accuracy": "#cf222e"}
 
 
 def _table(lines: list[tuple[str, str]]) -> str:

@@ -1,5 +1,7 @@
 """The papers' tables, run again: one TOML file each in `published/`, its runs, and measured beside published figures.
 
+attack_figures    tables of attacks: what counts as met, and their columns
+class_curves      accuracy and accuracy on the attacked class by round, from run folders
 comparison        published beside measured figures: as data, Markdown, CSV
 kept_weight_runs  the weights that FL-TOP keeps, from two run folders
 kept_weights      kept weights layer by layer

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from laconic.reproduce.attack_figures import ATTACKS_EXPLAINED, DIVERGES, agreement_text, attack_columns, attack_figures
 from laconic.reproduce.tables import BYTES, PER_PARAMETER, Published, Row, Table
 
 CLOSE = 0.02
@@ -23,14 +24,15 @@ class Measured:
     are averages per client up to the best round: counted (`bytes_*`) and by the papers' formula. `bits_*` are those of
     one message over the number of weights. The ε: the papers' figure (moments) had the run been planned to end at its
     best round; and of the whole run the outsider's and the server's (pld, or the tightest that the sampler allows).
+    Of an attacked run that does not converge, figures may be missing.
     """
 
     seed: int
     trained_on: str
     rounds: int
-    accuracy: float
+    accuracy: float | None
     round: int
-    last_accuracy: float
+    last_accuracy: float | None
     bytes_up: float
     bytes_down: float
     bytes_once: float
@@ -52,6 +54,16 @@ class Measured:
     total_bytes_up: float | None = None
     total_bytes_down: float | None = None
     """Averages per client over all rounds."""
+    converged: bool = True
+    class_accuracy: float | None = None
+    class_accuracy_last_min: float | None = None
+    class_accuracy_last_mean: float | None = None
+    attack_accuracy: float | None = None
+    attack_accuracy_last_min: float | None = None
+    attack_accuracy_last_mean: float | None = None
+    """On the attacked class in the best round, and over the last ten evaluated ones."""
+    epsilon_attacked: float | None = None
+    """The outsider's ε without the noise that attackers left out, where the run's own does not hold."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,6 +93,7 @@ def compared(table: Table, results: Results) -> list[dict[str, Any]]:
 
 def _compared_row(table: Table, row: Row, runs: Sequence[Measured]) -> dict[str, Any]:
     accuracy, aurocs = _mean(run.accuracy for run in runs), [run.auroc for run in runs if run.auroc is not None]
+    accuracies = [run.accuracy for run in runs if run.accuracy is not None]
     published = row.published
     comparable = accuracy is not None and published.accuracy is not None and not row.published_on
     return {
@@ -93,9 +106,9 @@ def _compared_row(table: Table, row: Row, runs: Sequence[Measured]) -> dict[str,
         "seeds": [run.seed for run in runs],
         "published": asdict(published),
         "accuracy": accuracy,
-        "deviation": statistics.stdev(run.accuracy for run in runs) if len(runs) > 1 else None,
-        "accuracy_worst": min((run.accuracy for run in runs), default=None),
-        "accuracy_best": max((run.accuracy for run in runs), default=None),
+        "deviation": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+        "accuracy_worst": min(accuracies, default=None),
+        "accuracy_best": max(accuracies, default=None),
         "auroc": _mean(aurocs),
         "auroc_worst": min(aurocs, default=None),
         "auroc_best": max(aurocs, default=None),
@@ -111,11 +124,15 @@ def _compared_row(table: Table, row: Row, runs: Sequence[Measured]) -> dict[str,
         "epsilon_released": _mean(run.epsilon_released for run in runs),
         "epsilon_participant": _mean(run.epsilon_participant for run in runs),
         "remark": row.remark,
+        **attack_figures(row, runs),
     }
 
 
 def reproduced_text(entries: Sequence[dict[str, Any]]) -> str:
-    """How many of the rows that were run are no more than `CLOSE` below the published accuracy."""
+    """How many of the rows that were run are no more than `CLOSE` below the published accuracy; or, of attacks, how
+    many of the figures are met."""
+    if any("agrees" in entry for entry in entries):
+        return agreement_text(entries)
     differences = [entry["difference"] for entry in entries if entry["difference"] is not None]
     good = sum(difference >= -CLOSE for difference in differences)
     return f"{good} of {len(differences)} rows are within {CLOSE} of the published accuracy, or better."
@@ -138,6 +155,8 @@ def markdown(table: Table, results: Results, notes: Sequence[str] = ()) -> str:
 
 
 def _explained(table: Table, results: Results, with_epsilon: bool) -> list[str]:
+    if table.of_attacks:
+        return [*ATTACKS_EXPLAINED, *_environments(results)]
     lines = [
         f"{table.metric.capitalize()} is that of the best round on the test data, as in the papers. With several seeds"
         + (" there are the worst, the best" if worst_and_best(table) else " there are mean, standard deviation")
@@ -158,10 +177,13 @@ def _explained(table: Table, results: Results, with_epsilon: bool) -> list[str]:
     once = max((run.bytes_once for run in runs), default=0.0)
     if once:
         lines.append("FL-TOP tells each client its weights' places once; these bytes are in table.csv (`bytes_once`).")
-    lines += [
-        f"Measured with {environment}." for environment in sorted({run.environment for run in runs if run.environment})
-    ]
-    return lines
+    return lines + _environments(results)
+
+
+def _environments(results: Results) -> list[str]:
+    runs = [run for found in results.values() for run in found]
+    names = sorted({run.environment for run in runs if run.environment})
+    return [f"Measured with {environment}." for environment in names]
 
 
 def table_csv(table: Table, results: Results) -> str:
@@ -224,11 +246,16 @@ def data_text(entry: Entry) -> str:
 def published_text(entry: Entry, name: str = "accuracy") -> str:
     """'0.64', or '0.63 to 0.64' where the paper gives the worst and the best."""
     best, worst = entry["published"][name], entry["published"][f"{name}_worst"]
+    if name == "accuracy" and not entry["published"]["converges"]:
+        return DIVERGES
     return number_text(best) if worst is None else f"{worst:.2f} to {best:.2f}"
 
 
 def accuracy_text(entry: Entry) -> str:
     """'0.8123 ± 0.0045 (3)': mean, deviation, number of seeds; or '0.81 to 0.82 (3)' as the paper has it."""
+    if entry.get("diverged"):
+        found = "" if entry["accuracy"] is None else f" (best round {entry['accuracy']:.4f})"
+        return DIVERGES + found
     if entry["accuracy"] is None:
         return "–"
     if entry["published"]["accuracy_worst"] is not None and len(entry["seeds"]) > 1:
@@ -264,6 +291,13 @@ def _columns(table: Table, with_epsilon: bool) -> list[tuple[str, Callable[[Entr
         (f"{table.metric}: paper", published_text),
         ("here", accuracy_text),
     ]
+    if table.of_attacks:
+        columns += [*attack_columns(table), ("round", _measured("round", 0))]
+        private = [
+            ("outsider's ε, had nobody attacked", _measured("epsilon_released", 3)),
+            ("without the attackers' noise", _measured("epsilon_attacked", 3)),
+        ]
+        return columns + (private if with_epsilon else [])
     if _with_auroc(table):
         columns += [("AUROC: paper", lambda entry: published_text(entry, "auroc")), ("here", auroc_text)]
     if not table.stands_in:

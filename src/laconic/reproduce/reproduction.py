@@ -38,7 +38,7 @@ _INCIDENTAL = {
 }
 # What the papers do and the defaults do not: part of every private row, so it tells nothing.
 _AS_PUBLISHED = {"noise": "continuous"}
-_QUICK_ROUNDS, _QUICK_CLIENTS, _QUICK_COHORT = 10, 120, 10
+_QUICK_ROUNDS, _QUICK_CLIENTS, _QUICK_COHORT, _QUICK_STEPS = 10, 120, 10, 30
 _QUICK_RECORDS, _QUICK_HOSPITALS = 4200, 30
 
 
@@ -122,7 +122,7 @@ class Reproduction:
 
     @property
     def _with_weights(self) -> bool:
-        return self.keep_weights or bool(self.table.figure)
+        return self.keep_weights or self.table.figure == "kept-weights"
 
     def measured(self, row: Row) -> list[Measured]:
         """The finished runs of a row, by seed."""
@@ -164,8 +164,9 @@ class WeightlessFolder(RunFolder):
 
 def measured_in(simulation: Run, result: RunResult, dataset: str) -> Measured:
     """The figures of a finished run that stand in a table."""
-    e, best = simulation.experiment, result.best
-    assert best is not None  # every named data set has test records
+    e = simulation.experiment
+    # Every named data set has test records; but an attacked run may diverge in its first round.
+    best = result.best or {"round": 0, "bytes_up": 0, "bytes_down": 0}
     clients, size = e.population.num_clients, simulation.model.size
     rate = e.sampler.rate_in(clients)
     bits_up, bits_down = formula_bits(e.scheme, size, e.sampler.planned_cohort(clients))
@@ -174,9 +175,9 @@ def measured_in(simulation: Run, result: RunResult, dataset: str) -> Measured:
         seed=e.seed,
         trained_on=dataset,
         rounds=result.last["round"],
-        accuracy=best[result.metric],
+        accuracy=best.get(result.metric),
         round=best["round"],
-        last_accuracy=result.last[result.metric],
+        last_accuracy=result.last.get(result.metric),
         bytes_up=best["bytes_up"] / clients,
         bytes_down=best["bytes_down"] / clients,
         bytes_once=sum(row["bytes_once"] for row in done) / clients,
@@ -192,8 +193,23 @@ def measured_in(simulation: Run, result: RunResult, dataset: str) -> Measured:
         last_auroc=result.last.get("auroc"),
         total_bytes_up=result.ledger["bytes_up"] / clients,
         total_bytes_down=result.ledger["bytes_down"] / clients,
+        **_under_attack(result, best),
         **_epsilons(simulation, result, best["round"]),
     )
+
+
+def _under_attack(result: RunResult, best: dict[str, Any]) -> dict[str, Any]:
+    """The figures of an attacked run: of its best round, and over its last ones."""
+    if result.attack is None:
+        return {}
+    found: dict[str, Any] = {"converged": result.attack["converged"]}
+    left = result.statement.get("attack", {}).get("released")
+    if left is not None:
+        found["epsilon_attacked"] = left["rdp"] if left["pld"] is None else left["pld"]
+    for name in ("class_accuracy", "attack_accuracy"):
+        last = result.attack["last_ten"].get(name, {})
+        found |= {name: best.get(name), f"{name}_last_min": last.get("min"), f"{name}_last_mean": last.get("mean")}
+    return found
 
 
 def _epsilons(simulation: Run, result: RunResult, best_round: int) -> dict[str, Any]:
@@ -220,11 +236,16 @@ def quick_version(config: RunConfig, data_dir: str | None) -> RunConfig:
     if config.data.dataset in EHR_SOURCES:
         return _quick_clinical(config, data_dir)
     everyone = config.sampler.cohort_size == config.data.num_clients
+    clients = min(config.data.num_clients or _QUICK_CLIENTS, _QUICK_CLIENTS)
     changes: dict[str, Any] = {
         "run.rounds": min(config.run.rounds, _QUICK_ROUNDS),
-        "data.num_clients": _QUICK_CLIENTS,
-        "sampler.cohort_size": _QUICK_CLIENTS if everyone else _QUICK_COHORT,
+        "data.num_clients": clients,
+        "sampler.cohort_size": clients if everyone else _QUICK_COHORT,
     }
+    if config.attack.kind is not None:
+        changes |= {"scheme.local_steps": min(config.scheme.options["local_steps"], _QUICK_STEPS)}
+        if config.attack.fraction:  # of a small cohort, a small fraction is nobody
+            changes["attack.fraction"] = max(config.attack.fraction, 1 / _QUICK_COHORT)
     if config.scheme.name.startswith("fl-cs"):
         changes["scheme.max_iterations"] = 30
     names = [name for name in (config.data.dataset, config.data.public_dataset) if name]
@@ -232,6 +253,8 @@ def quick_version(config: RunConfig, data_dir: str | None) -> RunConfig:
         return config.with_values(changes | {"run.eval_every": 5})
     sections = config.with_values(changes | {"data.dataset": "digits"}).to_dict()
     sections["data"].pop("public_dataset", None)  # the public records are then set aside from the digits
+    sections["data"].pop("augment", None)
+    sections["model"] = {"name": "cnn"}
     return RunConfig.from_dict(sections)
 
 

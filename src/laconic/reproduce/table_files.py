@@ -18,7 +18,8 @@ def write_table(reproduction: Reproduction, *, plots: bool) -> list[str]:
         drawable = plots_available()
         if not drawable:
             warnings.append("no pictures: matplotlib is not installed")
-        text += _accuracy_picture(reproduction, results) if drawable else ""
+        text += _accuracy_picture(reproduction, results) if drawable and not table.of_attacks else ""
+        text += _class_curves(reproduction) if drawable and table.figure == "class-curves" else ""
         text += _kept_weights(reproduction, drawable) if table.figure == "kept-weights" else ""
     folder.write("table.md", text)
     folder.write("table.csv", table_csv(table, results))
@@ -30,6 +31,16 @@ def _accuracy_picture(reproduction: Reproduction, results: Results) -> str:
 
     plot_table(reproduction.table, results, reproduction.folder / "table.png", quick=reproduction.quick)
     return "\n![Best accuracy against bytes](table.png)\n"
+
+
+def _class_curves(reproduction: Reproduction) -> str:
+    from laconic.reproduce.class_curves import class_curves, plot_class_curves
+
+    curves = class_curves(reproduction)
+    if not curves:
+        return ""
+    plot_class_curves(curves, reproduction.folder / "figure.png")
+    return "\n![Accuracy by round](figure.png)\n"
 
 
 def _kept_weights(reproduction: Reproduction, drawable: bool) -> str:

@@ -65,7 +65,7 @@ def _draw(
     panel: Any, table: Table, results: Results, rows: list[Row], both: bool, label: str, colour: str, marker: str
 ) -> None:
     measured = [(_bytes(results[row.number], both) / 1000, row) for row in rows]
-    accuracies = [[run.accuracy for run in results[row.number]] for _, row in measured]
+    accuracies = [[run.accuracy or 0.0 for run in results[row.number]] for _, row in measured]
     means, spreads = [np.mean(a) for a in accuracies], [np.std(a, ddof=1) if len(a) > 1 else 0.0 for a in accuracies]
     panel.errorbar([x for x, _ in measured], means, yerr=spreads, marker=marker, color=colour, label=label, lw=1)
     known = [(x, row) for x, row in measured if row.published.accuracy is not None]

@@ -3,7 +3,8 @@
 The TOML files repeat the printed tables line by line. A row's settings are put together from, in this order,
 `[settings]` (every row), `[on.DATASET]` (rows on that data set), `[private]` (rows with noise), `[of.SCHEME]` (that
 scheme and its private version), `[clip_norm]` (S by scheme and compression ratio) and the row's own columns.
-`settings_from` names a table whose settings come first.
+`settings_from` names a table whose settings come first. The column `malicious` is the fraction of attackers in every
+cohort. Where `dash` says so, "-" is a published result: the run does not converge.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ BYTES = {"Mbit": 125_000.0, "MB": 1_000_000.0, "kB": 1000.0}
 PER_PARAMETER = "bit/parameter"
 """The other unit of cost: the bits of one message over the number of the model's weights."""
 NOT_GIVEN = ("-", "N/A")
+_DASH = "does not converge"
+"""What "-" means in tables that say so with `dash`; else it is a figure that is not given."""
 
 PUBLISHED = resources.files("laconic.reproduce") / "published"
 """The tables, one TOML file each."""
@@ -45,6 +48,12 @@ class Published:
     up: float | None = None
     down: float | None = None
     epsilon: float | None = None
+    class_accuracy: float | None = None
+    """On the class that is attacked."""
+    attack_accuracy: float | None = None
+    """The share of that class that is taken for the attack's target."""
+    converges: bool = True
+    """False: published as a run that does not converge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +81,23 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The scheme, and its compression ratio where it has one: 'fl-top-dp 0.5 %'."""
-        return self.scheme if self.ratio in (None, 1.0) else f"{self.scheme} {100 * self.ratio:g} %"
+        """The scheme, its compression ratio where it has one, and who attacks it: 'fl-top 0.5 %, in-backdoor 10 %'."""
+        label = self.scheme if self.ratio in (None, 1.0) else f"{self.scheme} {100 * self.ratio:g} %"
+        return ", ".join([label, *self._attacked])
+
+    @property
+    def attacked(self) -> bool:
+        return "attack" in self.settings
+
+    @property
+    def _attacked(self) -> list[str]:
+        """What sets the rows of a table of attacks apart."""
+        if not self.attacked:
+            return []
+        epsilon = self.settings.get("privacy", {}).get("epsilon")
+        parts = [] if epsilon is None else [f"ε = {epsilon:g}"]
+        attack = self.settings["attack"]
+        return [*parts, f"{attack['kind']} {100 * attack['fraction']:g} %"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +124,10 @@ class Table:
     paper: str = ""
     stands_in: str = ""
     all_rounds: bool = False
+
+    @property
+    def of_attacks(self) -> bool:
+        return any(row.attacked for row in self.rows)
 
 
 def table_names() -> list[str]:
@@ -129,7 +157,7 @@ def load_table(name: str) -> Table:
     rows = []
     for number, values in enumerate(data["rows"], start=1):
         cells = dict(zip(columns, values, strict=True))
-        rows.append(_row(number, cells, settings, data.get("remark", {}).get(str(number), "")))
+        rows.append(_row(number, cells, settings, data.get("remark", {}).get(str(number), ""), data.get("dash", "")))
     return Table(
         name=name,
         title=data["title"],
@@ -164,11 +192,12 @@ def _with_settings_of(data: dict[str, Any]) -> dict[str, Any]:
     return {**sections, "clip_norm": clip_norm, "paper": own["paper"] or first["paper"]}
 
 
-def _row(number: int, cells: dict[str, Any], settings: dict[str, Any], remark: str) -> Row:
+def _row(number: int, cells: dict[str, Any], settings: dict[str, Any], remark: str, dash: str) -> Row:
     scheme, ratio = cells["scheme"], cells.get("ratio")
+    dataset = cells.get("data.dataset", settings["settings"].get("data", {}).get("dataset"))
     base = scheme.removesuffix("-dp")
     options = scheme_entry(scheme).options
-    sections: Sections = merged(settings["settings"], settings["on"].get(cells.get("data.dataset"), {}))
+    sections: Sections = merged(settings["settings"], settings["on"].get(dataset, {}))
     if scheme != base:
         sections = merged(sections, settings["private"])
     # Settings for all rows hold options that not every scheme takes; those for one scheme must fit it.
@@ -184,7 +213,12 @@ def _row(number: int, cells: dict[str, Any], settings: dict[str, Any], remark: s
         section, dot, key = column.partition(".")
         if dot and value not in NOT_GIVEN:
             sections = merged(sections, {section: {key: value}})
-    figures = {k: _figure(v) for k, v in cells.items() if "." not in k and k not in ("scheme", "ratio")}
+    if "malicious" in cells:
+        sections = merged(sections, {"attack": {"fraction": cells["malicious"]}})
+    others = ("scheme", "ratio", "malicious")
+    figures = {k: _figure(v) for k, v in cells.items() if "." not in k and k not in others}
+    if dash == _DASH:
+        figures["converges"] = cells["accuracy"] != "-"
     return Row(
         number=number,
         scheme=scheme,

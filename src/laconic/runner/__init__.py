@@ -1,5 +1,6 @@
 """A run: one round after another, the budget, and the files at the end.
 
+attacked    what is said of an attacked run: its result by class, and what it does to the ε
 evaluation  how good the weights of a round are, and which round is the best
 in_folder   a run in a folder: new, or from where the last one there stopped
 outcome     `RunResult`, and the files at the end of a run

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.adversary.confusion import Confusion
 from laconic.clients.base import Clients
 from laconic.data.population import Records
 from laconic.errors import ConfigError
@@ -60,11 +61,43 @@ class Evaluation:
         with products_in(self._experiment.precision, self._clients.device):
             if test:
                 whose = None if self._experiment.scheme.private else self._experiment.test_clients
-                row |= model.evaluate(weights, test.inputs, test.targets, clients=whose)
+                row |= self._tested(weights, test, whose)
             if holdout:
                 held = model.evaluate(weights, holdout.inputs, holdout.targets)
                 row |= {f"holdout_{name}": value for name, value in held.items()}
         return row
+
+    def _tested(self, weights: Tensor, test: Records, whose: np.ndarray | None) -> dict[str, Any]:
+        """Of an attacked run by class, too. Classes that honest clients do not have count in none of the others."""
+        model, attack = self._clients.model, self._experiment.attack
+        if attack is None or test.targets.is_floating_point():
+            return model.evaluate(weights, test.inputs, test.targets, clients=whose)
+        confusion = Confusion(model.num_classes)
+        counted, whose = self.counted, None if whose is None else whose[self._held.cpu().numpy()]
+        row = model.evaluate(weights, counted.inputs, counted.targets, clients=whose, watch=confusion.add)
+        others = self._others
+        if len(others.targets):
+            model.evaluate(weights, others.inputs, others.targets, watch=confusion.add)
+        return row | confusion.metrics(attack)
+
+    @functools.cached_property
+    def _held(self) -> Tensor:
+        """Which test records are of classes that honest clients have."""
+        attack, test = self._experiment.attack, self._test
+        assert attack is not None and test is not None
+        dropped = torch.tensor(attack.dropped(malicious=False), dtype=test.targets.dtype, device=test.targets.device)
+        return ~torch.isin(test.targets, dropped)
+
+    @functools.cached_property
+    def counted(self) -> Records:
+        """The test records on which an attacked run's accuracy is measured."""
+        assert self._test is not None
+        return self._test if bool(self._held.all()) else self._test.some(torch.nonzero(self._held)[:, 0])
+
+    @functools.cached_property
+    def _others(self) -> Records:
+        assert self._test is not None
+        return self._test.some(torch.nonzero(~self._held)[:, 0])
 
     def note(self, row: dict[str, Any], state: RunState) -> bool:
         """Write the best round and the progress on the held-out set into the state; True if this round is the best."""
@@ -84,4 +117,15 @@ class Evaluation:
         return -np.inf if np.isnan(score) else float(-score if self.metric == "loss" else score)
 
 
-_BEST = ("round", "accuracy", "balanced_accuracy", "auroc", "loss", "epsilon", "participant_epsilon")
+_BEST = (
+    "round",
+    "accuracy",
+    "balanced_accuracy",
+    "auroc",
+    "loss",
+    "class_accuracies",
+    "class_accuracy",
+    "attack_accuracy",
+    "epsilon",
+    "participant_epsilon",
+)

@@ -13,6 +13,7 @@ from laconic.features.front_end import describe
 from laconic.privacy.statement.statement import privacy_statement, statement_lines
 from laconic.report.html import html_report
 from laconic.round import downlink_encoding
+from laconic.runner.attacked import about_attack, missing_noise
 from laconic.runner.planned import answered_for
 from laconic.runner.progress import Progress
 from laconic.scheme import Scheme
@@ -40,6 +41,8 @@ class RunResult:
     profile: dict[str, float] | None = None
     metric: str = "accuracy"
     """By which the best round was chosen."""
+    attack: dict[str, Any] | None = None
+    """What the attack was and what became of the run, if there was one."""
 
     def summary(self) -> dict[str, Any]:
         """All of it but the model and the history, for JSON."""
@@ -54,6 +57,7 @@ class RunResult:
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
             "epsilon_is_of": "the whole run, also beside the best round: all rounds decide which one that is",
             "last": self.last,
+            **({} if self.attack is None else {"attack": self.attack}),
             "ledger": self.ledger,
             "statement": self.statement,
             "seconds": round(self.seconds, 2),
@@ -99,6 +103,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         folder=run.path,
         profile=_profile(run, seconds),
         metric=run.evaluation.metric,
+        attack=about_attack(run),
     )
     if run.folder:
         write_statement(run)
@@ -167,4 +172,5 @@ def statement_of(run: Progress) -> dict[str, Any]:
         secure_aggregation=run.clients.about_sum,
         assumptions=assumptions,
         not_covered=not_covered,
+        attack=missing_noise(run, spent),
     )

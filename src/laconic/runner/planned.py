@@ -52,7 +52,7 @@ def _drawn(run: Progress, spent: Spent, budget: Budget, accountant: RunAccountan
         attempt, cap = journal.attempt_of(number), budget.max_participations
         exhausted = [] if cap is None else [client for client, count in taken.items() if count >= cap]
         cohort = drawn_cohort(
-            e.sampler, run.clients.streams, number, attempt, e.population.num_clients, exhausted
+            e.sampler, run.clients.streams, number, attempt, e.population.num_clients, exhausted, e.arrange
         ).tolist()
         taken.update(cohort)
         busiest = max([busiest, *(taken[client] for client in cohort)])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from laconic.clients.base import Clients, Collected, shared_bytes
 from laconic.clients.simulated import SimulatedClients
-from laconic.errors import PrivacyError
+from laconic.errors import Diverged, PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.round import (
@@ -31,6 +31,9 @@ from laconic.store.identity import check_identity, identity_of, keep_identity
 from laconic.store.journal import Journal
 from laconic.store.restore import Restored, first_state
 from laconic.store.round_rows import RoundRows
+
+DIVERGED = "diverged"
+"""Why an attacked run ends whose weights are no longer finite, and the key of its last row that says so."""
 
 Observer = Callable[[dict[str, Any]], None]
 """Called with every round's row."""
@@ -131,6 +134,9 @@ class Run(Progress):
         if self.experiment.patience is not None and self.state.stale >= self.experiment.patience:
             self.stop_reason = "patience"
             return None
+        if self.history and DIVERGED in self.history[-1]:
+            self.stop_reason = DIVERGED
+            return None
         plan = self.plan(number)
         if not self._within_budget(plan):
             self.stop_reason = "budget"
@@ -148,7 +154,15 @@ class Run(Progress):
         e, state, number = self.experiment, self.state, plan.round
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
         row |= self._left_out(sent)
-        weights, rule = self._stepped(plan, sent)
+        if e.attack is not None:
+            row["malicious"] = len(e.attackers(plan))
+        try:
+            weights, rule = self._stepped(plan, sent)
+        except Diverged:
+            if e.attack is None:
+                raise
+            weights, rule = state.weights, state.rule  # the last that were finite
+            row[DIVERGED], self.stop_reason = "the weights are no longer finite", DIVERGED
         if plan.groups:
             row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}
         if not plan.viable:
@@ -163,7 +177,7 @@ class Run(Progress):
             round=number, up=sent.up, down=sent.down, once=once, secagg=sent.secagg, transport=sent.transport
         )
         row |= traffic | {"seconds": round(time.perf_counter() - self._round_started, 4)}
-        if number % e.eval_every == 0 or number == e.rounds:
+        if DIVERGED not in row and (number % e.eval_every == 0 or number == e.rounds):
             with self.clients.clock("evaluate"):
                 row |= self.evaluation.metrics(weights)
             with self.clients.clock("account"):
@@ -238,6 +252,7 @@ class Run(Progress):
             attempt=self.journal.attempt_of(number),
             num_clients=self.clients.num_clients,
             exhausted=exhausted,
+            arrange=e.arrange,
             max_dropouts=e.max_dropouts,
             max_colluders=e.max_colluders,
             shared=self.state.shared,
@@ -280,7 +295,8 @@ class Run(Progress):
             return
         last = self.history[-1]
         released, most = self.journal.num_released(last["round"]), self.state.most_participations
-        more = self.evaluation.metrics(self.state.weights) | self.spending.epsilons(released, most)
+        more = {} if DIVERGED in last else self.evaluation.metrics(self.state.weights)
+        more |= self.spending.epsilons(released, most)
         last |= more
         if self._rows and more:
             self._rows.complete(last)

@@ -1,5 +1,6 @@
 """From a configuration to an experiment: each section becomes the objects that it describes.
 
+attack          from the `[attack]` section to an attack
 build           from a configuration to an experiment: data, sampler and model are settled here
 check           everything that is wrong with a configuration, at once, before data are loaded
 clipnorm        S as a median of update norms (`--clip-norm median` or `public`)

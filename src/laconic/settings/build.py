@@ -19,6 +19,7 @@ from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, Sum
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
+from laconic.settings.attack import make_attack
 from laconic.settings.check import check_config
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
@@ -67,9 +68,11 @@ def settle(
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler, federation.population) if entry.private else None
     options, notes = with_train_defaults(dict(config.scheme.options), entry), list(federation.notes)
+    draft_scheme = build_scheme(config.scheme.name, **draft_options(options, entry))
+    attack = make_attack(config, draft_scheme, federation.num_classes)
     # A draft with σ and S of 1 is enough to see all that cannot work, before anything that takes time.
     draft = Experiment(
-        scheme=with_aggregator(build_scheme(config.scheme.name, **draft_options(options, entry)), config.aggregator),
+        scheme=with_aggregator(draft_scheme, config.aggregator),
         model=model,
         front_end=front_end,
         population=federation.population,
@@ -80,6 +83,7 @@ def settle(
         holdout=federation.holdout,
         public=federation.public,
         loss=config.model.loss,
+        attack=attack,
         **_run_options(config),
     )
     if entry.private:
@@ -90,6 +94,8 @@ def settle(
         notes += _revealed(config, federation)
     scheme = with_aggregator(build_scheme(config.scheme.name, **options), config.aggregator)
     config = _settled_config(config, scheme, options, federation, sampler, budget)
+    if attack is not None:
+        config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
     experiment = dataclasses.replace(draft, scheme=scheme, best_by=config.run.best_by, notes=tuple(notes))
     return Settled(config, experiment, federation)
 

@@ -15,6 +15,7 @@ from laconic.models.registry import find_model
 from laconic.options.sections import DataSection
 from laconic.privacy.accounting.accountant import METHODS
 from laconic.scheme import Scheme
+from laconic.settings.attack import check_attack
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import unknown_dataset
 from laconic.settings.data.public_records import DEAD_LEAVES
@@ -60,6 +61,7 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
         if not sampler:
             figures = METHODS if entry.record_level else None
             yield from _raised(lambda: draft_budget(config).check(make_sampler(config.sampler, None), figures))
+    yield from _raised(check_attack, config, built[0] if built else None)
     for draft in built:
         yield from _raised(with_aggregator, draft, config.aggregator)
         if config.secagg.secagg == "masked" and draft.private:

@@ -14,6 +14,7 @@ from laconic.options.declare import Declared, declared_in
 from laconic.options.scheme_options import SCHEME_OPTIONS
 from laconic.options.sections import (
     AggregatorSection,
+    AttackSection,
     DataSection,
     FederationSection,
     FrontEndSection,
@@ -39,6 +40,7 @@ class RunConfig:
     sampler: SamplerSection = SamplerSection()
     privacy: PrivacySection = PrivacySection()
     secagg: SecAggSection = SecAggSection()
+    attack: AttackSection = AttackSection()
     federation: FederationSection = FederationSection()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -108,6 +110,8 @@ def full_path(key: str) -> str:
     if "." in key:
         return key
     owners = [s for s, keys in _known_keys().items() if key in keys and key not in ("name", "kind")]
+    if len(owners) > 1 and "attack" in owners:  # data.target was there first
+        owners.remove("attack")
     if len(owners) == 1:
         return f"{owners[0]}.{key}"
     if owners:

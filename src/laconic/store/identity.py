@@ -44,6 +44,7 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "limits": _limits(experiment),
         "test data": _digest(*_tensors(experiment.test)) if experiment.test else "none",
         "held-out data": _digest(*_tensors(experiment.holdout)) if experiment.holdout else "none",
+        **({} if experiment.attack is None else {"attack": str(experiment.attack.to_dict())}),
         **{one.name: getattr(experiment, one.name) for one in declared_in(type(experiment)) if one.about.identity},
     }
 
@@ -77,8 +78,9 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) ->
     if digest_of(content) != saves.identity:
         raise RunFolderError(f"{path} was altered or damaged since the run was started; {WAY_OUT}")
     known = json.loads(content)
-    for key, value in identity.items():
-        if key not in known:
+    attack = {} if "attack" not in known else {"attack": None}  # a run without one says nothing of it
+    for key, value in (attack | identity).items():
+        if key not in known and key != "attack":
             raise RunFolderError(
                 f"{folder.path} was started by an earlier version of Laconic, which alone can go on with it (it kept no"
                 f" {key}): use that version, or choose another --out"

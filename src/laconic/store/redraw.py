@@ -33,7 +33,13 @@ def check_cohorts(experiment: Experiment, clients: Clients, folder: RunFolder, c
                 counts = taken if highest < charge.round else _counted(charges[:index], charge)
                 exhausted = [client for client, count in counts.items() if count >= cap]
             drawn = drawn_cohort(
-                experiment.sampler, clients.streams, charge.round, charge.attempt, num_clients, exhausted
+                experiment.sampler,
+                clients.streams,
+                charge.round,
+                charge.attempt,
+                num_clients,
+                exhausted,
+                experiment.arrange,
             )
         if any(client >= num_clients for client in charge.cohort) or (known and drawn.tolist() != charge.cohort):
             raise RunFolderError(

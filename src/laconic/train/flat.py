@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class FlatModel:
             raise ConfigError(f"the model has {self._num_outputs} outputs, but there is a class {int(targets.max())}")
 
     def _try_loss(self, outputs: Tensor, targets: Tensor) -> None:
-        self._num_outputs = outputs.shape[-1]
+        self._num_outputs, self._num_axes = outputs.shape[-1], outputs.ndim
         self.check_classes(targets)
         try:
             losses = self.loss(outputs, targets)
@@ -106,6 +106,18 @@ class FlatModel:
         self._remember_constants()
         self.initial = self.initial.to(device)
         return self
+
+    @property
+    def num_classes(self) -> int:
+        """Between how many classes the outputs decide: one output a record decides between two."""
+        return self._num_outputs if self._num_axes == 2 else 2
+
+    def ascending(self) -> FlatModel:
+        """A copy whose training makes the loss larger: what is minimised is −f."""
+        other, loss = self.copy(), self.loss
+        other.loss = lambda outputs, targets: -loss(outputs, targets)
+        other.__dict__.pop("first_linear", None)
+        return other
 
     def copy(self) -> FlatModel:
         """The same model with a module of its own."""
@@ -178,10 +190,12 @@ class FlatModel:
         batch: int | None = None,
         *,
         clients: np.ndarray | None = None,
+        watch: Callable[[Tensor, Tensor], None] | None = None,
     ) -> dict[str, Any]:
         """Mean loss, and accuracy where the targets are classes; balanced accuracy and AUROC where they are two.
 
-        With `clients`, whose each record is, also the quantiles of the latter over clients.
+        With `clients`, whose each record is, also the quantiles of the latter over clients. `watch` is shown the
+        outputs and targets of every batch.
         """
         batch = batch or self._at_once(inputs)
         losses: list[Tensor] = []
@@ -193,6 +207,8 @@ class FlatModel:
             if hit is not None:
                 hits.append(hit.sum())
             every.append(outputs)
+            if watch is not None:
+                watch(outputs, y)
         metrics: dict[str, Any] = {"loss": float(torch.stack(losses).sum()) / len(targets)}
         if hits:
             metrics["accuracy"] = float(torch.stack(hits).sum()) / len(targets)

@@ -47,6 +47,8 @@ def _side_by_side(table: Table, entries: list[dict[str, Any]]) -> list[list[str]
     def pair(entry: dict[str, Any], name: str, digits: int) -> str:
         return f"{number_text(entry['published'][name], digits)} / {number_text(entry[name], digits)}"
 
+    if table.of_attacks:
+        return _attacks_side_by_side(table, entries)
     private = any(row.private for row in table.rows)
     auroc = any(row.published.auroc is not None for row in table.rows)
     lines = [["row", "scheme", "data", table.metric, *(["AUROC"] if auroc else [])]]
@@ -65,6 +67,25 @@ def _side_by_side(table: Table, entries: list[dict[str, Any]]) -> list[list[str]
             cells += [pair(entry, "epsilon", 2), number_text(entry["epsilon_released"], 3)]
             cells.append(number_text(entry["epsilon_participant"], 2))
         lines.append(cells)
+    return lines
+
+
+def _attacks_side_by_side(table: Table, entries: list[dict[str, Any]]) -> list[list[str]]:
+    """The same for a table of attacks."""
+    from laconic.reproduce.attack_figures import OF_THE_CLASS, last_text, met_text
+    from laconic.reproduce.comparison import accuracy_text, data_text, number_text, published_text
+
+    shown = [name for name in OF_THE_CLASS if any(entry[name] is not None for entry in entries)]
+    lines = [["row", "scheme", "data", table.metric]]
+    lines[0] += [text for name in shown for text in (OF_THE_CLASS[name], "last ten: least, mean")] + ["met"]
+    for row, entry in zip(table.rows, entries, strict=True):
+        if not entry["seeds"]:
+            continue
+        cells = [str(row.number), row.label, data_text(entry), f"{published_text(entry)} / {accuracy_text(entry)}"]
+        for name in shown:
+            cells.append(f"{number_text(entry['published'][name])} / {number_text(entry[name], 4)}")
+            cells.append(last_text(entry, name))
+        lines.append([*cells, met_text(entry)])
     return lines
 
 
@@ -122,17 +143,31 @@ def list_rows(tables: list[Table], as_json: bool) -> None:
 
 
 def _published_rows(table: Table) -> list[list[str]]:
-    from laconic.reproduce.comparison import number_text
+    from laconic.reproduce.attack_figures import OF_THE_CLASS
 
-    titles = {"up": f"up, {table.unit}", "down": f"down, {table.unit}", "epsilon": "ε", "accuracy": table.metric}
+    titles = {
+        "up": f"up, {table.unit}",
+        "down": f"down, {table.unit}",
+        "epsilon": "ε",
+        "accuracy": table.metric,
+    } | OF_THE_CLASS
     figures = [asdict(row.published) for row in table.rows]
-    names = [name for name in figures[0] if any(line[name] is not None for line in figures)]
+    names = [n for n in figures[0] if n != "converges" and any(line[n] is not None for line in figures)]
     lines = [["row", "scheme", "data", *(titles.get(name, name.replace("_", ", ")) for name in names), "settings"]]
     for row, line in zip(table.rows, figures, strict=True):
         options = [f"{key}={row.settings['scheme'][key]:g}" for key in _NOTABLE if key in row.settings["scheme"]]
-        cells = [number_text(line[name], 0 if name == "round" else 2) for name in names]
+        cells = [_published_cell(name, line) for name in names]
         lines.append([str(row.number), row.label, row.dataset, *cells, " ".join(options)])
     return lines
+
+
+def _published_cell(name: str, line: dict[str, Any]) -> str:
+    from laconic.reproduce.attack_figures import DIVERGES
+    from laconic.reproduce.comparison import number_text
+
+    if name == "accuracy" and not line["converges"]:
+        return DIVERGES
+    return number_text(line[name], 0 if name == "round" else 2)
 
 
 _NOTABLE = ("clip_norm", "noise_multiplier", "sign_step", "server_lr", "momentum")

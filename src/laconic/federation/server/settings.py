@@ -49,6 +49,10 @@ def settle_federated(config: RunConfig, federation: FederatedData | None = None)
             "--clip-norm median is measured on the clients' own updates, which no server of a federation sees:"
             " give a number, or 'public'"
         )
+    if config.attack.kind is not None:
+        raise ConfigError(
+            "--attack is for simulations: the nodes of a federation are real clients; use laconic run to try an attack"
+        )
     if config.secagg.dropout_rate:
         raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
     if config.privacy.allow_large_delta:

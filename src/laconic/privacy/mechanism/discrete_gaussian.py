@@ -23,14 +23,14 @@ for every accountant and every sampler.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import positive, positive_int
 from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation, theta_gap
 from laconic.privacy.mechanism.gaussian import Noise
-from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, Grid, choose_grid, coarsest_scale
+from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, SMALLEST_SUM, Grid, choose_grid, coarsest_scale
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -40,26 +40,38 @@ if TYPE_CHECKING:
     from laconic.streams import Stream
 
 _SMOOTHING = 2.0
+_EXACT = 2.0**53
+"""Up to here a double holds every integer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscreteGaussian(Noise):
     """DG(u·code, u·S·σ/√min_cohort) mod 2^b, per client and coordinate (thesis Alg. 9, for any code).
 
-    `bits` is b; unless given, it is as small as the sum allows. `signs` says that the code is a vector of signs: no
+    `bits` is b; unless given, it is as small as the sum allows. `ring_bits` makes b larger without a finer grid: room
+    in the ring that costs bytes and changes neither noise nor ε. `signs` says that the code is a vector of signs: no
     entry exceeds 1, and all are whole.
     """
 
     noise_multiplier: float
     bits: int | None = None
     signs: bool = False
+    ring_bits: int | None = None
 
     def __post_init__(self) -> None:
         positive(noise_multiplier=self.noise_multiplier)
-        if self.bits is not None:
-            positive_int(bits=self.bits)
-            if not FEWEST_BITS <= self.bits <= MOST_BITS:
-                raise ConfigError(f"bits must be {FEWEST_BITS} to {MOST_BITS}, not {self.bits}")
+        for name, bits in (("bits", self.bits), ("ring_bits", self.ring_bits)):
+            if bits is not None:
+                positive_int(**{name: bits})
+                if not FEWEST_BITS <= bits <= MOST_BITS:
+                    raise ConfigError(f"{name} must be {FEWEST_BITS} to {MOST_BITS}, not {bits}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the key 'ring_bits' where the ring has no room to spare: such schemes keep their fingerprints."""
+        data = super().to_dict()
+        if self.ring_bits is None:
+            del data["ring_bits"]
+        return data
 
     @property
     def private(self) -> bool:
@@ -97,6 +109,7 @@ class DiscreteGaussian(Noise):
             code_size=code_size,
             plan=plan.sums[0],
             bits=self.bits,
+            ring_bits=self.ring_bits,
         )
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
@@ -105,6 +118,22 @@ class DiscreteGaussian(Noise):
         scale = grid.share_scale(plan.noise_shares)
         drawn = draw_discrete_gaussian(code.double() * grid.units, scale, rng, integer_mean=self.signs)
         residues: Tensor = drawn.bitwise_and_(2**grid.bits - 1)
+        return residues
+
+    def weakened(self, share: float) -> DiscreteGaussian:
+        """Smoothing takes s² from what is left of ξ², not from all of it: with ξ ≥ 32 the share is smaller by so much.
+
+        f·σ²·ξ² − s²·σ² = σ'²·(ξ² − s²) for the variance σ'² that `event` then lowers by the factor 1 − s²/ξ².
+        """
+        smoothed = (_SMOOTHING / SMALLEST_SUM) ** 2
+        left = (share - smoothed) / (1 - smoothed)
+        return replace(self, noise_multiplier=self.noise_multiplier * math.sqrt(max(left, 1e-12)))
+
+    def without_noise(self, code: Tensor, *, boost: float, sensitivity: float, plan: RoundPlan) -> Tensor:
+        """boost·u·code as residues mod 2^b: a message like any other, to whoever sees masked residues."""
+        grid = self.grid(code_size=code.shape[-1], sensitivity=sensitivity, plan=plan)
+        units = (code.double() * (boost * grid.units)).nan_to_num(0.0).clamp(-_EXACT, _EXACT).round().long()
+        residues: Tensor = units & (2**grid.bits - 1)
         return residues
 
     def code_bits(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laconic.errors import PrivacyError
@@ -68,6 +68,14 @@ class Noise(Part):
         """Bits per value if the noisy code is an integer; None if it is a float."""
         return None
 
+    def weakened(self, share: float) -> Noise:
+        """The noise of which only this share of the variance is there, for the accountant."""
+        raise NotImplementedError
+
+    def without_noise(self, code: Tensor, *, boost: float, sensitivity: float, plan: RoundPlan) -> Tensor:
+        """What a client sends that leaves out clip and noise and counts its code `boost` times."""
+        return boost * code
+
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
         """The sum in units of the code, its noise topped up to the same variance in every round."""
         return total
@@ -119,6 +127,9 @@ class Gaussian(Noise):
             "the noise is float32, as in the papers (--noise continuous): its low-order bits are not accounted for, and"
             " no secure aggregation can carry it"
         )
+
+    def weakened(self, share: float) -> Gaussian:
+        return replace(self, noise_multiplier=self.noise_multiplier * math.sqrt(share))
 
     def share_std(self, *, sensitivity: float, min_cohort: int) -> float:
         """S·σ/√min_cohort."""

@@ -11,6 +11,10 @@ It depends on public numbers alone, so it is the same in every round and says no
 round, of |K| codes with entries within ±a (a = S, or 1 for signs) and noise of scale ξ, is below
 |K|·u·a + ξ·√(2·ln(m·2^42)) in all m coordinates but for a chance of 2^−41; and b bits hold twice that. A cohort is
 larger than the usual one with a chance of 2^−41. Only the sum must fit: a single residue may be anything.
+
+A ring may have more bits than that (`ring_bits`): the grid stays as coarse as it is, so noise and ε are the same, and
+only the messages are longer. What honest clients send does not need the room; sums to which clients add much more than
+they may do (thesis section 6.3) wrap around without it.
 """
 
 from __future__ import annotations
@@ -73,8 +77,11 @@ def choose_grid(
     code_size: int,
     plan: RoundPlan,
     bits: int | None,
+    ring_bits: int | None = None,
 ) -> Grid:
     """The coarsest grid and the bits that it needs; or, if the bits are given, the finest grid that they can hold.
+
+    The ring has `ring_bits` instead, if given: the same grid with more room.
 
     `whole` codes, such as signs, get a whole number of grid units, so that they stay whole on the grid.
     """
@@ -100,6 +107,13 @@ def choose_grid(
         room = (2.0**bits - 1) / 2 - (SMALLEST_SHARE * tail if plan.slack else 0.0)
         finest = room / (tail * unit_noise * math.sqrt(plan.released_variance) + codes)
         units = max(units, float(math.floor(finest)) if whole else finest)
+    if ring_bits is not None:
+        if ring_bits < bits:
+            raise PrivacyError(
+                f"a ring of {ring_bits} bits cannot hold the sum of a round, which takes {bits}: use --ring-bits"
+                f" {bits} or more, or leave it out"
+            )
+        bits = ring_bits
     if bits > MOST_BITS:
         raise PrivacyError(f"the sum of a round would need {bits} bits, more than {MOST_BITS}: lower the noise")
     sigmas = ((2.0**bits - 1) / 2 - units * codes) / released(units)

@@ -22,11 +22,13 @@ def privacy_statement(
     secure_aggregation: str,
     assumptions: Sequence[str],
     not_covered: Sequence[str],
+    attack: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The statement as data; `statement_lines` prints it.
 
     With `rounds_planned` data may end the run before its plan does: its ε is that of so many rounds, and
-    `participations` are those in all of them. Without, it is that of the charged ones.
+    `participations` are those in all of them. Without, it is that of the charged ones. `attack` says what attackers'
+    missing noise does to the ε.
     """
     if accountant is None or budget is None:
         return {
@@ -47,6 +49,7 @@ def privacy_statement(
             f"({released.best(method):.3f}, {budget.delta:g})-DP per {promise.one} against an outsider ({method});"
             f" ({participant.best('pld'):.3f}, {budget.delta:g})-DP against the server, for the client that took part"
             f" most often ({participations} of {rounds}{'' if rounds_planned is None else ' planned'} rounds)"
+            f"{'' if attack is None or attack['holds'] else '; NOT in this run: attackers left out noise'}"
         ),
         "unit": promise.unit,
         "adjacency": {"relation": promise.relation, "meaning": promise.meaning},
@@ -75,6 +78,7 @@ def privacy_statement(
         "secure_aggregation": secure_aggregation,
         "assumptions": [*promise.duties, *assumptions],
         "not_covered": [*promise.caveats, *not_covered],
+        **({} if attack is None else {"attack": attack}),
     }
 
 
@@ -94,6 +98,7 @@ def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
             f"{statement['participant']['participations']} participations",
         ),
         ("δ", f"{statement['delta']:g}"),
+        *([("Attack", statement["attack"]["text"])] if "attack" in statement else []),
         *[("Caution", text) for text in statement.get("cautions", ())],
         ("Unit", statement["unit"]),
         ("Adjacency", f"{statement['adjacency']['relation']}: {statement['adjacency']['meaning']}"),

@@ -1,0 +1,75 @@
+"""The ε that holds when attackers leave out their noise.
+
+The noise of a sum is the shares of its clients. It is made for |𝕂| − max_dropouts − max_colluders of them, so attackers
+that add none are covered as long as they are no more than max_colluders. Of a cohort with m > max_colluders attackers
+there are h = |𝕂| − max_dropouts − m shares of variance (S·σ)²/(|𝕂| − max_dropouts − max_colluders): the variance that
+is left is (S·σ)² times
+
+    f = (|𝕂| − max_dropouts − m) / (|𝕂| − max_dropouts − max_colluders),    1 − α without any slack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """A round's cohort and the attackers in it."""
+
+    cohort: int
+    attackers: int
+    max_dropouts: int = 0
+    max_colluders: int = 0
+
+    @property
+    def covered(self) -> bool:
+        """Whether the noise counts on so few clients that nothing is missing."""
+        return self.attackers <= self.max_colluders
+
+    @property
+    def share(self) -> float:
+        """f: how much of the noise's variance is there."""
+        if self.covered:
+            return 1.0
+        left = self.cohort - self.max_dropouts - self.attackers
+        return max(0.0, left / max(1, self.cohort - self.max_dropouts - self.max_colluders))
+
+
+def worst_of(rounds: Iterable[Attacked]) -> Attacked | None:
+    """The round in which most of the noise is missing."""
+    return min(rounds, key=lambda one: (one.share, -one.attackers), default=None)
+
+
+def about_missing_noise(
+    accountant: RunAccountant, worst: Attacked, *, most: int, rounds: int, participations: int, method: str
+) -> dict[str, Any]:
+    """What the statement says of it: whether the printed ε hold, and those that do, for rounds no worse than this.
+
+    `most` is the largest number of attackers in any round.
+    """
+    many = f"{worst.attackers} of a cohort of {worst.cohort} clients attacked and added no noise"
+    if not isinstance(accountant, Accountant):
+        text = f"{many} to what others send: every client adds the whole noise of its records itself, so the ε hold"
+        return {"holds": True, "noise_left": 1.0, "text": text}
+    if worst.covered:
+        text = f"{many}: the ε hold, since the noise is made for --max-colluders {worst.max_colluders} fewer clients"
+        return {"holds": True, "noise_left": 1.0, "text": text}
+    found: dict[str, Any] = {"holds": False, "noise_left": worst.share}
+    way_out = f"--max-colluders {most} makes up for them"
+    if worst.share == 0:
+        return found | {"text": f"the ε do not hold: {many}, so there was no noise at all; {way_out}"}
+    weaker = replace(accountant, noise=accountant.noise.weakened(worst.share))
+    released = weaker.released(rounds, participations)
+    participant = weaker.participant(participations)
+    text = (
+        f"the ε above do not hold: {many}, and --max-colluders is {worst.max_colluders}. With the"
+        f" {100 * worst.share:.3g} % of the noise's variance that are left, honest clients have"
+        f" {released.best(method):.3f} against an outsider ({method}) and {participant.best('pld'):.3f} against the"
+        f" server; {way_out}"
+    )
+    return found | {"released": released.to_dict(), "participant": participant.to_dict(), "text": text}

@@ -1,0 +1,74 @@
+"""What is said of an attacked run: its result by class, whether anything was learnt, and what it does to the ε."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laconic.adversary.confusion import CHANCE, last_rounds, majority_rate
+from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
+from laconic.runner.planned import Spent
+from laconic.runner.progress import Progress
+
+
+def about_attack(run: Progress) -> dict[str, Any] | None:
+    """The attack, who took part in it, and the figures that the best round hides; None without an attack."""
+    e = run.experiment
+    if e.attack is None:
+        return None
+    per_cohort = [row["malicious"] for row in run.history if row["cohort"]]
+    return {
+        **e.attack.to_dict(),
+        "num_malicious": len(e.malicious),
+        "fewest_in_a_cohort": min(per_cohort, default=0),
+        "most_in_a_cohort": max(per_cohort, default=0),
+        "last_ten": last_rounds(run.history),
+        **_convergence(run),
+        "ring": e.about_ring(max(per_cohort, default=0)),
+    }
+
+
+def _convergence(run: Progress) -> dict[str, Any]:
+    """Not, if weights are no longer finite, or if the best round, or the mean of the last ten, is hardly better than
+    always saying the same class. (The thesis prints '-' and gives no threshold. Of many rounds at chance one is lucky.)
+    """
+    e, best = run.experiment, run.state.best
+    if run.stop_reason == "diverged":
+        return {"converged": False, "why": f"the weights are no longer finite after round {run.state.rounds}"}
+    if e.test is None or e.test.targets.is_floating_point() or best is None or "accuracy" not in best:
+        return {"converged": best is not None}
+    chance = majority_rate(run.evaluation.counted.targets)
+    last = last_rounds(run.history)["accuracy"]["mean"]
+    found = {"the best accuracy": best["accuracy"], "the mean accuracy of the last rounds": last}
+    failed = [f"{name}, {value:.4f}," for name, value in found.items() if value <= chance + CHANCE]
+    if not failed:
+        return {"converged": True, "majority_rate": chance}
+    why = f"{failed[0]} is hardly better than always saying one class ({chance:.4f})"
+    return {"converged": False, "majority_rate": chance, "why": why}
+
+
+def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
+    """What attackers that added no noise do to the ε of the statement; None if nobody left out any."""
+    e, accountant = run.experiment, run.accountant
+    if e.attack is None or accountant is None or e.budget is None or not e.attack.omit_noise:
+        return None
+    rounds = [
+        Attacked(
+            cohort=row["cohort"],
+            attackers=row["malicious"],
+            max_dropouts=e.max_dropouts,
+            max_colluders=e.max_colluders,
+        )
+        for row in run.history
+        if row["malicious"]
+    ]
+    worst = worst_of(rounds)
+    if worst is None:
+        return None
+    return about_missing_noise(
+        accountant,
+        worst,
+        most=max(one.attackers for one in rounds),
+        rounds=spent.rounds,
+        participations=spent.participations,
+        method=e.budget.accountant or accountant.method,
+    )

@@ -1,0 +1,227 @@
+"""Attackers in a secure sum: no clip, no noise, boosted integers; and what the statement says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attack_tools import MALICIOUS, SIZES, TRAIN, experiment, plan_of, pool, sent, trained
+
+import laconic
+from conftest import make_population
+from laconic import schemes
+from laconic.adversary.attack import Attack
+from laconic.adversary.attacks.gradient_ascent import GradientAscent
+from laconic.adversary.attacks.random_update import RandomUpdate
+from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
+from laconic.adversary.ring import centred
+from laconic.clients.simulated import SimulatedClients
+from laconic.errors import ConfigError
+from laconic.experiment.experiment import Experiment
+from laconic.privacy.accounting.accountant import Accountant, epsilon
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.statement.statement import statement_lines
+from laconic.runner.run import Run
+from laconic.scheme import Scheme
+
+SIGN_DP = schemes.fl_sign_dp(noise_multiplier=1.0, ring_bits=24, **TRAIN)
+STD_DP = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, ring_bits=30, **TRAIN)
+WHO: dict[str, Any] = {"malicious": MALICIOUS}
+CLIMBED = trained(*pool(make_population(SIZES), MALICIOUS), path=("attack", 1, 0, 0), sign=-1)
+
+
+def grid_of(e: Experiment) -> Any:
+    assert e.grid is not None
+    return e.grid
+
+
+def test_boosted_signs_go_into_the_ring_without_noise() -> None:
+    e = experiment(SIGN_DP, GradientAscent(**WHO, boost=5000))
+    codes, grid = sent(e), grid_of(e)
+    expected = (5000 * grid.units * torch.sign(CLIMBED)).long() % 2**24
+    for client in MALICIOUS:
+        assert torch.equal(codes[client], expected)
+    honest = sent(experiment(SIGN_DP, None))
+    assert all(torch.equal(codes[c], honest[c]) for c in set(range(10)) - set(MALICIOUS))
+
+
+def test_boosted_updates_go_into_the_ring_without_clip_and_noise() -> None:
+    e = experiment(STD_DP, GradientAscent(**WHO, boost=10))
+    code, grid = sent(e)[2], grid_of(e)
+    half = 2**29
+    found = (((code + half) % 2**30) - half).double() / grid.units
+    assert float((found - 10 * CLIMBED.double()).abs().max()) <= 0.51 / grid.units + 1e-5
+    assert float(found.norm()) > 2 * 0.5  # more than S
+
+
+def test_attackers_may_follow_the_protocol_and_then_the_clip_undoes_the_boost() -> None:
+    """Each adds a noise share of its own to the same clipped code."""
+    attack = GradientAscent(**WHO, boost=1000, omit_noise=False)
+    quiet = replace(STD_DP, noise=DiscreteGaussian(noise_multiplier=1e-3))
+    codes, grid = sent(experiment(quiet, attack)), grid_of(experiment(quiet, attack))
+    half = 2 ** (grid.bits - 1)
+    found = [(((codes[c] + half) % 2**grid.bits) - half).double() / grid.units for c in MALICIOUS]
+    assert not torch.equal(found[0], found[1])
+    for one in found:
+        assert float(one.norm()) == pytest.approx(0.5, rel=0.02)
+        assert float((one / one.norm() - CLIMBED / CLIMBED.norm()).norm()) < 0.05
+
+
+@pytest.mark.parametrize("scheme", [SIGN_DP, STD_DP], ids=lambda scheme: scheme.name)
+@pytest.mark.parametrize("attack", [GradientAscent(**WHO, boost=50), RandomUpdate(**WHO, scale=3.0)])
+def test_masked_and_simulated_sums_of_attackers_are_the_same(scheme: Scheme, attack: Attack) -> None:
+    results = [Run(experiment(scheme, attack, secagg=mode)).run() for mode in ("simulated", "masked")]
+    for a, b in zip(*(result.model.parameters() for result in results), strict=True):
+        assert torch.equal(a, b)
+    assert results[0].statement["attack"] == results[1].statement["attack"]
+
+
+def test_a_diverging_attacker_sends_integers_all_the_same() -> None:
+    e = experiment(STD_DP, RandomUpdate(**WHO, scale=1e38, boost=1e30))
+    codes = sent(e)
+    assert all(code.dtype == torch.int64 and 0 <= int(code.min()) <= int(code.max()) < 2**30 for code in codes.values())
+
+
+# The ring
+
+
+def test_what_wraps_is_said() -> None:
+    assert [centred(50_000, bits) for bits in (16, 15, 17)] == [-15_536, -15_536, 50_000]
+    assert (centred(100_000, 16), centred(100_000, 15), centred(200_000, 16)) == (-31_072, 1_696, 3_392)
+    tight = schemes.fl_sign_dp(noise_multiplier=1.0, **TRAIN)
+    e = experiment(tight, GradientAscent(**WHO, boost=5000))
+    text = e.about_ring(3)
+    bits, units = grid_of(e).bits, round(grid_of(e).units)
+    assert text is not None and f"{15_000 * units:,} counts as {centred(15_000 * units, bits):,}" in text
+    needed = int(text.split("--ring-bits ")[1].split()[0])
+    roomy = schemes.fl_sign_dp(noise_multiplier=1.0, ring_bits=needed, **TRAIN)
+    assert experiment(roomy, GradientAscent(**WHO, boost=5000)).about_ring(3) is None
+    fits = int(text.split("--attack-boost ")[1].split()[0])
+    if fits:
+        assert experiment(tight, GradientAscent(**WHO, boost=fits)).about_ring(3) is None
+    result = Run(e).run()
+    assert result.attack is not None and result.attack["ring"] == text
+
+
+def test_the_opposite_is_voted_for_where_the_ring_is_too_small() -> None:
+    """Not hidden: with 2^b − B the attackers pull the other way."""
+    tight = schemes.fl_sign_dp(noise_multiplier=1.0, **TRAIN)
+    plain = experiment(tight, GradientAscent(**WHO, boost=1))
+    grid = grid_of(plain)
+    boost = (2**grid.bits * 2 // 3) / (3 * grid.units)  # B = ⅔·2^b counts as −⅓·2^b
+    clients = SimulatedClients(experiment(tight, GradientAscent(**WHO, boost=boost)))
+    plan = plan_of(clients)
+    half = 2 ** (grid.bits - 1)
+    total = ((clients.collect(plan, clients.model.initial).total + half) % 2**grid.bits) - half
+    assert torch.equal(torch.sign(total).float(), -torch.sign(CLIMBED))
+
+
+# The statement
+
+
+def statement(attack: Attack, scheme: Scheme = STD_DP, **options: Any) -> dict[str, Any]:
+    return Run(experiment(scheme, attack, **options)).run().statement
+
+
+def test_the_statement_says_that_epsilon_does_not_hold_and_which_one_does() -> None:
+    found = statement(GradientAscent(**WHO))
+    about = found["attack"]
+    assert not about["holds"] and about["noise_left"] == pytest.approx(0.7)
+    assert "NOT in this run" in found["summary"]
+    assert about["participant"]["pld"] > found["participant"]["epsilon"]["pld"]
+    (text,) = [text for heading, text in statement_lines(found) if heading == "Attack"]
+    assert "the ε above do not hold: 3 of a cohort of 10 clients attacked and added no noise" in text
+    assert f"{about['participant']['pld']:.3f} against the server; --max-colluders 3 makes up for them" in text
+
+
+def test_enough_max_colluders_cover_the_attackers() -> None:
+    found = statement(GradientAscent(**WHO), max_colluders=3)
+    assert found["attack"]["holds"] and "NOT" not in found["summary"]
+    assert "the ε hold, since the noise is made for --max-colluders 3 fewer clients" in found["attack"]["text"]
+    few = statement(GradientAscent(**WHO), max_colluders=2)
+    assert few["attack"]["noise_left"] == pytest.approx(7 / 8)
+
+
+def test_attackers_that_add_their_noise_change_nothing() -> None:
+    assert "attack" not in statement(GradientAscent(**WHO, omit_noise=False))
+    assert "attack" not in statement(GradientAscent(**WHO, from_round=9))
+
+
+@pytest.mark.parametrize("share", [0.9, 0.6])
+def test_the_epsilon_that_holds_is_that_of_the_variance_that_is_left(share: float) -> None:
+    """(1 − α)·σ², by the accountant of a plain Gaussian; the integers cost a five-hundredth of σ at most."""
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+
+    sampler = laconic.AsPublished(cohort_size=100)
+    accountant = Accountant(
+        sampler=sampler, noise=DiscreteGaussian(noise_multiplier=1.54), num_clients=6000, delta=1e-5, horizon=200
+    )
+    worst = Attacked(cohort=100, attackers=round(100 * (1 - share)))
+    found = about_missing_noise(accountant, worst, most=40, rounds=200, participations=12, method="moments")
+    gaussian = GaussianDpEvent(1.54 * share**0.5)
+    for figure, event, count in (
+        ("released", PoissonSampledDpEvent(1 / 60, gaussian), 200),
+        ("participant", gaussian, 12),
+    ):
+        expected = epsilon(event, count, 1e-5, "pld")
+        assert expected <= found[figure]["pld"] <= 1.02 * expected
+
+
+def test_noise_that_is_left_counts_shares_by_round() -> None:
+    rounds = [Attacked(cohort=10, attackers=1), Attacked(cohort=8, attackers=4, max_dropouts=1, max_colluders=2)]
+    worst = worst_of(rounds)
+    assert worst is not None and worst.share == pytest.approx(3 / 5)
+    assert Attacked(cohort=10, attackers=2, max_colluders=2).share == 1.0
+    assert Attacked(cohort=2, attackers=2).share == 0.0
+    assert worst_of([]) is None
+
+
+def test_record_level_privacy_does_not_rest_on_others() -> None:
+    from scheme_tools import scheme
+
+    attack = RandomUpdate(**WHO)
+    found = statement(attack, scheme("fl-std-record-dp"), budget=laconic.Budget(delta=1e-5))
+    assert found["attack"]["holds"] and "adds the whole noise of its records itself" in found["attack"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        (schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, noise="continuous", **TRAIN), "use --noise integer"),
+        (schemes.centralized(**TRAIN), "nobody can attack it"),
+    ],
+)
+def test_schemes_that_cannot_be_attacked_are_refused(scheme: Scheme, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        experiment(scheme, GradientAscent(**WHO))
+
+
+def test_pooled_records_do_not_fit_record_level_sampling() -> None:
+    from scheme_tools import scheme
+
+    with pytest.raises(ConfigError, match="use --attack-collude false"):
+        experiment(scheme("fl-std-record-dp"), GradientAscent(**WHO))
+
+
+def test_an_attacked_private_run_is_resumed_to_the_bit(tmp_path: Path) -> None:
+    def run(out: Path, **options: Any) -> laconic.RunResult:
+        e = experiment(SIGN_DP, None)
+        return laconic.run(
+            SIGN_DP, model=e.model, clients=e.population, test=e.test, sampler=e.sampler, rounds=4, delta=1e-5,
+            attack=GradientAscent(fraction=0.3, boost=50), out=out, **options,
+        )  # fmt: skip
+
+    def interrupt(row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", observer=interrupt)
+    parts = run(tmp_path / "parts", resume=True)
+    for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert whole.attack == parts.attack and [row["malicious"] for row in parts.history] == [3] * 4
