@@ -66,7 +66,7 @@ shapes = st.tuples(st.integers(0, 10**6), st.integers(4 * F + 3, 17), st.integer
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(shape=shapes)
 def test_a_rule_is_what_loops_give(name: str, shape: tuple[int, int, int]) -> None:
     rule, loops = RULES[name]
@@ -83,7 +83,7 @@ def test_the_geometric_median_is_what_a_very_long_iteration_gives() -> None:
 
 
 @pytest.mark.parametrize("name", [*(name for name in RULES if name != "bulyan"), "geometric-median"])
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(shape=shapes, order=st.randoms(use_true_random=False))
 def test_the_order_of_the_clients_does_not_matter(name: str, shape: tuple[int, int, int], order: object) -> None:
     rule = RULES[name][0] if name in RULES else GeometricMedian()
@@ -93,7 +93,7 @@ def test_the_order_of_the_clients_does_not_matter(name: str, shape: tuple[int, i
     assert torch.allclose(combined(rule, codes), combined(rule, codes[shuffled]), atol=1e-8)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), size=st.integers(1, 9))
 def test_the_order_does_not_matter_to_bulyan_where_no_two_codes_are_each_others_only_neighbour(
     seed: int, size: int
@@ -104,7 +104,7 @@ def test_the_order_does_not_matter_to_bulyan_where_no_two_codes_are_each_others_
 
 
 @pytest.mark.parametrize("name", [*SHIFTABLE, "geometric-median"])
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(shape=shapes)
 def test_codes_that_are_all_moved_move_the_result(name: str, shape: tuple[int, int, int]) -> None:
     rule = RULES[name][0] if name in RULES else GeometricMedian()
@@ -121,7 +121,7 @@ def test_equal_codes_give_that_code(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["median", "trimmed-mean", "bulyan", "krum", "multi-krum"])
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), size=st.integers(1, 6), lie=st.floats(-1e30, 1e30))
 def test_two_attackers_of_eleven_stay_within_what_honest_clients_sent(
     name: str, seed: int, size: int, lie: float
@@ -133,7 +133,7 @@ def test_two_attackers_of_eleven_stay_within_what_honest_clients_sent(
     assert (result >= honest.min(0).values - 1e-9).all() and (result <= honest.max(0).values + 1e-9).all()
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), size=st.integers(1, 6), power=st.integers(3, 30))
 def test_attackers_move_the_geometric_median_by_a_bounded_length(seed: int, size: int, power: int) -> None:
     """Of n codes f attackers move it by at most 2(n − f)/(n − 2f) times the largest honest distance from its centre."""
@@ -144,7 +144,7 @@ def test_attackers_move_the_geometric_median_by_a_bounded_length(seed: int, size
     assert (combined(GeometricMedian(), codes) - centre).norm() <= 2 * 9 / 7 * radius
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(shape=shapes, power=st.integers(0, 30))
 def test_one_attacker_moves_centred_clipping_by_its_radius_over_n_twice(
     shape: tuple[int, int, int], power: int

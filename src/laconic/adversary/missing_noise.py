@@ -25,7 +25,6 @@ class Attacked:
     attackers: int
     max_dropouts: int = 0
     max_colluders: int = 0
-    what: str = "cohort"
 
     @property
     def covered(self) -> bool:
@@ -53,7 +52,8 @@ def about_missing_noise(
 
     `most` is the largest number of attackers in any round.
     """
-    many = f"{worst.attackers} of a {worst.what} of {worst.cohort} clients attacked and added no noise"
+    what = "group" if isinstance(accountant, Accountant) and accountant.groups > 1 else "cohort"
+    many = f"{worst.attackers} of a {what} of {worst.cohort} clients attacked and added no noise"
     if not isinstance(accountant, Accountant):
         text = f"{many} to what others send: every client adds the whole noise of its records itself, so the ε hold"
         return {"holds": True, "noise_left": 1.0, "text": text}

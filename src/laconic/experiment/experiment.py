@@ -132,8 +132,9 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
         if self.attack is None:
             return None
         if attackers is None:
-            planned = self.sampler.planned_cohort(self.population.num_clients)
+            planned = self.sampler.planned_cohort(self.population.num_clients, self.scheme.groups)
             attackers = round(planned * len(self.malicious) / self.population.num_clients)
+            attackers = max(attackers, 1) if self.scheme.groups > 1 else attackers  # in the group of any of them
         return about_ring(self.scheme, self.attack, self.typical_plan(), self.code_size, attackers)
 
     @property

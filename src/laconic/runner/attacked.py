@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from laconic.adversary.confusion import CHANCE, last_rounds, majority_rate
 from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
+from laconic.experiment.experiment import Experiment
+from laconic.plan import RoundPlan
 from laconic.runner.planned import Spent
 from laconic.runner.progress import Progress
 
@@ -23,7 +27,7 @@ def about_attack(run: Progress) -> dict[str, Any] | None:
         "most_in_a_cohort": max(per_cohort, default=0),
         "last_ten": last_rounds(run.history),
         **_convergence(run),
-        "ring": e.about_ring(max(per_cohort, default=0)),
+        "ring": e.about_ring(max((_most_in_a_sum(row) for row in run.history), default=0)),
     }
 
 
@@ -46,24 +50,46 @@ def _convergence(run: Progress) -> dict[str, Any]:
     return {"converged": False, "majority_rate": chance, "why": why}
 
 
+def counted_attackers(e: Experiment, plan: RoundPlan) -> dict[str, int]:
+    """How many of a cohort attack; with groups also how many groups are spoilt, and who is in the worst of them.
+
+    Noise is made for each group by itself, so it is there that some is missing: the worst has the least of it left.
+    """
+    attackers = e.attackers(plan)
+    if not plan.groups:
+        return {"malicious": len(attackers)}
+    inside = [int(np.isin(group.cohort, attackers).sum()) for group in plan.groups]
+    sums = [_attacked(e, len(group.cohort), count) for group, count in zip(plan.groups, inside, strict=True)]
+    worst = worst_of(sums)
+    assert worst is not None
+    return {
+        "malicious": len(attackers),
+        "spoilt_groups": sum(count > 0 for count in inside),
+        "most_malicious_in_a_group": max(inside),
+        "worst_group": worst.cohort,
+        "worst_group_malicious": worst.attackers,
+    }
+
+
+def _attacked(e: Experiment, clients: int, attackers: int) -> Attacked:
+    """A sum of so many clients."""
+    return Attacked(cohort=clients, attackers=attackers, max_dropouts=e.max_dropouts, max_colluders=e.max_colluders)
+
+
+def _most_in_a_sum(row: dict[str, Any]) -> int:
+    """How many attackers are in one sum of a round at most."""
+    return int(row.get("most_malicious_in_a_group", row["malicious"]))
+
+
 def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
     """What attackers that added no noise do to the ε of the statement; None if nobody left out any."""
     e, accountant = run.experiment, run.accountant
     if e.attack is None or accountant is None or e.budget is None or not e.attack.omit_noise:
         return None
-    # Each group has its own noise, so what is missing is missing there.
-    sums = [row.get("attacked_groups", [[row["cohort"], row["malicious"]]]) for row in run.history]
     rounds = [
-        Attacked(
-            cohort=size,
-            attackers=attackers,
-            max_dropouts=e.max_dropouts,
-            max_colluders=e.max_colluders,
-            what="cohort" if e.scheme.groups == 1 else "group",
-        )
-        for groups in sums
-        for size, attackers in groups
-        if attackers
+        _attacked(e, row.get("worst_group", row["cohort"]), row.get("worst_group_malicious", row["malicious"]))
+        for row in run.history
+        if row["malicious"]
     ]
     worst = worst_of(rounds)
     if worst is None:
@@ -71,7 +97,7 @@ def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
     return about_missing_noise(
         accountant,
         worst,
-        most=max(one.attackers for one in rounds),
+        most=max(_most_in_a_sum(row) for row in run.history),
         rounds=spent.rounds,
         participations=spent.participations,
         method=e.budget.accountant or accountant.method,

@@ -22,6 +22,7 @@ from laconic.round import (
     server_step,
     single_codes_step,
 )
+from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
 from laconic.store.checkpoint import save_state, weights_bytes
@@ -155,9 +156,7 @@ class Run(Progress):
         row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
         row |= self._left_out(sent)
         if e.attack is not None:
-            row["malicious"] = len(e.attackers(plan))
-            if plan.groups:
-                row["attacked_groups"] = [[len(group.cohort), len(e.attackers(group))] for group in plan.groups]
+            row |= counted_attackers(e, plan)
         try:
             weights, rule = self._stepped(plan, sent)
         except Diverged:

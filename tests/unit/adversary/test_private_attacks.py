@@ -150,11 +150,10 @@ def test_in_groups_the_noise_is_missing_where_the_attackers_are() -> None:
     """Three of ten clients in two groups of five: one group has two attackers or three, and 3/5 or 2/5 of its noise."""
     grouped = replace(STD_DP, groups=2, aggregator=Median())
     result = Run(experiment(grouped, GradientAscent(**WHO))).run()
-    sizes = [group for row in result.history for group in row["attacked_groups"]]
-    assert {size for size, _ in sizes} == {5}
-    assert all(sum(attackers for _, attackers in row["attacked_groups"]) == 3 for row in result.history)
+    assert {row["worst_group"] for row in result.history} == {5}
     about = result.statement["attack"]
-    most = max(attackers for _, attackers in sizes)
+    most = max(row["worst_group_malicious"] for row in result.history)
+    assert most in (2, 3)
     assert about["noise_left"] == pytest.approx(1 - most / 5) and about["noise_left"] < 0.7
     assert f"{most} of a group of 5 clients attacked" in about["text"]
     assert about["participant"]["pld"] > statement(GradientAscent(**WHO))["attack"]["participant"]["pld"]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import laconic
 from conftest import make_population, make_records
+from laconic.adversary.attacks.sign_inversion import SignInversion
 from laconic.aggregate.median import Median
 from laconic.aggregate.trimmed_mean import TrimmedMean
 from laconic.clients.simulated import SimulatedClients
@@ -23,10 +24,10 @@ from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.round import grouped_step, noise_stream, noisy_codes, noisy_in_groups, plan_for, plan_round
+from laconic.runner.attacked import counted_attackers
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
-from laconic.train.engines.engine import Updates
 
 GROUPS = 5
 ALL = Poisson(sampling_rate=1.0)
@@ -289,33 +290,43 @@ def test_with_slack_small_groups_of_coins_end_the_amplification() -> None:
     assert not laconic.Accountant(**options, groups=10).amplified(20)
 
 
-def boosted(boost: float, attackers: tuple[int, ...]) -> Any:
-    """Attackers whose update is so large after clipping that none of the noise matters: S is not enforced on them."""
+@pytest.mark.parametrize("secagg", ["simulated", "masked"])
+def test_attackers_spoil_their_groups_and_the_median_survives(secagg: str) -> None:
+    """Two of forty send ten thousand times the opposite, without clip and noise; of the mean nothing is left."""
+    attack = SignInversion(malicious=(3, 17), boost=1e4)
+    quiet: dict[str, Any] = {"noise_multiplier": 0.05, "ring_bits": 30}
+    options: dict[str, Any] = {"rounds": 8, "secagg": secagg}
+    clean = run(scheme(**quiet), **options).last["accuracy"]
+    robust = run(scheme(**quiet), attack=attack, **options)
+    plain = run(scheme_tools.scheme("fl-std-dp", **quiet), attack=attack, **options).last["accuracy"]
+    assert plain < 0.6 and robust.last["accuracy"] > 0.8 and robust.last["accuracy"] > clean - 0.1
+    assert all(row["malicious"] == 2 and 1 <= row["spoilt_groups"] <= 2 for row in robust.history)
 
-    def tamper(plan: RoundPlan, trained: Any) -> Updates:
-        factors = torch.tensor([-boost if client in attackers else 1.0 for client in trained.clients])
-        return Updates(trained.clients, factors[:, None] * trained.values, trained.num_records)
 
-    return tamper
+def test_a_statement_counts_the_noise_that_is_missing_in_the_worst_group() -> None:
+    """Of eight clients in a group one or two add no noise: an eighth or a quarter of its variance is not there."""
+    attack = SignInversion(malicious=(3, 17), boost=10.0)
+    found = run(scheme(), attack=attack)
+    most = max(row["most_malicious_in_a_group"] for row in found.history)
+    assert found.statement["attack"]["noise_left"] == 1 - most / 8
+    assert f"{most} of a group of 8 clients attacked and added no noise" in found.statement["attack"]["text"]
+    assert run(scheme(), attack=attack, max_colluders=2).statement["attack"]["holds"]
 
 
-def test_one_boosted_attacker_spoils_one_group_and_the_median_survives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attackers do not clip: every code of theirs is a thousand times too long."""
-    from laconic.privacy.mechanism import clip
-
-    honest_clip = clip.L2Clip.__call__
-
-    def lenient(self: Any, codes: Tensor) -> Tensor:
-        long = codes.norm(dim=-1, keepdim=True) > 100
-        return torch.where(long, codes, honest_clip(self, codes))
-
-    monkeypatch.setattr(clip.L2Clip, "__call__", lenient)
-    quiet: dict[str, Any] = {"noise_multiplier": 0.05, "noise": "continuous"}
-    attack = boosted(1e4, (3, 17))
-    clean = run(scheme(**quiet), rounds=8).last["accuracy"]
-    robust = run(scheme(**quiet), tamper=attack, rounds=8).last["accuracy"]
-    plain = run(scheme_tools.scheme("fl-std-dp", **quiet), tamper=attack, rounds=8).last["accuracy"]
-    assert plain < 0.6 and robust > 0.8 and robust > clean - 0.1
+def test_an_attack_is_counted_in_the_group_with_the_least_noise_left() -> None:
+    attack = SignInversion(malicious=(0, 1, 2, 3), boost=2.0)
+    e = experiment(scheme(groups=3), attack=attack)
+    plan = planned(ALL, groups=3)
+    groups = [np.array([0, 10, 11]), np.array([1, 2, 3, *range(12, 26)]), np.arange(26, 39)]
+    uneven = replace(plan, groups=tuple(replace(plan.groups[0], cohort=cohort) for cohort in groups))
+    uneven = replace(uneven, cohort=np.sort(np.concatenate(groups)))
+    assert counted_attackers(e, uneven) == {
+        "malicious": 4,
+        "spoilt_groups": 2,
+        "most_malicious_in_a_group": 3,
+        "worst_group": 3,
+        "worst_group_malicious": 1,
+    }
 
 
 def test_the_mean_of_equal_groups_is_the_mean_of_the_cohort() -> None:
