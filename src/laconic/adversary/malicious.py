@@ -30,25 +30,30 @@ def malicious_clients(attack: Attack, num_clients: int, streams: Streams) -> np.
 
 @dataclass(frozen=True)
 class Infiltration:
-    """Puts the wanted fraction of malicious clients into a cohort, as the thesis has it: exactly α·|𝕂| in each.
+    """Puts the wanted fraction of malicious clients into a cohort, as the thesis has it: α·|𝕂| in each.
 
-    A cohort of a fixed size c has round(α·c) malicious clients and c − round(α·c) honest ones, each kind drawn
-    uniformly. In a Poisson cohort the honest clients are those that were drawn, whoever attacks, and round(α/(1−α)·h)
-    malicious ones join the h of them: so an honest client takes part with the sampler's probability, as its ε assumes.
+    A cohort of a fixed size c has a = round(α·c) malicious clients and c − a honest ones, each kind drawn uniformly;
+    a is rounded up where honest clients would otherwise come more often than c/N, the rate that their ε assumes.
+    In a Poisson cohort the honest clients are those that were drawn, whoever attacks, and round(α·q·N) malicious ones
+    join them in every round. Their number must not depend on who came: boosted codes would show it, and with it whether
+    an honest client took part.
     """
 
     malicious: np.ndarray
     fraction: float
     num_clients: int
     fixed_size: bool
+    planned: float
+    """How large a cohort is expected to be."""
 
     def __call__(self, drawn: np.ndarray, exhausted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The cohort, sorted; `exhausted` clients take part no more."""
         bad = np.isin(drawn, self.malicious)
         attacking, honest = drawn[bad], drawn[~bad]
-        wanted = round(self.fraction * len(drawn))
-        if not self.fixed_size:
-            wanted = round(self.fraction / (1 - self.fraction) * len(honest))
+        wanted = round(self.fraction * self.planned)
+        if self.fixed_size:
+            least = -(-len(drawn) * len(self.malicious) // self.num_clients)
+            wanted = min(len(drawn), max(round(self.fraction * len(drawn)), least))
         attacking = self._of(attacking, wanted, np.setdiff1d(self.malicious, exhausted), rng)
         if self.fixed_size:
             others = np.setdiff1d(np.arange(self.num_clients), np.concatenate([self.malicious, exhausted]))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.inputs import Inputs, concatenated, dense
+from laconic.data.inputs import Inputs, concatenated, dense, tensors_of
 from laconic.data.sparse import SparseRows
 from laconic.errors import DataError
 
@@ -124,6 +124,13 @@ class PooledPopulation:
 
     def to(self, device: torch.device) -> PooledPopulation:
         return PooledPopulation(self._records.to(device), self._rows)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that it holds, and who holds which rows: for digests."""
+        rows = self._rows if isinstance(self._rows, np.ndarray) else np.concatenate([*self._rows, [0]])
+        sizes = torch.tensor([len(held) for held in self._rows])
+        return [*tensors_of(self._records.inputs), self._records.targets, torch.from_numpy(rows.copy()), sizes]
 
     @property
     def sparse(self) -> bool:

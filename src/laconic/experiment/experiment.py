@@ -143,7 +143,9 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
         if self.attack is None or self.attack.fraction is None:
             return None
         fixed = isinstance(self.sampler, FixedSize)
-        return Infiltration(self.malicious, self.attack.fraction, self.population.num_clients, fixed)
+        clients = self.population.num_clients
+        planned = self.sampler.planned_cohort(clients)
+        return Infiltration(self.malicious, self.attack.fraction, clients, fixed, planned)
 
     @functools.cached_property
     def protected(self) -> int:

@@ -59,9 +59,9 @@ def counted_attackers(e: Experiment, plan: RoundPlan) -> dict[str, int]:
     if not plan.groups:
         return {"malicious": len(attackers)}
     inside = [int(np.isin(group.cohort, attackers).sum()) for group in plan.groups]
-    sums = [_attacked(e, len(group.cohort), count) for group, count in zip(plan.groups, inside, strict=True)]
-    worst = worst_of(sums)
-    assert worst is not None
+    # A group of attackers alone has nobody whose data the noise would protect.
+    protecting = [(len(g.cohort), count) for g, count in zip(plan.groups, inside, strict=True) if count < len(g.cohort)]
+    worst = worst_of(_attacked(e, size, count) for size, count in protecting) or _attacked(e, 0, 0)
     return {
         "malicious": len(attackers),
         "spoilt_groups": sum(count > 0 for count in inside),
@@ -86,11 +86,11 @@ def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
     e, accountant = run.experiment, run.accountant
     if e.attack is None or accountant is None or e.budget is None or not e.attack.omit_noise:
         return None
-    rounds = [
-        _attacked(e, row.get("worst_group", row["cohort"]), row.get("worst_group_malicious", row["malicious"]))
+    sums = [
+        (row.get("worst_group", row["cohort"]), row.get("worst_group_malicious", row["malicious"]))
         for row in run.history
-        if row["malicious"]
     ]
+    rounds = [_attacked(e, size, attackers) for size, attackers in sums if 0 < attackers < size]
     worst = worst_of(rounds)
     if worst is None:
         return None

@@ -5,18 +5,23 @@ Noise is replayed on resume. Reusing it on other data or weights would reveal th
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import inspect
 import json
+import re
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from laconic.data.inputs import tensors_of
-from laconic.data.population import Population, Records
+from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import describe
 from laconic.options.declare import declared_in
+from laconic.parts import Part
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.checkpoint import STATE
 from laconic.store.folder import RunFolder
@@ -25,17 +30,21 @@ from laconic.store.saves import Saves
 from laconic.train.flat import FlatModel
 
 _FILE = "identity.json"
+_MOST_CLIENTS = 2000
+"""So many clients' records are looked at, where each client's are apart."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
     """Scheme, initial weights and constants, loss, sampler, limits, digests of records, and the options that say so.
 
-    Of the clients' records only some; of those that are looked at in between, all: they decide the best round and when
-    to stop."""
-    loss = experiment.loss if isinstance(experiment.loss, str) else getattr(experiment.loss, "__qualname__", "own")
+    Code of the user's own (loss, model, parts) is named by where it is and what it says."""
+    loss = experiment.loss if isinstance(experiment.loss, str) else code_of(experiment.loss)
     return {
         "scheme": experiment.scheme.fingerprint,
         "model": f"{model.size} weights, {_digest(*experiment.model.state_dict().values())}",
+        "structure": _text_digest(_ADDRESS.sub("", repr(experiment.model))),
+        "own code": sorted({code_of(part) for part in (*_own_parts(experiment), *_own_layers(experiment.model))}),
         "front end": _front_end(experiment.front_end),
         "loss": loss,
         "sampler": str(experiment.sampler.to_dict()),
@@ -115,10 +124,51 @@ def _text(identity: dict[str, Any]) -> bytes:
 
 
 def _population_digest(population: Population) -> str:
-    """Of the first, the middle and the last client: enough to notice other data, cheap for a million clients."""
-    last = population.num_clients - 1
-    records = [population.records(client) for client in sorted({0, last // 2, last})]
-    return _digest(*(tensor for record in records for tensor in _tensors(record)))
+    """Of all records; where there are very many clients, of some spread evenly."""
+    if isinstance(population, PooledPopulation):
+        return _digest(*population.tensors)
+    count = min(population.num_clients, _MOST_CLIENTS)
+    chosen = np.unique(np.linspace(0, population.num_clients - 1, count).astype(np.int64))
+    digest = hashlib.blake2b(digest_size=8)
+    for client in chosen.tolist():
+        digest.update(_digest(*_tensors(population.records(client))).encode())
+    return digest.hexdigest()
+
+
+def code_of(what: Any) -> str:
+    """A name for a function or class that a user wrote: where it is, and a digest of what it does, if that is known.
+
+    The same name may stand for other code when the run goes on, and the same noise would then meet other updates.
+    """
+    kind = what if callable(what) else type(what)
+    name = f"{getattr(kind, '__module__', '?')}:{getattr(kind, '__qualname__', type(kind).__qualname__)}"
+    try:
+        return f"{name} {_text_digest(inspect.getsource(kind))}"
+    except (OSError, TypeError):  # typed into an interpreter, or not written in Python
+        code = getattr(kind, "__code__", None)
+        return name if code is None else f"{name} {_text_digest(repr((code.co_code, code.co_names, code.co_consts)))}"
+
+
+def _own_parts(experiment: Experiment) -> list[Part]:
+    """Parts of scheme, sampler and attack that are not Laconic's."""
+    found: list[Part] = []
+    waiting: list[Any] = [experiment.scheme, experiment.sampler, experiment.attack]
+    while waiting:
+        part = waiting.pop(0)
+        if isinstance(part, Part):
+            found += [] if type(part).__module__.startswith("laconic.") else [part]
+            waiting += [getattr(part, field.name) for field in dataclasses.fields(part)]
+    return found
+
+
+def _own_layers(model: nn.Module) -> list[type]:
+    """The classes in a model that are neither torch's nor Laconic's: what they compute is in their code alone."""
+    kinds = {type(layer) for layer in model.modules()}
+    return [kind for kind in kinds if not kind.__module__.startswith(("torch.", "laconic."))]
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _tensors(records: Records) -> list[Tensor]:
@@ -128,5 +178,5 @@ def _tensors(records: Records) -> list[Tensor]:
 def _digest(*tensors: Tensor) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).numpy().view(np.uint8).data)
     return digest.hexdigest()

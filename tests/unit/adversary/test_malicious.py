@@ -55,7 +55,16 @@ def test_a_poisson_cohort_keeps_its_honest_clients() -> None:
         clients = cohort(e, number)
         honest = clients[~np.isin(clients, e.malicious)]
         assert np.array_equal(honest, before[~np.isin(before, e.malicious)])
-        assert len(clients) - len(honest) == round(len(honest) / 3)
+        assert len(clients) - len(honest) == 15  # a quarter of the 60 that are expected, whoever came
+
+
+def test_honest_clients_never_come_more_often_than_their_epsilon_assumes() -> None:
+    """11 of 30 are malicious: with one of four, the others would come at 3/19 instead of 4/30."""
+    e = experiment(STD, RandomUpdate(fraction=0.37), population=make_population([3] * 30),
+                   sampler=laconic.FixedSize(cohort_size=4))  # fmt: skip
+    honest = [int((~np.isin(cohort(e, number), e.malicious)).sum()) for number in range(1, 50)]
+    assert len(e.malicious) == 11 and set(honest) == {2}
+    assert 2 / 19 <= 4 / 30
 
 
 def test_a_fixed_set_leaves_cohorts_as_they_are_drawn() -> None:

@@ -440,3 +440,37 @@ def test_rounds_may_grow_on_resume(tmp_path: Path) -> None:
         assert a == pytest.approx(b, rel=1e-10)  # ε: what the sampler costs is taken out of δ for all planned rounds
     for a, b in zip(grown.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_other_code_is_another_run(tmp_path: Path) -> None:
+    """The noise of a killed round is drawn again when it is repeated: it must not meet other updates."""
+
+    def folder(number: int) -> Path:
+        return tmp_path / str(number)
+
+    def tanh(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(outputs.tanh(), targets, reduction="none")
+
+    def plain(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    plain.__qualname__ = tanh.__qualname__
+    run(PRIVATE, out=folder(1), rounds=2, loss=tanh)
+    with pytest.raises(RunFolderError, match="another loss"):
+        run(PRIVATE, out=folder(1), rounds=2, loss=plain, resume=True)
+    quiet, noisy = (torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.Dropout(p)) for p in (0.0, 0.5))
+    noisy[0].load_state_dict(quiet[0].state_dict())
+    run(PRIVATE, out=folder(2), rounds=2, model=quiet)
+    with pytest.raises(RunFolderError, match="another structure"):
+        run(PRIVATE, out=folder(2), rounds=2, model=noisy, resume=True)
+
+
+def test_one_record_of_any_client_makes_another_run(tmp_path: Path) -> None:
+    sizes = [6, 9, 3, 12, 7, 5, 4, 8]
+    clients = [make_population(sizes).records(client) for client in range(len(sizes))]
+    run(PRIVATE, out=tmp_path / "run", rounds=2, clients=clients)
+    inputs = clients[2].inputs.clone()
+    inputs[0, 0] += 1
+    clients[2] = clients[2]._replace(inputs=inputs)
+    with pytest.raises(RunFolderError, match="another population"):
+        run(PRIVATE, out=tmp_path / "run", rounds=2, clients=clients, resume=True)
