@@ -16,6 +16,7 @@ import torch
 
 from laconic.data.datasets.checked import read_checked
 from laconic.data.files.npz import read_arrays
+from laconic.data.files.user_file import MOST_UNPACKED
 from laconic.data.locate import search_dirs
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
@@ -27,6 +28,8 @@ _KERAS = "imdb.npz"
 _START, _UNKNOWN = 1, 2
 _NAMES = tuple(name for part in ("train", "test") for name in (f"{part}_tokens", f"{part}_offsets", f"y_{part}"))
 _MOST_BYTES = 1 << 28
+_MOST_REVIEWS = MOST_UNPACKED // (8 * LENGTH)
+"""A review without words takes two bytes of the file, and padded 8 × 400 of memory."""
 _SHUFFLE = 5000
 """A fixed public seed: in the file all positive reviews come first."""
 
@@ -81,6 +84,8 @@ def _problem(tokens: np.ndarray, offsets: np.ndarray, labels: np.ndarray) -> str
         return "tokens, offsets and labels must be lists of whole numbers"
     if len(offsets) != len(labels) + 1 or len(labels) == 0:
         return f"{len(labels)} labels need {len(labels) + 1} offsets, not {len(offsets)}"
+    if len(labels) > _MOST_REVIEWS:
+        return f"{len(labels):,} reviews, more than the {_MOST_REVIEWS:,} that are read"
     if offsets[0] != 0 or offsets[-1] != len(tokens) or (np.diff(offsets.astype(np.int64)) < 0).any():
         return f"offsets must rise from 0 to the number of tokens, {len(tokens)}"
     if labels.min() < 0 or labels.max() > 1:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import zlib
 from pathlib import Path
-from typing import IO
 
 import torch
 
-from laconic.data.files.user_file import gunzipped, open_file, refused
+from laconic.data.files.user_file import LONGEST_TEXT, gunzipped, lines_of, open_file, refused
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
 from laconic.data.text.encode import encoded, wording
@@ -61,8 +60,8 @@ def _read_lines(file: Path) -> tuple[list[str], list[int]]:
     texts, labels = [], []
     try:
         with open_file(file) as opened:
-            stream: IO[bytes] = gunzipped(file, opened) if file.suffix == ".gz" else opened
-            for row, line in enumerate(stream, 1):
+            stream = gunzipped(file, opened) if file.suffix == ".gz" else opened
+            for row, line in enumerate(lines_of(file, stream, "fetch it anew"), 1):
                 review = json.loads(line)
                 if not isinstance(review, dict) or not isinstance(review.get("text"), str):
                     raise refused(file, f'line {row} is no review; expected {{"text": …, "label": 0 or 1}}')
@@ -72,7 +71,7 @@ def _read_lines(file: Path) -> tuple[list[str], list[int]]:
                 labels.append(int(review["label"]))
     except LaconicError:
         raise
-    except (OSError, EOFError, ValueError, gzip.BadGzipFile) as error:
+    except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
         raise refused(file, f"is damaged after line {len(texts)} ({type(error).__name__}); fetch it anew") from None
     if len(set(labels)) < 2:
         raise refused(file, "lacks reviews of one of the two labels; fetch it anew")
@@ -88,12 +87,20 @@ def _read_folder(folder: Path) -> tuple[list[str], list[int]]:
         if not files:
             raise refused(folder / name, "no reviews (*.txt) there; unpack aclImdb_v1.tar.gz anew")
         for file in files:
-            try:
-                texts.append(_without_breaks(file.read_text(encoding="utf-8")))
-            except (OSError, UnicodeDecodeError):
-                raise refused(file, "cannot be read as UTF-8 text; unpack aclImdb_v1.tar.gz anew") from None
+            texts.append(_without_breaks(_read_review(file)))
         labels += [label] * len(files)
     return texts, labels
+
+
+def _read_review(file: Path) -> str:
+    try:
+        with open_file(file) as opened:
+            content = opened.read(LONGEST_TEXT + 1)
+        if len(content) > LONGEST_TEXT:
+            raise refused(file, f"is longer than {LONGEST_TEXT >> 20} MiB, so no review; unpack aclImdb_v1.tar.gz anew")
+        return content.decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise refused(file, "cannot be read as UTF-8 text; unpack aclImdb_v1.tar.gz anew") from None
 
 
 def _without_breaks(text: str) -> str:

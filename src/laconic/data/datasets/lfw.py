@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from laconic.data.files.pictures import read_picture
-from laconic.data.files.user_file import refused
+from laconic.data.files.user_file import named, refused
 from laconic.data.pictures import Pictures
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
@@ -143,10 +143,17 @@ def _picture_folder(parent: Path) -> Path:
 
 
 def _refuse_missing(folder: Path, files: list[str]) -> None:
-    missing = [name for name in files if not (folder / name).is_file()]
+    missing = [name for name in files if not _is_there(folder / name)]
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        raise refused(folder, f"lacks {missing[0]}{more}; unpack lfw-funneled.tgz anew")
+        raise refused(folder, f"lacks {named(missing[0])}{more}; unpack lfw-funneled.tgz anew")
+
+
+def _is_there(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:  # a name that is too long for any file
+        return False
 
 
 LFW = SourceInfo(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from laconic.data.files.user_file import refused
+from laconic.data.files.user_file import lines_of, open_file, refused
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
 from laconic.data.text.encode import encoded, wording
@@ -24,6 +24,8 @@ _COMMENTS, _JUDGEMENTS, _PEOPLE = (
     "toxicity_worker_demographics.tsv",
 )
 _UNKNOWN = -1
+_LONGEST_NUMBER = 18
+"""Digits of a person's number: so many always fit 64 bits."""
 _OLDER = {"Under 18": 0, "18-30": 0, "30-45": 1, "45-60": 1, "Over 60": 1}
 _DEGREE = {"none": 0, "some": 0, "hs": 0, "bachelors": 1, "masters": 1, "professional": 1, "doctorate": 1}
 _FACTS: dict[str, tuple[str, dict[str, int]]] = {
@@ -49,10 +51,12 @@ def load_toxicity(
     files = dict(zip(info.files, info.needed(data_dir), strict=True))
     numbers, texts, is_test = _comments(files[_COMMENTS])
     comment, person, toxic = _judgements(files[_JUDGEMENTS], numbers)
+    rows = {part: np.flatnonzero(is_test[comment] == (part == "test")) for part in ("train", "test")}
+    if empty := [part for part in rows if len(rows[part]) == 0]:
+        raise refused(files[_JUDGEMENTS], f"judges no {empty[0]} comment; fetch the three files anew")
     people = _people(files[_PEOPLE])
     words = vocabulary_of(vocabulary, (text for text, test in zip(texts, is_test, strict=True) if not test))
     inputs = encoded(texts, words, max_length)
-    rows = {part: np.flatnonzero(is_test[comment] == (part == "test")) for part in ("train", "test")}
     train, test = (
         Records(inputs[torch.from_numpy(comment[part])], torch.from_numpy(toxic[part].astype(np.int64)))
         for part in rows.values()
@@ -93,6 +97,8 @@ def _judgements(file: Path, numbers: dict[str, int]) -> tuple[np.ndarray, np.nda
     """(which comment, by whom, whether toxic), an entry for each judgement."""
     comments, people, toxic = [], [], []
     for row, (number, worker, score) in enumerate(_columns(file, "rev_id", "worker_id", "toxicity_score"), 1):
+        if not _is_number(worker):
+            raise refused(file, f"row {row}: 'worker_id' is no number of a person; fetch the three files anew")
         try:
             comments.append(numbers[number])
             people.append(int(worker))
@@ -107,9 +113,14 @@ def _people(file: Path) -> dict[str, dict[int, int]]:
     known: dict[str, dict[int, int]] = {fact: {} for fact in _FACTS}
     for worker, *values in _columns(file, "worker_id", *(column for column, _ in _FACTS.values())):
         for (fact, (_, meaning)), value in zip(_FACTS.items(), values, strict=True):
-            if worker.isdigit() and value in meaning:
+            if _is_number(worker) and value in meaning:
                 known[fact][int(worker)] = meaning[value]
     return known
+
+
+def _is_number(worker: str) -> bool:
+    """Whether it numbers a person. `isdigit` alone is true of ² as well, which `int` does not take."""
+    return worker.isascii() and worker.isdigit() and len(worker) <= _LONGEST_NUMBER
 
 
 def _of_each(owners: np.ndarray, known: dict[int, int]) -> np.ndarray:
@@ -122,18 +133,21 @@ def _of_each(owners: np.ndarray, known: dict[int, int]) -> np.ndarray:
 def _columns(file: Path, *names: str) -> Iterator[list[str]]:
     """The values of some columns, row by row. Quotes mean nothing in these files, so it is no CSV."""
     try:
-        with file.open(encoding="utf-8", newline="\n") as stream:
-            header = stream.readline().rstrip("\r\n").split("\t")
+        with open_file(file) as opened:
+            lines = (line.decode("utf-8").rstrip("\r\n") for line in lines_of(file, opened, "fetch the file anew"))
+            header = next(lines, "").split("\t")
             if missing := [name for name in names if name not in header]:
                 raise refused(file, f"no column '{missing[0]}' in its first line; fetch the file anew")
             places = [header.index(name) for name in names]
-            for row, line in enumerate(stream, 1):
-                values = line.rstrip("\r\n").split("\t")
+            for row, line in enumerate(lines, 1):
+                values = line.split("\t")
                 if len(values) != len(header):
                     raise refused(file, f"row {row} has {len(values)} values, not {len(header)}; fetch the file anew")
                 yield [values[place] for place in places]
     except UnicodeDecodeError:
         raise refused(file, "is damaged: not UTF-8 text; fetch the file anew") from None
+    except OSError as error:
+        raise refused(file, f"cannot be read ({error.strerror or error}); fetch the file anew") from None
 
 
 TOXICITY = SourceInfo(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +17,7 @@ SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
 MOST_TIMES = 200
 MOST_UNPACKED = 1 << 29
 MOST_TEXT = 1 << 26  # less, as a table takes some ten times the memory of its text while it is parsed
+LONGEST_TEXT = 1 << 20  # of one record; the longest review or comment that is known has some ten thousand characters
 _NAME, _NAMES, _REASON = 60, 10, 200
 
 
@@ -56,6 +57,16 @@ def open_file(file: Path) -> BinaryIO:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise refused(file, "is a pipe or a device; a regular file is expected")
     return file.open("rb")
+
+
+def lines_of(file: Path, opened: BinaryIO, way_out: str) -> Iterator[bytes]:
+    """Its lines, of which none is read whole where it cannot be one record."""
+    row = 0
+    while line := opened.readline(LONGEST_TEXT + 1):
+        row += 1
+        if len(line) > LONGEST_TEXT:
+            raise refused(file, f"line {row} is longer than {LONGEST_TEXT >> 20} MiB; {way_out}")
+        yield line
 
 
 def too_much(unpacked: int, packed: int, most: int = MOST_UNPACKED) -> bool:

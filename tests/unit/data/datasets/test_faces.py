@@ -111,6 +111,7 @@ def bad_lfw(lfw: Path, what: str) -> None:
             {
                 "no scores": "# nothing\n",
                 "a word": text.replace("0.3", "yes"),
+                "a long name": text.replace("Dan", "Dan" * 1700),
                 "a short line": text.replace("\t0.3", ""),
                 "no Male": text.replace("Male", "Man"),
                 "no header": text.replace("#\tperson", "#\tname"),
@@ -124,7 +125,8 @@ def bad_lfw(lfw: Path, what: str) -> None:
     ("what", "culprit", "words"),
     [
         ("no folder", "lfw", "unpack lfw-funneled.tgz"),
-        ("a picture missing", "lfw_funneled", "lacks Dan/Dan_0003.jpg"),
+        ("a picture missing", "lfw_funneled", "lacks 'Dan/Dan_0003.jpg'"),
+        ("a long name", "lfw_funneled", "DanDan"),
         ("another size", "Dan_0003.jpg", "not 250 × 250"),
         ("a damaged picture", "Dan_0003.jpg", "picture anew"),
         ("no scores", "lfw_attributes.txt", "holds no scores"),
@@ -140,7 +142,7 @@ def test_bad_files_of_lfw_are_refused_in_a_line(what: str, culprit: str, words: 
     with pytest.raises(DataError) as caught:
         load_source("lfw", lfw)
     message = str(caught.value)
-    assert culprit in message and words in message and "\n" not in message
+    assert culprit in message and words in message and "\n" not in message and len(message) < 500
 
 
 @pytest.mark.parametrize("name", ["lfw", "faces", "toxicity", "imdb-text"])

@@ -93,6 +93,7 @@ def test_a_file_of_the_users_own_without_a_sum(tmp_path: Path) -> None:
         ({"train_tokens": np.array([1, 14, 22])}, "offsets must rise from 0 to the number of tokens, 3"),
         ({"train_tokens": np.full(1302, 1)}, "leave out padding and start marks"),
         ({"test_tokens": np.full(1302, 5000)}, "test: tokens from 5000 to 5000, but words are 2 to 4999"),
+        ({"train_offsets": np.array([0, 3, 2, 503, 902, 1302])}, "offsets must rise from 0"),
         ({"y_train": np.array([0, 1])}, "2 labels need 3 offsets, not 6"),
         ({"y_train": np.full(5, 2)}, "labels must be 0 \\(negative\\) or 1"),
         ({"y_test": np.zeros(5)}, "must be lists of whole numbers"),
@@ -101,6 +102,14 @@ def test_a_file_of_the_users_own_without_a_sum(tmp_path: Path) -> None:
 def test_a_file_of_the_users_own_that_is_wrong_is_refused(tmp_path: Path, change: dict[str, Any], why: str) -> None:
     np.savez(tmp_path / OWN, **(arrays_of(REVIEWS, LABELS) | change))
     with pytest.raises(DataError, match=f"{OWN}: .*{why}"):
+        load_source("imdb", tmp_path)
+
+
+def test_many_reviews_without_words_are_refused_before_they_are_padded(tmp_path: Path) -> None:
+    nothing, number = np.zeros(0, dtype=np.uint8), 170_000
+    many = {"train_tokens": nothing, "train_offsets": np.zeros(number + 1, dtype=np.uint8)}
+    np.savez(tmp_path / OWN, **(arrays_of(REVIEWS, LABELS) | many | {"y_train": np.zeros(number, dtype=np.uint8)}))
+    with pytest.raises(DataError, match=f"{OWN}: train: 170,000 reviews, more than the 167,772 that are read; write"):
         load_source("imdb", tmp_path)
 
 

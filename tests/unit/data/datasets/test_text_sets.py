@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -83,17 +84,31 @@ def test_words_in_order_and_a_vocabulary_fitted_on_training_comments_alone(toxic
         (0, "\ttest", "\ttrain", "'split' must name some"),
         (1, "worker_id", "who", "no column 'worker_id'"),
         (1, "2.0\t8", "9.0\t8", "row 3: an unknown comment"),
-        (1, "1.0\t70", "1.0\tann", "row 1: an unknown comment, or no number"),
+        (1, "1.0\t70", "1.0\tann", "row 1: 'worker_id' is no number"),
+        (1, "1.0\t70", "1.0\t" + "9" * 20, "row 1: 'worker_id' is no number"),
+        (1, "1.0\t70", "1.0\t²", "row 1: 'worker_id' is no number"),
+        (1, "1.0\t70", "1.0\t" + "9" * 5000, "row 1: 'worker_id' is no number"),
+        (1, JUDGEMENTS.partition("\n")[2], "", "judges no train comment; fetch"),
+        (1, JUDGEMENTS.partition("\n")[2], "3.0\t8\t1\t-1.0\n", "judges no train comment; fetch"),
+        (1, JUDGEMENTS.partition("\n")[2], "1.0\t8\t1\t-1.0\n", "judges no test comment; fetch"),
+        (0, "you fool", "fool" * (1 << 18), "line 3 is longer than 1 MiB; fetch"),
         (1, "-1.0", "bad", "row 4"),
         (2, "gender", "sex", "no column 'gender'"),
     ],
 )
 def test_damaged_judgements_are_refused_in_a_line(place: int, old: str, new: str, words: str, toxicity: Path) -> None:
     file = toxicity / SOURCES["toxicity"].files[place]
-    file.write_text(file.read_text().replace(old, new, 1))
+    file.write_text(file.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
     with pytest.raises(DataError) as caught:
         load_source("toxicity", toxicity)
     assert file.name in str(caught.value) and words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("worker", ["²", "9" * 20, "9" * 5000])
+def test_a_person_without_a_number_is_nobody_who_judged(worker: str, toxicity: Path) -> None:
+    file = toxicity / SOURCES["toxicity"].files[2]
+    file.write_text(PEOPLE.replace("70", worker), encoding="utf-8")
+    assert load_source("toxicity", toxicity).attributes["female"].tolist() == [-1] * 4
 
 
 def test_judgements_that_are_not_utf_8_are_refused(toxicity: Path) -> None:
@@ -107,6 +122,11 @@ REVIEWS = [("Good<br /><br />film", 1), ("bad film", 0)]
 
 def lines(reviews: list[tuple[object, object]]) -> bytes:
     return gzip.compress("".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in reviews).encode())
+
+
+def flipped(content: bytes) -> bytes:
+    """With a wrong byte where the packed data begin: 3 is no kind of block in RFC 1951."""
+    return content[:10] + b"\xff" + content[11:]
 
 
 @pytest.fixture
@@ -124,13 +144,16 @@ def test_reviews_are_words_without_line_ends(imdb: Path) -> None:
     assert "3 words" in source.notes[0]
 
 
-def test_the_original_folder_is_read_as_well(imdb: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mine" / "aclImdb"
+def write_original(folder: Path) -> None:
     for part in ("train", "test"):
         for label, text in (("pos", "Good<br /><br />film"), ("neg", "bad film")):
             (folder / part / label).mkdir(parents=True)
             (folder / part / label / "0_9.txt").write_text(text)
     (folder / "imdb.vocab").write_text("film\n")
+
+
+def test_the_original_folder_is_read_as_well(imdb: Path, tmp_path: Path) -> None:
+    write_original(tmp_path / "mine" / "aclImdb")
     source = load_source("imdb-text", tmp_path / "mine", max_length=5)
     assert source.train.targets.tolist() == [0, 1]
     listed = load_source("imdb-text", imdb, max_length=5)
@@ -143,6 +166,9 @@ def test_the_original_folder_is_read_as_well(imdb: Path, tmp_path: Path) -> None
         (b"", "damaged"),
         (b"no gzip", "damaged"),
         (lines(list(REVIEWS))[:-9], "damaged"),
+        (flipped(lines(list(REVIEWS) * 100)), "damaged after line 0 (error)"),
+        (gzip.compress(b"[" * 100_000), "damaged after line 0 (RecursionError)"),
+        (gzip.compress(b"[" * ((1 << 20) + 1)), "line 1 is longer than 1 MiB; fetch"),
         (gzip.compress(b"not json\n"), "damaged after line 0"),
         (gzip.compress(b"[1, 2]\n"), "line 1 is no review"),
         (lines([(None, 1)]), "line 1 is no review"),
@@ -157,6 +183,24 @@ def test_damaged_reviews_are_refused_in_a_line(content: bytes, words: str, imdb:
     with pytest.raises(DataError) as caught:
         load_source("imdb-text", imdb)
     assert "test.jsonl.gz" in str(caught.value) and words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("pipe", "is a pipe or a device"), ("device", "is a pipe or a device"), ("long", "is longer than 1 MiB")],
+)
+def test_a_file_of_the_original_folder_that_is_no_review_is_refused(what: str, words: str, tmp_path: Path) -> None:
+    write_original(tmp_path)
+    file = tmp_path / "train" / "pos" / "1_9.txt"
+    if what == "pipe":
+        os.mkfifo(file)
+    elif what == "device":
+        file.symlink_to(os.devnull)
+    else:
+        file.write_bytes(b"a" * ((1 << 20) + 1))
+    with pytest.raises(DataError) as caught:
+        load_source("imdb-text", tmp_path)
+    assert str(file) in str(caught.value) and words in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_an_original_folder_without_reviews_is_refused(tmp_path: Path) -> None:
