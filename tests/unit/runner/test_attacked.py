@@ -172,9 +172,10 @@ def test_the_report_shows_the_attacked_class() -> None:
     assert headings[-4:] == ["Attack", "  accuracy", "  class_accuracy", "  attack_accuracy"]
 
 
-def test_sizes_of_poisson_cohorts_are_told() -> None:
+def test_as_many_attack_in_every_poisson_cohort() -> None:
+    """0.4 of the 20 clients that are expected, however many came."""
     sampler = laconic.Poisson(sampling_rate=0.5)
     result = run(STD, BACKDOOR, sampler=sampler, clients=make_population(SIZES * 4))
-    assert result.attack is not None
-    few, most = result.attack["fewest_in_a_cohort"], result.attack["most_in_a_cohort"]
-    assert 0 < few < most and f"{few} to {most} in a cohort" in dict(result_lines(result.summary()))["Attack"]
+    assert result.attack is not None and len({row["cohort"] for row in result.history}) > 1
+    assert (result.attack["fewest_in_a_cohort"], result.attack["most_in_a_cohort"]) == (8, 8)
+    assert "8 in a cohort" in dict(result_lines(result.summary()))["Attack"]
