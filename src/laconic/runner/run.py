@@ -25,7 +25,7 @@ from laconic.round import (
 from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
-from laconic.store.checkpoint import save_state, weights_bytes
+from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.folder import RunFolder
 from laconic.store.front_end import keep_front_end
 from laconic.store.identity import check_identity, identity_of, keep_identity
@@ -61,6 +61,7 @@ class Run(Progress):
         """The weights of the best round, if they are not saved yet."""
         self._committing = False
         self._begun = False
+        self._repeated: dict[tuple[int, int], str] = {}
 
     def run(self, one_round: Callable[[int], bool] | None = None) -> RunResult:
         """Train until the rounds, the budget or the patience is used up."""
@@ -90,7 +91,7 @@ class Run(Progress):
         if self.folder:
             check_identity(self.folder, identity, self.journal.saves)
         restored = first_state(self.experiment, self.clients, self.folder, self.journal)
-        self.state = restored.state
+        self.state, self._repeated = restored.state, restored.repeated
         for row in restored.rows:
             self.history.append(row)
             self.ledger.add(row)
@@ -164,6 +165,8 @@ class Run(Progress):
                 raise
             weights, rule = state.weights, state.rule  # the last that were finite
             row[DIVERGED], self.stop_reason = "the weights are no longer finite", DIVERGED
+        if self.accountant is not None:
+            row["weights"] = self._unchanged(plan, weights)
         if plan.groups:
             row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}
         if not plan.viable:
@@ -191,6 +194,20 @@ class Run(Progress):
         self._record(row)
         self._committing = False
         self.observer(row)
+
+    def _unchanged(self, plan: RoundPlan, weights: Tensor) -> str:
+        """A check of the new weights, refused if a repeated round comes out other than before.
+
+        Its noise is drawn again. On other updates it would be used twice, and their difference would be bare.
+        """
+        check = weights_check(weights)
+        before = self._repeated.get((plan.round, plan.attempt), check)
+        if check != before:
+            raise PrivacyError(
+                f"round {plan.round} comes out other than before the run was interrupted, so its noise would be used"
+                " twice: data, code or machine have changed; start a new run with another --out"
+            )
+        return check
 
     def _left_out(self, sent: Collected) -> dict[str, Any]:
         """Leave out single codes that are not finite, and discard a round with too few; what the row says of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from laconic.clients.base import Clients
@@ -27,6 +27,8 @@ class Restored:
     lines: list[bytes] = field(default_factory=list)
     save: Save | None = None
     """What the files amount to after a kill in the middle of a save; None if the journal says so already."""
+    repeated: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(round, attempt) of rounds that are cut off and come again → the check of the weights that they led to."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -35,7 +37,7 @@ class Restored:
 
 def first_state(experiment: Experiment, clients: Clients, folder: RunFolder | None, journal: Journal) -> Restored:
     """Look at everything, refuse what does not fit, change nothing."""
-    restored = None
+    restored, repeated = None, {}
     if folder is not None:
         _check_rounds(experiment, folder, journal)
         check_cohorts(experiment, clients, folder, journal.charges)
@@ -45,7 +47,7 @@ def first_state(experiment: Experiment, clients: Clients, folder: RunFolder | No
             raise RunFolderError(
                 f"{folder.path / CHARGES} lacks charges of finished rounds: it was edited or damaged; {WAY_OUT}"
             )
-        _check_later_rows(experiment, folder, journal, finished)
+        repeated = _later_rows(experiment, folder, journal, finished)
     if restored is None:
         rule = first_server_state(experiment.scheme, clients.model.size, clients.code_size, clients.device)
         restored = Restored(RunState(weights=clients.model.initial.clone(), rule=rule, shared=clients.shared()))
@@ -54,7 +56,7 @@ def first_state(experiment: Experiment, clients: Clients, folder: RunFolder | No
         restored.state.participations = {}
         for cohort in journal.released(restored.state.rounds):
             restored.state.take_part(cohort)
-    return restored
+    return replace(restored, repeated=repeated)
 
 
 def _check_rounds(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
@@ -113,8 +115,11 @@ def _best_file(folder: RunFolder, state: RunState, fitting: list[Save], possible
     return found
 
 
-def _check_later_rows(experiment: Experiment, folder: RunFolder, journal: Journal, finished: int) -> None:
+def _later_rows(
+    experiment: Experiment, folder: RunFolder, journal: Journal, finished: int
+) -> dict[tuple[int, int], str]:
     """Rows after the checkpoint are cut off, and their rounds repeated; but each must have been charged before."""
+    repeated = {}
     for number, line in enumerate(folder.lines(ROUNDS)[finished:], finished + 1):
         try:
             row = parsed_row(line)
@@ -127,3 +132,6 @@ def _check_later_rows(experiment: Experiment, folder: RunFolder, journal: Journa
                 f"{folder.path / CHARGES} lacks the charge of round {row['round']}, which has a row in {ROUNDS}: it"
                 f" was edited or damaged; {WAY_OUT}"
             )
+        if isinstance(row.get("weights"), str):
+            repeated[row["round"], row["attempt"]] = row["weights"]
+    return repeated

@@ -437,6 +437,7 @@ def test_rounds_may_grow_on_resume(tmp_path: Path) -> None:
     grown = run(PRIVATE, out=tmp_path / "run", rounds=6, resume=True)
     whole = run(PRIVATE, rounds=6)
     for a, b in zip(strip(grown.history), strip(whole.history), strict=True):
+        assert a.pop("weights") == b.pop("weights")
         assert a == pytest.approx(b, rel=1e-10)  # ε: what the sampler costs is taken out of δ for all planned rounds
     for a, b in zip(grown.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -474,3 +475,36 @@ def test_one_record_of_any_client_makes_another_run(tmp_path: Path) -> None:
     clients[2] = clients[2]._replace(inputs=inputs)
     with pytest.raises(RunFolderError, match="another population"):
         run(PRIVATE, out=tmp_path / "run", rounds=2, clients=clients, resume=True)
+
+
+class Moody(torch.nn.Linear):
+    """What it computes depends on something that no identity knows."""
+
+    factor = 1.0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.factor * super().forward(inputs)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_a_repeated_round_comes_out_as_before_or_not_at_all(
+    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(row: dict[str, Any]) -> None:
+        if row["round"] == 3:
+            raise RuntimeError("killed")
+
+    def go(**options: Any) -> laconic.RunResult:
+        torch.manual_seed(0)
+        return run(PRIVATE, out=tmp_path / "run", model=Moody(6, 3), checkpoint_seconds=1e6, test=None, **options)
+
+    with pytest.raises(RuntimeError, match="killed"):
+        go(observer=killed)
+    charges = (tmp_path / "run/charges.jsonl").read_bytes()
+    monkeypatch.setattr(Moody, "factor", factor)
+    if factor == 1.0:
+        assert len(go(resume=True).history) == 6
+        return
+    with pytest.raises(PrivacyError, match="round 1 comes out other than before the run was interrupted"):
+        go(resume=True)
+    assert (tmp_path / "run/charges.jsonl").read_bytes() == charges
