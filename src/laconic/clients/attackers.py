@@ -14,9 +14,7 @@ from laconic.adversary.attack import Attack, Scene
 from laconic.adversary.poisoned import Relabelled, union
 from laconic.clients.base import ModelView
 from laconic.data.population import PooledPopulation, Population
-from laconic.data.sparse import SparseRows
 from laconic.plan import RoundPlan
-from laconic.train.engines.choose import choose_engine
 from laconic.train.engines.engine import Engine, Task, Updates
 from laconic.train.local import LocalSGD, LocalTraining
 
@@ -115,18 +113,8 @@ class Attackers:
     @functools.cached_property
     def _engine(self) -> Engine:
         """An engine of their own: that of the honest clients stays as it is."""
-        e, view = self._view.experiment, self._view
-        return choose_engine(
-            e.engine,
-            view.model.ascending() if self.attack.ascends else view.model,
-            view.device,
-            view.example_pair,
-            chunk=e.chunk,
-            workers=e.workers,
-            precision=e.precision,
-            sparse=isinstance(view.example.inputs, SparseRows),
-            per_record=e.scheme.record_level,
-        )
+        model = self._view.model
+        return self._view.engine_for(model.ascending() if self.attack.ascends else model)
 
     def _relabel(self, client: int, targets: Tensor) -> Tensor:
         rng = self._view.streams.numpy("attack", "labels", client)

@@ -12,6 +12,7 @@ from torch import Tensor
 from laconic.clients import wire
 from laconic.data.inputs import dense
 from laconic.data.population import Records
+from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError
 from laconic.experiment.devices import choose_device, wait_for
 from laconic.experiment.experiment import Experiment
@@ -20,6 +21,8 @@ from laconic.packing import integers
 from laconic.plan import RoundPlan
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
+from laconic.train.engines.choose import choose_engine
+from laconic.train.engines.engine import Engine, Work
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 from laconic.train.local import LocalSGD
@@ -70,6 +73,22 @@ class ModelView:
     def example_pair(self) -> tuple[Tensor, Tensor]:
         """Some inputs and targets, as the model sees them."""
         return dense(self.example.inputs).cpu(), self.example.targets.cpu()
+
+    def engine_for(self, model: FlatModel, work: Work | None = None) -> Engine:
+        """What trains clients with this model, given the work of one of them in a round, if that is known."""
+        e = self.experiment
+        return choose_engine(
+            e.engine,
+            model,
+            self.device,
+            self.example_pair,
+            chunk=e.chunk,
+            workers=e.workers,
+            precision=e.precision,
+            sparse=isinstance(self.example.inputs, SparseRows),
+            work=work,
+            per_record=e.scheme.record_level,
+        )
 
     def seen(self, records: Records | None) -> Records | None:
         """What the model sees of records that belong to no client."""

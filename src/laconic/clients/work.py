@@ -19,13 +19,11 @@ from laconic.clients import wire
 from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView
 from laconic.data.population import Population
-from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError
 from laconic.features.population import as_features
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
 from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received
-from laconic.train.engines.choose import choose_engine
 from laconic.train.engines.engine import Task, Trained, Updates, Work
 from laconic.train.local import LocalSGD
 
@@ -38,18 +36,7 @@ class ClientWork:
     def __init__(self, view: ModelView, *, tamper: Tamper | None = None) -> None:
         e = view.experiment
         self.view, self.tamper = view, tamper
-        self.engine = choose_engine(
-            e.engine,
-            view.model,
-            view.device,
-            view.example_pair,
-            chunk=e.chunk,
-            workers=e.workers,
-            precision=e.precision,
-            sparse=isinstance(view.example.inputs, SparseRows),
-            work=self._work(len(view.first.targets)),
-            per_record=e.scheme.record_level,
-        )
+        self.engine = view.engine_for(view.model, self._work(len(view.first.targets)))
         self.population = as_features(self._held(), e.front_end, view.device)
         self.attackers = None if e.attack is None else Attackers(view, self.population, e.attack)
         self._packing_checked = False

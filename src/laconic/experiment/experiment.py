@@ -108,10 +108,10 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
             raise ConfigError(several(problems))
         _ = self.malicious  # which may be nobody
         planned = self.sampler.planned_cohort(self.population.num_clients)
-        if attack.fraction and isinstance(self.sampler, FixedSize) and round(attack.fraction * planned) == 0:
+        if attack.fraction and round(attack.fraction * planned) == 0:
             raise ConfigError(
                 f"a fraction {attack.fraction:g} of a cohort of {planned:g} is nobody: raise --attack-fraction or"
-                " --cohort-size"
+                " --cohort-size (--sampling-rate)"
             )
 
     @functools.cached_property

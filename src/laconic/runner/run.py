@@ -30,7 +30,7 @@ from laconic.store.folder import RunFolder
 from laconic.store.front_end import keep_front_end
 from laconic.store.identity import check_identity, identity_of, keep_identity
 from laconic.store.journal import Journal
-from laconic.store.restore import Restored, first_state
+from laconic.store.restore import Restored, first_state, keep_repeats
 from laconic.store.round_rows import RoundRows
 
 DIVERGED = "diverged"
@@ -107,6 +107,7 @@ class Run(Progress):
         keep_front_end(folder, self.experiment.front_end)
         self.journal.chain.open()
         keep_identity(folder, identity, self.journal.saves, self.experiment.rounds)
+        keep_repeats(folder, restored.repeated)
         self._rows = RoundRows(folder, restored.lines)
         if restored.save is not None:
             if restored.save != self.journal.saves.announced:

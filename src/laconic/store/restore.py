@@ -115,11 +115,33 @@ def _best_file(folder: RunFolder, state: RunState, fitting: list[Save], possible
     return found
 
 
+REPEATED = "repeated.json"
+"""What rounds led to that were cut off: they may be interrupted again before they are repeated."""
+
+
+def keep_repeats(folder: RunFolder, repeated: dict[tuple[int, int], str]) -> None:
+    """Write them down before their rows are cut off."""
+    if repeated:
+        rows = [[round, attempt, check] for (round, attempt), check in sorted(repeated.items())]
+        folder.write(REPEATED, json.dumps(rows) + "\n")
+
+
+def _known_repeats(folder: RunFolder) -> dict[tuple[int, int], str]:
+    content = folder.read(REPEATED)
+    try:
+        known = {(round, attempt): check for round, attempt, check in json.loads(content or "[]")}
+        if all(type(r) is int and type(a) is int and type(check) is str for (r, a), check in known.items()):
+            return known
+        raise ValueError
+    except (ValueError, TypeError, RecursionError):
+        raise RunFolderError(f"{folder.path / REPEATED} is damaged; {WAY_OUT}") from None
+
+
 def _later_rows(
     experiment: Experiment, folder: RunFolder, journal: Journal, finished: int
 ) -> dict[tuple[int, int], str]:
     """Rows after the checkpoint are cut off, and their rounds repeated; but each must have been charged before."""
-    repeated = {}
+    repeated = _known_repeats(folder)
     for number, line in enumerate(folder.lines(ROUNDS)[finished:], finished + 1):
         try:
             row = parsed_row(line)

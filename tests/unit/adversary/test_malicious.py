@@ -107,3 +107,9 @@ def test_who_is_malicious_follows_from_the_seed_alone() -> None:
 def test_nobody_is_refused(who: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         attacked(laconic.FixedSize(cohort_size=40), **who)
+
+
+def test_nobody_of_a_poisson_cohort_is_refused() -> None:
+    """As many attack in every round: with none in one there would be none at all."""
+    with pytest.raises(ConfigError, match="a fraction 0.05 of a cohort of 6 is nobody"):
+        attacked(laconic.Poisson(sampling_rate=0.02), fraction=0.05)
