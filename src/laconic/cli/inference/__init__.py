@@ -1,0 +1,4 @@
+"""`laconic infer`: one module for each subcommand.
+
+group  the group; a new subcommand is one line in its table
+"""
