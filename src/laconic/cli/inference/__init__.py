@@ -1,4 +1,5 @@
 """`laconic infer`: one module for each subcommand.
 
-group  the group; a new subcommand is one line in its table
+group     the group; a new subcommand is one line in its table
+property  `laconic infer property`
 """

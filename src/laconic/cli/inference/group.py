@@ -8,7 +8,9 @@ import click
 
 from laconic.errors import unknown
 
-_SUBCOMMANDS: dict[str, tuple[str, str]] = {}
+_SUBCOMMANDS = {
+    "property": ("laconic.cli.inference.property", "infer_property"),
+}
 """Name → (module, its click command); they are imported when they are called."""
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from laconic.experiment.experiment import Experiment
-from laconic.inference.roc import Point, clopper_pearson
+from laconic.inference.membership.roc import Point, clopper_pearson
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
 

@@ -23,12 +23,12 @@ from torch import Tensor
 from laconic.data.population import PooledPopulation, pooled_records
 from laconic.errors import ConfigError, several, unknown
 from laconic.experiment.experiment import Experiment
-from laconic.inference.likelihood_ratio import LikelihoodRatio
-from laconic.inference.roc import Roc, roc
+from laconic.inference.membership.likelihood_ratio import LikelihoodRatio
+from laconic.inference.membership.roc import Roc, roc
+from laconic.inference.membership.trade_off import Claim, claim_of
+from laconic.inference.membership.trials import VIEWS, Pool, Trials, Victim, filters_for, statistics
+from laconic.inference.membership.whole_runs import WholeRun
 from laconic.inference.standing import Standing
-from laconic.inference.trade_off import Claim, claim_of
-from laconic.inference.trials import VIEWS, Pool, Trials, Victim, filters_for, statistics
-from laconic.inference.whole_runs import WholeRun
 from laconic.parts import positive_int
 from laconic.privacy.accounting.sampling import FixedSize
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from laconic.data.population import Records
 from laconic.errors import ConfigError
+from laconic.inference.membership.statistics import fit_of, largest_cosine, matched_filter
 from laconic.inference.standing import Standing
-from laconic.inference.statistics import fit_of, largest_cosine, matched_filter
 from laconic.round import client_weight
 
 VIEWS = {

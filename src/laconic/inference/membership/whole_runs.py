@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.inference.membership.statistics import fit_of, largest_cosine, unit
 from laconic.inference.standing import Standing
-from laconic.inference.statistics import fit_of, largest_cosine, unit
 
 _REFERENCES = 16
 """Other clients that the adversary trains in each round, to know what is common to all."""
