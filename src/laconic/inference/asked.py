@@ -20,8 +20,8 @@ _PUBLIC_RECORDS = 20
 def asked_schemes(names: tuple[str, ...], values: Mapping[str, Any], **defaults: Any) -> Iterator[Settled]:
     """Settle one scheme after another. `values` are those of the configuration that the user gave, by their place.
 
-    An option that not all schemes take goes to those that take it. `defaults` are `section__key` for what was not given.
-    All schemes are checked before the first is settled.
+    An option that not all schemes take goes to those that take it. `defaults` are for what
+    was not given, as section__key. All schemes are checked before the first is settled.
     """
     entries = {name: scheme_entry(name) for name in dict.fromkeys(names or SCHEMES)}
     for key in values:
@@ -30,6 +30,8 @@ def asked_schemes(names: tuple[str, ...], values: Mapping[str, Any], **defaults:
             flag = f"--{option.replace('_', '-')}"
             raise ConfigError(f"{flag} means nothing to {', '.join(entries)}: leave it out")
     given = {key.replace("__", "."): value for key, value in defaults.items()} | dict(values)
+    if any("init_steps" in entry.options for entry in entries.values()) and "data.public_dataset" not in given:
+        given.setdefault("data.public_records", _PUBLIC_RECORDS)  # for all, so that all have the same clients
     configs = [RunConfig().with_values(_completed(name, entry, given)) for name, entry in entries.items()]
     for config in configs:
         yield settle(config)
@@ -49,6 +51,4 @@ def _completed(name: str, entry: SchemeEntry, given: Mapping[str, Any]) -> dict[
         asked.setdefault("scheme.noise_multiplier", 1.0)
     if "clip_norm" in entry.options and not entry.record_level:
         asked.setdefault("scheme.clip_norm", "median")
-    if "init_steps" in entry.options and "data.public_dataset" not in asked:
-        asked.setdefault("data.public_records", _PUBLIC_RECORDS)
     return {"scheme.name": name if ":" in name else name.lower(), **asked}

@@ -85,9 +85,8 @@ class Membership:
 
     def row(self) -> dict[str, Any]:
         """Plain numbers, for a table."""
-        low, high = self.roc.auc_interval
         row: dict[str, Any] = {"scheme": self.scheme, "level": self.level, "view": self.view}
-        row |= {"auc": self.roc.auc, "auc_low": low, "auc_high": high}
+        row |= dict(zip(("auc", "auc_low", "auc_high"), self.roc.auc, strict=True))
         row |= {"trials": self.roc.points[0].ins}
         for point in self.roc.points:
             name = f"at_{100 * point.rate:g}%"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from laconic.inference.scores import Figure, auc
 
 RATES = (0.001, 0.01)
 """The false-positive rates at which attacks are compared: an average over all of them hides who is really found."""
@@ -69,8 +70,7 @@ class Point:
 class Roc:
     """What the scores of a test are worth."""
 
-    auc: float
-    auc_interval: tuple[float, float]
+    auc: Figure
     points: tuple[Point, ...]
 
     def at(self, rate: float) -> Point:
@@ -103,22 +103,4 @@ def roc(
                 confidence=confidence,
             )
         )
-    area, interval = auc(ins, outs, confidence)
-    return Roc(auc=area, auc_interval=interval, points=tuple(points))
-
-
-def auc(ins: np.ndarray, outs: np.ndarray, confidence: float = 0.95) -> tuple[float, tuple[float, float]]:
-    """P(in > out) + ½·P(in = out), and its normal interval by the variance of DeLong et al. 1988.
-
-    Every score's place among those of the other world is its structural component; the variance of their means is that
-    of the area.
-    """
-    from scipy.stats import norm, rankdata
-
-    both = rankdata(np.concatenate([ins, outs]))
-    above = (both[: len(ins)] - rankdata(ins)) / len(outs)
-    below = 1 - (both[len(ins) :] - rankdata(outs)) / len(ins)
-    area = float(above.mean())
-    variance = sum(float(part.var(ddof=1)) / len(part) for part in (above, below) if len(part) > 1)
-    reach = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(variance)
-    return area, (max(0.0, area - reach), min(1.0, area + reach))
+    return Roc(auc=auc(ins, outs), points=tuple(points))
