@@ -21,34 +21,41 @@ def draw(name: str, rows: Sequence[Row], path: Path) -> None:
 
 
 def draw_membership(rows: Sequence[Row], path: Path) -> None:
-    """AUC and TPR at 1 % FPR by scheme, one line of points for each view; bars are 95 % intervals."""
+    """AUC and TPR at 1 % FPR by scheme, in two panels for each level; bars are 95 % intervals."""
     plt = pyplot()
     schemes = list(dict.fromkeys(row["scheme"] for row in rows))
-    views = list(dict.fromkeys(row["view"] for row in rows))
+    levels = list(dict.fromkeys(row["level"] for row in rows))
+    height = (0.42 * len(schemes) + 1.2) * len(levels)
     figure, panels = plt.subplots(
-        1, 2, figsize=(10, 0.45 * len(schemes) + 1.6), sharey=True, layout="constrained", squeeze=False
+        len(levels), 2, figsize=(10, height), sharey=True, sharex="col", layout="constrained", squeeze=False
     )
-    kinds = (("auc", "auc_low", "auc_high"), ("tpr_at_1%", "tpr_low_at_1%", "tpr_high_at_1%"))
-    for panel, (value, low, high) in zip(panels[0], kinds, strict=True):
-        for number, view in enumerate(views):
-            shown = [row for row in rows if row["view"] == view]
-            values = np.array([row[value] for row in shown])
-            reach = np.array([[row[value] - row[low] for row in shown], [row[high] - row[value] for row in shown]])
-            places = [schemes.index(row["scheme"]) + 0.16 * (number - (len(views) - 1) / 2) for row in shown]
-            style = {"fmt": _MARKERS[number], "color": _COLOURS[number], "capsize": 2, "markersize": 5}
-            panel.errorbar(values, places, xerr=np.maximum(reach, 0), label=view, **style)
-        panel.grid(axis="x", alpha=0.3)
-    for row in rows:
-        bound = row["gaussian_bound_at_1%"]
-        if bound is not None:
-            place = schemes.index(row["scheme"])
-            panels[0][1].plot([bound, bound], [place - 0.4, place + 0.4], color="black", linewidth=1.2)
-    panels[0][0].axvline(0.5, color="grey", linewidth=0.8)
-    panels[0][0].set(xlabel="AUC (0.5 is a coin)", yticks=range(len(schemes)), yticklabels=schemes)
+    for (left, right), level in zip(panels, levels, strict=True):
+        shown = [row for row in rows if row["level"] == level]
+        _by_view(left, shown, schemes, ("auc", "auc_low", "auc_high"))
+        _by_view(right, shown, schemes, ("tpr_at_1%", "tpr_low_at_1%", "tpr_high_at_1%"))
+        for row in shown:
+            bound, place = row["gaussian_bound_at_1%"], schemes.index(row["scheme"])
+            if bound is not None:
+                right.plot([bound, bound], [place - 0.4, place + 0.4], color="black", linewidth=1.2)
+        left.axvline(0.5, color="grey", linewidth=0.8)
+        left.set(title=f"membership of a {level}", yticks=range(len(schemes)), yticklabels=schemes)
     panels[0][0].invert_yaxis()
-    panels[0][1].set(xlabel="true positives at 1 % false ones (black: what the noise allows)")
+    panels[-1][0].set(xlabel="AUC (0.5 is a coin)")
+    panels[-1][1].set(xlabel="true positives at 1 % false ones (black: what the noise allows)")
     panels[0][1].legend(fontsize="small", title="view")
     _save(figure, path)
+
+
+def _by_view(panel: Any, rows: Sequence[Row], schemes: list[str], keys: tuple[str, str, str]) -> None:
+    """Points with intervals, those of each view a little lower than those of the one before."""
+    views, (value, low, high) = list(dict.fromkeys(row["view"] for row in rows)), keys
+    for number, view in enumerate(views):
+        shown = [row for row in rows if row["view"] == view]
+        reach = np.array([[row[value] - row[low] for row in shown], [row[high] - row[value] for row in shown]])
+        places = [schemes.index(row["scheme"]) + 0.16 * (number - (len(views) - 1) / 2) for row in shown]
+        style = {"fmt": _MARKERS[number], "color": _COLOURS[number], "capsize": 2, "markersize": 5}
+        panel.errorbar([row[value] for row in shown], places, xerr=np.maximum(reach, 0), label=view, **style)
+    panel.grid(axis="x", alpha=0.3)
 
 
 def draw_reconstruction(rows: Sequence[Row], path: Path) -> None:

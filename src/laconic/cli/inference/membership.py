@@ -15,7 +15,7 @@ _ALL = "single,others,model,loss"
 
 @click.command("membership")
 @click.argument("schemes", metavar="[SCHEME]...", nargs=-1)
-@click.option("--level", default="client", show_default=True, help="Who is asked about: client, record or run.")
+@click.option("--level", default="client", show_default=True, help="Asked about: client, record, run; with commas.")
 @click.option("--views", default=_ALL, show_default=True, help="What the adversary looks at, with commas.")
 @click.option("--targets", type=int, default=10, show_default=True, help="Clients or records that are asked about.")
 @click.option("--shadows", type=int, default=100, show_default=True, help="Rounds the adversary plays, by target.")
@@ -56,23 +56,25 @@ def infer_membership(
     from laconic.inference.membership.game import LEVELS, MembershipGame, membership
     from laconic.inference.membership.roc import RATES
 
-    if level not in LEVELS:
-        raise ConfigError(unknown("level", level, LEVELS))
-    names = ("targets", "shadows", "trials", "draws", "pool", "after")
-    numbers = {name: options.pop(name) for name in names}
+    levels = words("level", level)
+    for name in levels:
+        if name not in LEVELS:
+            raise ConfigError(unknown("level", name, LEVELS))
+    numbers = {name: options.pop(name) for name in ("targets", "shadows", "trials", "draws", "pool", "after")}
     values = config_values(options, sets, model_options)
     rounds = int(values.get("run.rounds", 1))
     game = MembershipGame(**numbers, rounds=rounds, views=words("views", views))
     said = Said(out, "membership", quiet=quiet)
     results = []
     for settled in asked_schemes(schemes, values, run__rounds=1, **_cohort(values)):
-        results += membership(settled.experiment, level=level, game=game, progress=said.progress)
-        said.write([result.row() for result in results], {"level": level, "seed": settled.config.run.seed, **numbers})
+        for one in levels:
+            results += membership(settled.experiment, level=one, game=game, progress=said.progress)
+            said.write([result.row() for result in results], {"seed": settled.config.run.seed, **numbers})
     rows = [result.row() for result in results]
     if as_json:
         said.print_json()
         return
-    heads = ["scheme", "view", "AUC"]
+    heads = ["scheme", "level", "view", "AUC"]
     for rate in RATES:
         heads += [f"TPR at {100 * rate:g} % FPR", "allowed"]
     table(heads, [_line(row, RATES) for row in rows])
@@ -83,7 +85,9 @@ def infer_membership(
     alarm = 1e-6
     for result in results:
         if result.exceeds(alarm / len(results)):
-            click.echo(f"{result.scheme}, {result.view}: MORE THAN THE CLAIMED ε ALLOWS (false alarm: {alarm:g})")
+            click.echo(
+                f"{result.scheme}, {result.level}, {result.view}: MORE THAN THE CLAIMED ε ALLOWS (false alarm: {alarm:g})"
+            )
     click.echo(f"0.5 is a coin. Files: {out}")
 
 
@@ -91,7 +95,7 @@ def _line(row: dict[str, Any], rates: tuple[float, ...]) -> list[str]:
     def measured(name: str, at: str = "") -> str:
         return f"{row[name + at]:.3f} ({row[f'{name}_low{at}']:.3f}–{row[f'{name}_high{at}']:.3f})"
 
-    line = [row["scheme"], row["view"], measured("auc")]
+    line = [row["scheme"], row["level"], row["view"], measured("auc")]
     for rate in rates:
         at = f"_at_{100 * rate:g}%"
         allowed = [row[f"{name}{at}"] for name in ("bound", "gaussian_bound")]
