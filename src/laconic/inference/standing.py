@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.features.population import as_features
 from laconic.inference.views import Moment
 from laconic.plan import RoundPlan
-from laconic.round import bounded_codes, first_server_state, noisy_codes, plan_for, received
+from laconic.round import bounded_codes, first_server_state, plan_for, received, rows_at_once
 from laconic.runner.run import Run
 from laconic.server.rules import State
 from laconic.streams import Stream
@@ -116,9 +115,21 @@ class Standing:
             chunks.append(bounded_codes(e.scheme, plan, updates.values, streams=coins))
         return torch.cat(chunks)
 
-    def messages(self, codes: Tensor, streams: Sequence[Stream], cohort_size: int) -> Tensor:
-        """The same codes with their shares of the noise, as they are sent by clients of a cohort of this size."""
-        return noisy_codes(self.experiment.scheme, self.plan(np.arange(cohort_size)), codes, streams=streams)
+    def messages(self, codes: Tensor, stream: Stream, cohort_size: int) -> Tensor:
+        """The same codes with their shares of the noise, as they are sent by clients of a cohort of this size.
+
+        All shares come from one stream, block by block. Clients have streams of their own, but here there are thousands
+        of rounds, and to make a stream takes longer than to draw from it.
+        """
+        scheme, size = self.experiment.scheme, codes.shape[-1]
+        if not scheme.noise.private:
+            return codes
+        plan, sensitivity = self.plan(np.arange(cohort_size)), scheme.clip.sensitivity(size)
+        shares = [
+            scheme.noise.share(some, sensitivity=sensitivity, plan=plan, rng=stream.fork(f"block {number}"))
+            for number, some in enumerate(torch.split(codes, rows_at_once(size, codes.device)))
+        ]
+        return torch.cat(shares)
 
     def records(self, client: int) -> Records:
         """What the model sees of a client's records."""

@@ -85,9 +85,8 @@ def infer_membership(
     alarm = 1e-6
     for result in results:
         if result.exceeds(alarm / len(results)):
-            click.echo(
-                f"{result.scheme}, {result.level}, {result.view}: MORE THAN THE CLAIMED ε ALLOWS (false alarm: {alarm:g})"
-            )
+            what = f"{result.scheme}, {result.level}, {result.view}"
+            click.echo(f"{what}: MORE THAN THE CLAIMED ε ALLOWS (false alarms: {alarm:g})")
     click.echo(f"0.5 is a coin. Files: {out}")
 
 

@@ -243,17 +243,17 @@ def _clients(pool: Pool, game: MembershipGame) -> Iterator[_Question]:
     standing = pool.standing
     replaced = _replaced(standing.experiment)
     for client in _drawn_clients(standing, pool.num_clients, game.targets):
-        own = pool.codes[:, client]
-        expected = own[: game.draws].mean(0)
-        if replaced:
-            expected = expected - pool.codes[: game.draws, pool.all_but(client)].mean((0, 1))
-        victim = Victim(expected=expected, records=standing.records(client), named=False, client=client)
+        sent = pool.codes[:, client]
+        own = sent[: game.draws].mean(0)
+        common = pool.codes[: game.draws, pool.all_but(client)].mean((0, 1))
+        expected = own - common if replaced else own
+        victim = Victim(expected=expected, own=own, records=standing.records(client), client=client)
         yield _Question(
             victim=victim,
             worlds={
                 (part, member): Trials(
                     victim=victim,
-                    codes=own[torch.from_numpy(draws)] if member else None,
+                    codes=sent[torch.from_numpy(draws)] if member else None,
                     others=standing.size - (0 if replaced and not member else 1),
                     draws=draws,
                     size=int(pool.sizes[client]),
@@ -290,7 +290,7 @@ def _records(pool: Pool, game: MembershipGame) -> Iterator[_Question]:
 
         # With all else the same, down to the batches: what is left is what the record does to a code.
         with_it, without = (sent("expected", game.shadows, member, 0) for member in (True, False))
-        victim = Victim(expected=(with_it - without).mean(0), records=seen, named=True, client=owner)
+        victim = Victim(expected=(with_it - without).mean(0), own=None, records=seen, client=owner)
         worlds = {}
         for place, (part, member, draws) in enumerate(_halves(pool, game, "record", record), start=1):
             codes = sent(f"{part} {int(member)}", len(draws), member, place)

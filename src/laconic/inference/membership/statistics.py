@@ -42,9 +42,9 @@ def unit(vector: Tensor) -> Tensor:
 
 
 def largest_cosine(codes: Tensor, expected: Tensor) -> Tensor:
-    """max_k cos(code_k, e) of codes (trials, clients, m): somebody who gets codes without names looks for the target's.
+    """max_k cos(code_k, e) of codes (trials, clients, m), all less what they have in common.
 
-    A cosine: some schemes weigh clients, and none of them clips all codes to one length.
+    Somebody who gets codes without names looks for the target's.
     """
     return (unit(codes) @ unit(expected)).max(dim=-1).values
 

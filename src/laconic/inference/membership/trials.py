@@ -14,11 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.codecs.dct import LowPassDCT
 from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.inference.membership.statistics import fit_of, largest_cosine, matched_filter
 from laconic.inference.standing import Standing
+from laconic.inference.views import Moment
 from laconic.round import client_weight
+from laconic.streams import Stream
 
 VIEWS = {
     "single": "every code by itself, without a name (of a record's client: with its name)",
@@ -70,9 +73,10 @@ class Victim:
     """Whom a trial is about: what it is expected to send, what its records are, and what it sends in a trial."""
 
     expected: Tensor
+    """By how much the sum differs if it is there."""
+    own: Tensor | None
+    """Its code, to look for among codes without names; None if the server knows which one is the victim's."""
     records: Records
-    named: bool
-    """Whether the server knows which code is the victim's."""
     client: int | None = None
     """Its place in the pool; others are never drawn from there."""
 
@@ -105,7 +109,7 @@ def statistics(pool: Pool, trials: Trials, views: tuple[str, ...], filters: dict
 
 
 def filters_for(pool: Pool, victim: Victim, others: int, training: slice) -> dict[str, Tensor]:
-    """The directions in which the victim shows, of a single code, and of the sum with so many others.
+    """The directions in which the victim shows, of a single code and of the sum with so many others; the mean code.
 
     They are found from the draws that the adversary trained with.
     """
@@ -118,7 +122,7 @@ def filters_for(pool: Pool, victim: Victim, others: int, training: slice) -> dic
     counts = counted(standing, pool.sizes[pool.all_but(victim.client)])
     each = matched_filter(victim.expected, shares, 1, noise / max(1, others))
     both = matched_filter(victim.expected, shares * float(counts.mean()), max(1, others), noise)
-    return {"single": each if victim.named else victim.expected, "others": both}
+    return {"single": each, "others": both, "common": shares.mean(0)}
 
 
 def counted(standing: Standing, sizes: Tensor) -> Tensor:
@@ -143,12 +147,8 @@ def _played(pool: Pool, trials: Trials) -> Iterator[tuple[Tensor, Tensor, int]]:
         if trials.codes is not None:
             codes = torch.cat([trials.codes[start : start + len(draws), None], codes], dim=1)
             sizes = torch.cat([torch.full_like(sizes[:, :1], trials.size), sizes], dim=1)
-        names = [
-            streams.stream(*trials.name, "noise", start + trial, place)
-            for trial in range(len(draws))
-            for place in range(members)
-        ]
-        flat = pool.standing.messages(codes.flatten(0, 1), names, members)
+        stream = streams.stream(*trials.name, "noise", start)
+        flat = pool.standing.messages(codes.flatten(0, 1), stream, members)
         yield flat.reshape(len(draws), members, size), sizes, start
 
 
@@ -164,10 +164,11 @@ def _look(
     moment = standing.moment(messages.shape[1])
     if "single" in found:
         read = moment.single(messages.flatten(0, 1)).reshape(messages.shape)
-        if trials.victim.named:
+        own, common = trials.victim.own, filters["common"]
+        if own is None:
             found["single"].append(read[:, 0] @ filters["single"])
         else:
-            found["single"].append(largest_cosine(read, filters["single"]))
+            found["single"].append(largest_cosine(read - common, own - common))
     if "others" in found:
         if messages.is_floating_point():
             totals = (counted(standing, sizes)[..., None] * messages).sum(1)
@@ -175,12 +176,29 @@ def _look(
             totals = moment.single(messages.sum(1))
         found["others"].append(totals @ filters["others"])
     if "model" in found or "loss" in found:
-        streams, changes = standing.clients.streams, []
-        for trial, (sent, held) in enumerate(zip(messages, sizes, strict=True)):
-            stream = streams.stream(*trials.name, "release", first + trial)
-            changes.append(moment.model(sent, held, stream))
-        stacked = torch.stack(changes)
+        stream = standing.clients.streams.stream(*trials.name, "release", first)
+        stacked = _changes(standing, moment, messages, sizes, stream)
         if "model" in found:
             found["model"].append(stacked @ moment.in_weights(filters["others"]))
         if "loss" in found:
             found["loss"].append(fit_of(standing.clients.model, standing.weights + stacked, trials.victim.records))
+
+
+def _changes(standing: Standing, moment: Moment, messages: Tensor, sizes: Tensor, stream: Stream) -> Tensor:
+    """The change of the weights in each trial, (trials, n).
+
+    A solver takes as long for a thousand codes as for ten. So DCT codes are decoded together, by the same rule.
+    """
+    scheme, plan = moment.scheme, moment.plan
+    if not isinstance(scheme.codec, LowPassDCT):
+        each = zip(messages, sizes, strict=True)
+        return torch.stack([moment.model(*one, stream.fork(f"trial {number}")) for number, one in enumerate(each)])
+    if scheme.noise.private:
+        sensitivity, came = scheme.clip.sensitivity(messages.shape[-1]), messages.shape[1]
+        total = scheme.noise.released(messages.sum(1), sensitivity=sensitivity, plan=plan, survivors=came, rng=stream)
+        means = total / plan.planned_cohort
+    else:
+        counts = counted(standing, sizes)
+        means = (counts[..., None] * messages).sum(1) / counts.sum(1, keepdim=True)
+    change, _ = scheme.rule.step(means, moment.state, scheme.codec, len(moment.weights), plan)
+    return change

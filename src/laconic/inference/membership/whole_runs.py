@@ -58,28 +58,25 @@ class WholeRun:
         if member:
             cohort = np.sort(np.append(cohort, self.target))
         codes = standing.bounded(None, cohort, draw)
-        names = [streams.stream(*name, standing.round, "noise", int(client)) for client in cohort]
-        messages = standing.messages(codes, names, len(cohort))
+        messages = standing.messages(codes, streams.stream(*name, standing.round, "noise"), len(cohort))
         sizes = torch.tensor([standing.experiment.population.size(int(client)) for client in cohort])
         moment = standing.moment(len(cohort))
         stream = streams.stream(*name, standing.round, "release")
         updated, state = moment.step(messages, sizes, stream)
         if set(found) - {"loss"}:
-            expected = self._expected(standing, rng, eligible)
-            direction = unit(expected)
+            own, common = self._expected(standing, rng, eligible)
+            direction = unit(own - common if self.replaced else own)
             if "single" in found:
-                found["single"] += float(largest_cosine(moment.single(messages)[None], expected))
+                found["single"] += float(largest_cosine((moment.single(messages) - common)[None], own - common))
             if "others" in found:
                 found["others"] += float(moment.others(messages, sizes) @ direction)
             if "model" in found:
                 found["model"] += float((updated - standing.weights) @ moment.in_weights(direction))
         return replace(standing, weights=updated, state=state, round=standing.round + 1)
 
-    def _expected(self, standing: Standing, rng: np.random.Generator, eligible: np.ndarray) -> Tensor:
-        """What the target would send from these weights, with other batches; less what others send, if replaced."""
+    def _expected(self, standing: Standing, rng: np.random.Generator, eligible: np.ndarray) -> tuple[Tensor, Tensor]:
+        """What the target would send from these weights, with other batches; and what others send on average."""
         draw = int(rng.integers(1 << 40))
-        if not self.replaced:
-            return standing.bounded(None, np.array([self.target]), draw)[0]
         others = rng.choice(eligible, size=min(_REFERENCES, len(eligible)), replace=False)
         codes = standing.bounded(None, np.append(others, self.target), draw)
-        return codes[-1] - codes[:-1].mean(0)
+        return codes[-1], codes[:-1].mean(0)

@@ -42,8 +42,7 @@ class Victims:
         order = np.concatenate([rng.permutation(len(every.targets)) for _ in range(-(-wanted // len(every.targets)))])
         rows = order[:wanted].reshape(cohorts * count, batch)  # the victims are first, and have no record in common
         codes = standing.bounded(PooledPopulation(every, rows), np.arange(len(rows)))
-        names = [streams.stream("reconstruction", "noise", batch, row) for row in range(len(rows))]
-        messages = standing.messages(codes, names, size)
+        messages = standing.messages(codes, streams.stream("reconstruction", "noise", batch), size)
         moment, held = standing.moment(size), torch.full((size,), batch)
         seen = {}
         if "single" in views:
