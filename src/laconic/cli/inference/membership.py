@@ -70,6 +70,7 @@ def infer_membership(
         for one in levels:
             results += membership(settled.experiment, level=one, game=game, progress=said.progress)
             said.write([result.row() for result in results], {"seed": settled.config.run.seed, **numbers})
+    said.draw()
     rows = [result.row() for result in results]
     if as_json:
         said.print_json()

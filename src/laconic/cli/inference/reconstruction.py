@@ -81,6 +81,7 @@ def infer_reconstruction(
         results += reconstruct(settled.experiment, attack=attack, progress=said.progress)
         settings = {"seed": settled.config.run.seed, "dataset": settled.config.data.dataset, **_said(attack)}
         said.write([result.row() for result in results], settings)
+    said.draw()
     if settled.config.data.dataset in _MAY_BE_SHOWN:
         _draw(results, out)
     if as_json:

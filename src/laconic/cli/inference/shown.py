@@ -16,7 +16,7 @@ import click
 class Said:
     """What a command says while it works, and the files of what it found: NAME.csv, NAME.json and NAME.png in a folder.
 
-    They are written after every scheme, so an interrupt leaves what is done.
+    The first two are written after every scheme, so an interrupt leaves what is done.
     """
 
     out: Path
@@ -32,8 +32,6 @@ class Said:
             print(text, file=sys.stderr, flush=True)
 
     def write(self, rows: list[dict[str, Any]], settings: dict[str, Any]) -> None:
-        from laconic.report.inference_pictures import draw
-        from laconic.report.plots import plots_available
         from laconic.report.property_picture import write_rows
         from laconic.store.folder import RunFolder, json_text
 
@@ -42,8 +40,14 @@ class Said:
         folder.make()
         folder.write(f"{self.name}.json", json_text(self._content, indent=1) + "\n")
         write_rows(rows, self.out / f"{self.name}.csv")
+
+    def draw(self) -> None:
+        """The picture, if matplotlib is there."""
+        from laconic.report.inference_pictures import draw
+        from laconic.report.plots import plots_available
+
         if plots_available():
-            draw(self.name, rows, self.out / f"{self.name}.png")
+            draw(self.name, self._content["rows"], self.out / f"{self.name}.png")
 
     def print_json(self) -> None:
         from laconic.store.folder import json_text
