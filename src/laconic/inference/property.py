@@ -255,22 +255,16 @@ class PropertyAttack:
         The other participants are some of the emulated ones, drawn anew for each victim.
         """
         n, rng = self.settings.participants, self._streams.numpy("property", "others", here.plan.round)
-        others = np.arange(n + len(SHARES), len(codes))
-        clean = self.settings.emulation == "clean"
-        here = replace(here, scheme=self._clean) if clean else here
-        cohorts = []
-        for number in range(len(SHARES)):
-            picked = np.concatenate([[n + number], rng.choice(others, n - 2, replace=False)]) if n > 2 else [n + number]
-            some = codes[torch.as_tensor(picked, device=codes.device)]
-            if clean:
-                cohorts.append(torch.cat([some[:1], codes[ATTACKER, None], some[1:]]))
-                continue
-            streams = [self._noise(here, client, number) for client in range(len(some))]
-            sent = noisy_codes(self.scheme, here.plan, some, streams=streams)
-            cohorts.append(torch.cat([sent[:1], own[None], sent[1:]]))
-        releases = [
-            self._streams.stream("property", "release", here.plan.round, number) for number in range(len(SHARES))
-        ]
+        others, numbers = np.arange(n + len(SHARES), len(codes)), range(len(SHARES))
+        picked = [[n + number, *(rng.choice(others, n - 2, replace=False) if n > 2 else ())] for number in numbers]
+        some = codes[torch.as_tensor(np.concatenate(picked), device=codes.device)]
+        if self.settings.emulation == "clean":
+            here, own = replace(here, scheme=self._clean), codes[ATTACKER]
+        else:
+            streams = [self._noise(here, client, number) for number in numbers for client in range(n - 1)]
+            some = noisy_codes(self.scheme, here.plan, some, streams=streams)
+        cohorts = [torch.cat([sent[:1], own[None], sent[1:]]) for sent in torch.split(some, n - 1)]
+        releases = [self._streams.stream("property", "release", here.plan.round, number) for number in numbers]
         return [here] * len(SHARES), cohorts, releases
 
     def _importance(self, steps: int) -> Tensor:

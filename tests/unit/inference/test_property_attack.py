@@ -77,7 +77,7 @@ def test_noise_makes_a_coin_of_the_attacker_and_missing_noise_is_noticed() -> No
     The twin without noise is called informative.
     """
     private, sabotaged = noisy_and_not()
-    how = settings(participants=3, views=("others",), features=("signed",))
+    how = settings(participants=3, rounds=60, views=("others",), features=("signed",))
     assert only(attacked(private, how)).p_value > ALARM
     assert only(attacked(sabotaged, how)).p_value < ALARM
 

@@ -46,7 +46,10 @@ def test_every_setting_is_one_that_the_attack_takes(tmp_path: Path) -> None:
 
 
 def test_without_lfw_it_runs_on_the_stand_in_and_says_so(faces: Path) -> None:
-    sets = [f"--set={text}" for text in ("rounds=20", "emulate_every=10", "records=4", "warm_up=1")]
+    sets = [
+        f"--set={text}"
+        for text in ("rounds=20", "emulate_every=10", "records=4", "warm_up=1", "shrink=8", "model=logistic")
+    ]
     arguments = [NAME, "--quick", "--data-dir", str(faces), "--out", str(faces / "out"), "--device", "cpu", *sets]
     ended = CliRunner().invoke(reproduce, [*arguments, "--json"], catch_exceptions=False)
     (found,) = json.loads(ended.stdout)

@@ -25,11 +25,11 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-SMALL = "--dataset faces --property young --shrink 2 --records 4 --rounds 20 --warm-up 1 --share 0.5 --emulate-every 10"
+SMALL = "--dataset faces --property young --shrink 8 --records 4 --rounds 20 --warm-up 1 --share 0.5 --emulate-every 10"
 
 
 def run(faces: Path, scheme: str, *arguments: str) -> list[str]:
-    words = ["property", scheme, *SMALL.split(), "--data-dir", str(faces), "--device", "cpu", "--quiet", *arguments]
+    words = ["property", scheme, *SMALL.split(), "--data-dir", str(faces), "--model", "logistic", "--quiet", *arguments]
     return CliRunner().invoke(infer, words, catch_exceptions=False).stdout.splitlines()
 
 
