@@ -181,13 +181,12 @@ class PropertyAttack:
             weights, state = here.step(messages, _sizes(messages), release)
             watch(number, s.warm_up + s.rounds)
         learnt = np.tile((np.array(SHARES) > 0).astype(np.int64), -(-s.rounds // s.emulate_every))
-        guesses = tuple(
-            Guess(view=view, features=features, classifier=name, score=score)
-            for (view, features), learn in emulated.features().items()
-            for name in s.classifiers
-            for score in (guessed(name, (learn, learnt), (observed.features()[view, features], truth), seed=s.seed),)
-        )
-        return PropertyResult(guesses=guesses, accuracy=self._accuracy(weights, test))
+        seen, guesses = observed.features(), []
+        for (view, features), learn in emulated.features().items():
+            for name in s.classifiers:
+                score = guessed(name, (learn, learnt), (seen[view, features], truth), seed=s.seed)
+                guesses.append(Guess(view=view, features=features, classifier=name, score=score))
+        return PropertyResult(guesses=tuple(guesses), accuracy=self._accuracy(weights, test))
 
     def moment(self, number: int) -> Moment:
         """A round of this number from the first weights, before anything was learnt."""
@@ -231,12 +230,11 @@ class PropertyAttack:
             path=("batches", here.plan.round, here.plan.attempt),
             trained=None if support is None else support.to(self._device),
         )
-        codes = [
-            bounded_codes(
-                self.scheme, here.plan, chunk.values, streams=[self._noise(here, int(b)) for b in chunk.clients]
-            )
-            for chunk in self._engine.updates(task)
-        ]
+        codes = []
+        for chunk in self._engine.updates(task):
+            streams = [self._noise(here, int(batch)) for batch in chunk.clients]
+            # A copy, as an engine may use the memory again for the next clients.
+            codes.append(bounded_codes(self.scheme, here.plan, chunk.values.clone(), streams=streams))
         return torch.cat(codes)
 
     def _noise(self, here: Moment, client: int, emulation: int | None = None) -> Stream:
