@@ -162,35 +162,37 @@ class PropertyAttack:
 
     def run(self, test: Records | None = None, watch: Watch = lambda done, of: None) -> PropertyResult:
         """Train, observe and emulate round by round; then learn and guess."""
-        s = self.settings
-        weights = self.model.initial.clone()
-        state = first_server_state(
-            self.scheme, self.model.size, self.scheme.codec.code_size(self.model.size), self._device
-        )
+        s, start = self.settings, self.moment(0)
+        weights, state = start.weights, start.state
         truth = np.zeros(s.rounds, dtype=np.int64)
         truth[self._streams.numpy("property", "rounds").permutation(s.rounds)[: s.positives]] = 1
         observed, emulated = Notes(s, self.model), Notes(s, self.model)
         for number in range(1, s.warm_up + s.rounds + 1):
             place = number - s.warm_up - 1
             emulating = place >= 0 and place % s.emulate_every == 0
-            here = Moment(scheme=self.scheme, plan=self._plan(number), weights=weights, state=state)
-            codes = self._codes(here, self._rows(number, place >= 0 and bool(truth[place]), emulating=emulating))
-            messages = self._sent(here, codes[: s.participants])
+            here = replace(self.moment(number), weights=weights, state=state)
+            codes = self.codes(here, self.rows(number, place >= 0 and bool(truth[place]), emulating=emulating))
+            messages = self.sent(here, codes[: s.participants])
             release = release_stream(self._streams, here.plan)
             if place >= 0:
                 observed.add([here], [messages], [release])
             if emulating:
-                emulated.add(*self._emulated(here, codes, messages[ATTACKER]))
+                emulated.add(*self.emulated(here, codes, messages[ATTACKER]))
             weights, state = here.step(messages, _sizes(messages), release)
             watch(number, s.warm_up + s.rounds)
         learnt = np.tile((np.array(SHARES) > 0).astype(np.int64), -(-s.rounds // s.emulate_every))
-        guesses = tuple(
-            Guess(view=view, features=features, classifier=name, score=score)
-            for (view, features), learn in emulated.features().items()
-            for name in s.classifiers
-            for score in (guessed(name, (learn, learnt), (observed.features()[view, features], truth), seed=s.seed),)
-        )
-        return PropertyResult(guesses=guesses, accuracy=self._accuracy(weights, test))
+        seen, guesses = observed.features(), []
+        for (view, features), learn in emulated.features().items():
+            for name in s.classifiers:
+                score = guessed(name, (learn, learnt), (seen[view, features], truth), seed=s.seed)
+                guesses.append(Guess(view=view, features=features, classifier=name, score=score))
+        return PropertyResult(guesses=tuple(guesses), accuracy=self._accuracy(weights, test))
+
+    def moment(self, number: int) -> Moment:
+        """A round of this number from the first weights, before anything was learnt."""
+        code_size = self.scheme.codec.code_size(self.model.size)
+        state = first_server_state(self.scheme, self.model.size, code_size, self._device)
+        return Moment(scheme=self.scheme, plan=self._plan(number), weights=self.model.initial.clone(), state=state)
 
     def _plan(self, number: int) -> RoundPlan:
         return plan_for(
@@ -205,7 +207,7 @@ class PropertyAttack:
             shared=self._shared,
         )
 
-    def _rows(self, number: int, with_property: bool, *, emulating: bool) -> np.ndarray:
+    def rows(self, number: int, with_property: bool, *, emulating: bool) -> np.ndarray:
         """The records of every batch of a round: participants, emulated victims, emulated others."""
         rng, n = self._streams.numpy("property", "batches", number), self.settings.participants
         rows = [self.batches.victim(with_property, rng), self.batches.attacker(rng)]
@@ -215,7 +217,7 @@ class PropertyAttack:
             rows += [self.batches.emulated(0.0, rng) for _ in range(max(n - 2, _BACKGROUND) if n > 2 else 0)]
         return np.stack(rows)
 
-    def _codes(self, here: Moment, rows: np.ndarray) -> Tensor:
+    def codes(self, here: Moment, rows: np.ndarray) -> Tensor:
         """Train on each batch as a client would, encode and clip: (batches, m)."""
         support = self.scheme.codec.support(self.model.size, here.plan)
         batches = np.arange(len(rows))
@@ -228,12 +230,11 @@ class PropertyAttack:
             path=("batches", here.plan.round, here.plan.attempt),
             trained=None if support is None else support.to(self._device),
         )
-        codes = [
-            bounded_codes(
-                self.scheme, here.plan, chunk.values, streams=[self._noise(here, int(b)) for b in chunk.clients]
-            )
-            for chunk in self._engine.updates(task)
-        ]
+        codes = []
+        for chunk in self._engine.updates(task):
+            streams = [self._noise(here, int(batch)) for batch in chunk.clients]
+            # A copy, as an engine may use the memory again for the next clients.
+            codes.append(bounded_codes(self.scheme, here.plan, chunk.values.clone(), streams=streams))
         return torch.cat(codes)
 
     def _noise(self, here: Moment, client: int, emulation: int | None = None) -> Stream:
@@ -241,32 +242,27 @@ class PropertyAttack:
             return noise_stream(self._streams, here.plan, client)
         return self._streams.stream("property", "noise", here.plan.round, emulation, client)
 
-    def _sent(self, here: Moment, codes: Tensor) -> Tensor:
+    def sent(self, here: Moment, codes: Tensor) -> Tensor:
+        """What the participants send: each adds its share of the noise."""
         streams = [self._noise(here, client) for client in range(len(codes))]
         return noisy_codes(self.scheme, here.plan, codes, streams=streams)
 
-    def _emulated(self, here: Moment, codes: Tensor, own: Tensor) -> tuple[list[Moment], list[Tensor], list[Stream]]:
+    def emulated(self, here: Moment, codes: Tensor, own: Tensor) -> tuple[list[Moment], list[Tensor], list[Stream]]:
         """The messages of a round with each emulated victim, the attacker's own among them.
 
         The other participants are some of the emulated ones, drawn anew for each victim.
         """
         n, rng = self.settings.participants, self._streams.numpy("property", "others", here.plan.round)
-        others = np.arange(n + len(SHARES), len(codes))
-        clean = self.settings.emulation == "clean"
-        here = replace(here, scheme=self._clean) if clean else here
-        cohorts = []
-        for number in range(len(SHARES)):
-            picked = np.concatenate([[n + number], rng.choice(others, n - 2, replace=False)]) if n > 2 else [n + number]
-            some = codes[torch.as_tensor(picked, device=codes.device)]
-            if clean:
-                cohorts.append(torch.cat([some[:1], codes[ATTACKER, None], some[1:]]))
-                continue
-            streams = [self._noise(here, client, number) for client in range(len(some))]
-            sent = noisy_codes(self.scheme, here.plan, some, streams=streams)
-            cohorts.append(torch.cat([sent[:1], own[None], sent[1:]]))
-        releases = [
-            self._streams.stream("property", "release", here.plan.round, number) for number in range(len(SHARES))
-        ]
+        others, numbers = np.arange(n + len(SHARES), len(codes)), range(len(SHARES))
+        picked = [[n + number, *(rng.choice(others, n - 2, replace=False) if n > 2 else ())] for number in numbers]
+        some = codes[torch.as_tensor(np.concatenate(picked), device=codes.device)]
+        if self.settings.emulation == "clean":
+            here, own = replace(here, scheme=self._clean), codes[ATTACKER]
+        else:
+            streams = [self._noise(here, client, number) for number in numbers for client in range(n - 1)]
+            some = noisy_codes(self.scheme, here.plan, some, streams=streams)
+        cohorts = [torch.cat([sent[:1], own[None], sent[1:]]) for sent in torch.split(some, n - 1)]
+        releases = [self._streams.stream("property", "release", here.plan.round, number) for number in numbers]
         return [here] * len(SHARES), cohorts, releases
 
     def _importance(self, steps: int) -> Tensor:

@@ -132,18 +132,18 @@ class Prepared:
             "scheme": scheme.name,
             "ratio": getattr(codec, "ratio", 1.0),
             "noise_multiplier": "" if scheme.noise_multiplier is None else scheme.noise_multiplier,
+            "clip_norm": getattr(scheme.clip, "clip_norm", ""),
             "participants": settings.participants,
             "warm_up": settings.warm_up,
             "rounds": settings.rounds,
+            "emulate_every": settings.emulate_every,
             "seed": settings.seed,
             "view": guess.view,
             "features": guess.features,
             "classifier": guess.classifier,
             "emulation": settings.emulation if scheme.noise.private else "",
-            **{
-                key: round(value, 4) if isinstance(value, float) else value for key, value in guess.score.flat().items()
-            },
-            "model_accuracy": "" if result.accuracy is None else _rounded(result.accuracy),
+            **guess.score.flat(),
+            "model_accuracy": "" if result.accuracy is None else round(result.accuracy, 4),
         }
 
 
@@ -156,7 +156,3 @@ def shrunk(inputs: Inputs, factor: int) -> Inputs:
     if min(inputs.shape[2:]) < factor:
         raise ConfigError(f"--shrink {factor} leaves nothing of pictures of {inputs.shape[2]} × {inputs.shape[3]}")
     return functional.avg_pool2d(dense(inputs), factor)
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,18 +34,14 @@ class Score:
     auc: Figure
     p_value: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return {key: list(value) if isinstance(value, Figure) else value for key, value in self.__dict__.items()}
-
     def flat(self) -> dict[str, Any]:
-        """One column for every number."""
-        columns: dict[str, Any] = {}
-        for key, value in asdict(self).items():
-            if isinstance(getattr(self, key), Figure):
-                columns |= dict(zip((key, f"{key}_low", f"{key}_high"), value, strict=True))
-            else:
-                columns[key] = value
-        return columns
+        """One column for every number, rounded: four digits, and three that count for the p-value."""
+        columns: dict[str, Any] = {"positives": self.positives, "negatives": self.negatives}
+        for key in ("accuracy", "balanced_accuracy", "auc"):
+            figure: Figure = getattr(self, key)
+            named = zip((key, f"{key}_low", f"{key}_high"), figure, strict=True)
+            columns |= {name: round(value, 4) for name, value in named}
+        return columns | {"p_value": float(f"{self.p_value:.3g}")}
 
 
 def scored(scores: np.ndarray, guesses: np.ndarray, truth: np.ndarray, rng: np.random.Generator) -> Score:

@@ -3,6 +3,7 @@
 group           the group; a new subcommand is one line in its table
 membership      `laconic infer membership`
 property        `laconic infer property`
+published       `laconic reproduce` for published figures of property inference
 reconstruction  `laconic infer reconstruction`
-shown           what they have in common: progress, files, tables
+shown           what membership and reconstruction have in common: progress, files, tables
 """

@@ -121,7 +121,7 @@ def infer_property(
     prepared = setup.prepared()
     rows: list[dict[str, Any]] = []
     for scheme in chosen:
-        result = prepared.attacked(scheme, settings, device=where, watch=_watch(scheme, quiet))
+        result = prepared.attacked(scheme, settings, device=where, watch=print_rounds(scheme.name, quiet))
         rows += [prepared.row(scheme, settings, result, guess) for guess in result.guesses]
         if out is not None:  # after every scheme, so that an interrupt leaves what is done
             _write(rows, out)
@@ -164,7 +164,7 @@ def _schemes(names: tuple[str, ...], given: dict[str, Any]) -> list[Scheme]:
     ]
 
 
-def _watch(scheme: Scheme, quiet: bool) -> Watch:
+def print_rounds(scheme: str, quiet: bool) -> Watch:
     """A line on stderr every few seconds."""
     last = time.monotonic()
 
@@ -172,7 +172,7 @@ def _watch(scheme: Scheme, quiet: bool) -> Watch:
         nonlocal last
         if not quiet and (time.monotonic() - last > 5 or done == of):
             last = time.monotonic()
-            print(f"{scheme.name}: round {done}/{of}", file=sys.stderr, flush=True)
+            print(f"{scheme}: round {done}/{of}", file=sys.stderr, flush=True)
 
     return watch
 
