@@ -1,0 +1,166 @@
+"""Canaries among the clients of an experiment. All that protects a client is the code that every run has.
+
+A canary is sampled like everybody. In the place of what others train it hands a known update to the codec; encoding,
+clip, noise, sum and release are not touched. What server and outsider see is taken where they see it: the opened sum,
+and what the server rule gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laconic.audit.canaries import Canaries, rows_at_once
+from laconic.clients.base import Collected
+from laconic.clients.simulated import SimulatedClients
+from laconic.clients.work import ClientWork, Tamper
+from laconic.codecs.base import Codec
+from laconic.codecs.sign import Sign
+from laconic.data.population import Population, Records
+from laconic.experiment.experiment import Experiment
+from laconic.plan import RoundPlan
+from laconic.scheme import Scheme
+from laconic.server.rules import ServerRule, State
+from laconic.streams import Stream
+from laconic.train.engines.engine import Trained, Updates
+
+RELEASED = "audit.released"
+
+
+class WithCanaries:
+    """A population, and after its clients the canaries: they hold the first client's records and never look at them."""
+
+    def __init__(self, honest: Population, canaries: int) -> None:
+        self.honest, self._canaries = honest, canaries
+
+    @property
+    def num_clients(self) -> int:
+        return self.honest.num_clients + self._canaries
+
+    def size(self, client: int) -> int:
+        return self.honest.size(self._holder(client))
+
+    def records(self, client: int) -> Records:
+        return self.honest.records(self._holder(client))
+
+    def to(self, device: torch.device) -> WithCanaries:
+        return WithCanaries(self.honest.to(device), self._canaries)
+
+    def _holder(self, client: int) -> int:
+        return client if client < self.honest.num_clients else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignsOrNothing(Sign):
+    """As `Sign`, but an update of zeros has the code 0: that of the client that zero-out adjacency speaks of.
+
+    No client that trains has such an update.
+    """
+
+    def encode(self, update: Tensor, plan: RoundPlan, streams: Sequence[Stream]) -> Tensor:
+        nothing = (update == 0).all(dim=-1, keepdim=True)
+        return super().encode(update, plan, streams).masked_fill(nothing, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched(ServerRule):
+    """A rule that also remembers what it was given: the sum as it is released."""
+
+    rule: ServerRule
+
+    @property
+    def same_step(self) -> float | None:
+        return self.rule.same_step
+
+    def init(self, size: int, code_size: int, device: torch.device) -> State:
+        return self.rule.init(size, code_size, device) | {RELEASED: torch.zeros(code_size, device=device)}
+
+    def step(self, mean_code: Tensor, state: State, codec: Codec, size: int, plan: RoundPlan) -> tuple[Tensor, State]:
+        own = {name: value for name, value in state.items() if name != RELEASED}
+        change, own = self.rule.step(mean_code, own, codec, size, plan)
+        return change, own | {RELEASED: mean_code * plan.planned_cohort}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Still(ServerRule):
+    """The weights stay as they are: for runs in which nobody trains."""
+
+    def step(self, mean_code: Tensor, state: State, codec: Codec, size: int, plan: RoundPlan) -> tuple[Tensor, State]:
+        return mean_code.new_zeros(size), state
+
+
+def watched(scheme: Scheme) -> Scheme:
+    """The scheme with a rule that is watched, and with a code for who contributes nothing."""
+    codec = SignsOrNothing() if type(scheme.codec) is Sign else scheme.codec
+    return replace(scheme, rule=Watched(rule=scheme.rule), codec=codec)
+
+
+class CanaryWork(ClientWork):
+    """Honest clients train; canaries, and bystanders whose code is 0, do not. All go on as clients do."""
+
+    canaries: Canaries
+    uploaded: np.ndarray
+    """Who came as far as the upload, in the last round."""
+    bystanders: bool
+    """Whether all that are no canaries have the code 0."""
+
+    def _held(self) -> Population:
+        population = self.view.experiment.population
+        return population.honest if isinstance(population, WithCanaries) else population
+
+    def each(
+        self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
+    ) -> Iterator[Updates]:
+        self.uploaded = clients
+        planted = self.canaries.among(clients)
+        others = clients[~planted]
+        if len(others) and not self.bystanders:
+            yield from super().each(plan, others, weights, then)
+        elif len(others):
+            yield from self._sent(plan, others, then, lambda some: weights.new_zeros(len(some), len(weights)))
+        if planted.any():
+            yield from self._sent(plan, clients[planted], then, lambda some: self.canaries.updates(plan, some))
+
+    def _sent(
+        self,
+        plan: RoundPlan,
+        clients: np.ndarray,
+        then: Callable[[Trained], Updates],
+        updates: Callable[[np.ndarray], Tensor],
+    ) -> Iterator[Updates]:
+        rows = rows_at_once(self.view.model.size)
+        for some in np.split(clients, range(rows, len(clients), rows)):
+            yield then(Updates(some, updates(some), np.ones(len(some), dtype=np.int64)))
+
+
+class CanaryClients(SimulatedClients):
+    """The simulated clients of an experiment with canaries among them. `opened` is the sum that the server opened."""
+
+    work: CanaryWork
+
+    def __init__(self, experiment: Experiment, *, bystanders: bool = False) -> None:
+        super().__init__(experiment)
+        self.work.bystanders = bystanders
+        self.work.uploaded = np.zeros(0, dtype=np.int64)
+        self.opened: Tensor | None = None
+
+    def _make_work(self, tamper: Tamper | None) -> ClientWork:
+        return CanaryWork(self, tamper=tamper)
+
+    def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
+        sent = super().collect(plan, weights)
+        self.opened = None if sent.lost else self._in_units_of_the_code(sent.total, plan)
+        return sent
+
+    def _in_units_of_the_code(self, total: Tensor, plan: RoundPlan) -> Tensor:
+        """What the server knows of the sum before it adds noise of its own: centred, and scaled back."""
+        scheme = self.experiment.scheme
+        grid = scheme.noise.grid(code_size=self.code_size, sensitivity=self.experiment.sensitivity, plan=plan)
+        if grid is None:
+            return total.double()
+        half = 2 ** (grid.bits - 1)
+        return (((total + half) & (2**grid.bits - 1)) - half).double() / grid.units
