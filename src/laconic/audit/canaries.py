@@ -47,11 +47,13 @@ class RandomDirections:
 
     def updates(self, plan: RoundPlan, canaries: np.ndarray) -> Tensor:
         updates, codes = self._raw(plan, canaries)
-        return updates * (_length(self._view) / codes.norm(dim=1, keepdim=True))
+        scaled: Tensor = updates * (_length(self._view) / codes.norm(dim=1, keepdim=True))
+        return scaled
 
     def codes(self, plan: RoundPlan, canaries: np.ndarray) -> Tensor:
         codes = self._raw(plan, canaries)[1]
-        return codes / codes.norm(dim=1, keepdim=True)
+        directions: Tensor = codes / codes.norm(dim=1, keepdim=True)
+        return directions
 
     def _raw(self, plan: RoundPlan, canaries: np.ndarray) -> tuple[Tensor, Tensor]:
         view = self._view

@@ -35,10 +35,12 @@ def _scale(who: str, views: list[View], level: float) -> Check:
     from scipy.stats import chi2
 
     values = _free(views).ravel()
+    if not len(values):
+        return _nothing(f"noise, {who}", level)
     square, freedom = float((values**2).sum()), len(values)
     low, high = math.sqrt(square / chi2.ppf(0.995, freedom)), math.sqrt(square / chi2.ppf(0.005, freedom))
     return Check(
-        name=f"noise that the {who} sees",
+        name=f"noise, {who}",
         found=f"{math.sqrt(square / freedom):.4f} times the claimed σ (99 % interval {low:.4f} to {high:.4f})",
         expected="1, or more",
         p_value=float(chi2.cdf(square, freedom)),
@@ -51,17 +53,24 @@ def _independence(views: list[View], level: float) -> Check:
     from scipy.stats import norm
 
     values = _free(views)
+    if len(values) < 2:
+        return _nothing("noise, next release", level)
     products = (values[1:] * values[:-1]).ravel()
     count = max(1, len(products))
     scale = max(float((values**2).mean()), 1e-300)
     score = float(products.sum() / scale / math.sqrt(count))
     return Check(
-        name="noise of one release and the next",
+        name="noise, next release",
         found=f"correlation {score / math.sqrt(count):+.4f}",
         expected=f"0, up to {norm.isf(level / 2) / math.sqrt(count):.4f} by chance",
         p_value=float(2 * norm.sf(abs(score))),
         level=level,
     )
+
+
+def _nothing(name: str, level: float) -> Check:
+    """No sum was opened in which anything could be seen."""
+    return Check(name=name, found="no sum was opened", expected="sums", p_value=1.0, level=level, weak=True)
 
 
 def _free(views: list[View]) -> np.ndarray:
@@ -76,6 +85,8 @@ def clip_check(many: ManyRuns, level: float) -> Check:
     from scipy.stats import norm
 
     seen, coins, variance = participations(many)
+    if not 0 < coins.sum() < len(coins):
+        return _nothing("clip", level)
     apart = float(seen[coins].mean() - seen[~coins].mean())
     error = math.sqrt(float(variance.mean()) * (1 / coins.sum() + 1 / (~coins).sum()))
     allowed = 1 - code_when_out(many.experiment.sampler)
@@ -115,7 +126,7 @@ def sampler_checks(experiment: Experiment, runs: list[Seen], level: float) -> li
         law = f"a standard deviation of {math.sqrt(clients * rate * (1 - rate)):.3g} around {clients * rate:.4g}"
     checks.append(
         Check(
-            name="sizes of cohorts",
+            name="cohort sizes",
             found=f"{sizes.mean():.4g} on average, with a standard deviation of {sizes.std():.3g}",
             expected=law,
             p_value=p_value,
@@ -142,7 +153,7 @@ def _rate(drawn: np.ndarray, rate: float, clients: int, level: float, *, fixed: 
         more = float(binom.sf(total - 1, places, rate))
         p_value = more if capped else min(1.0, 2 * min(more, float(binom.cdf(total, places, rate))))
     return Check(
-        name="rate of participation",
+        name="sampling rate",
         found=f"{total / places:.5g} of {places:,} draws",
         expected=f"{rate:.5g}" + (" at most" if capped else ""),
         p_value=p_value,
@@ -164,7 +175,7 @@ def _spread(runs: list[Seen], drawn: np.ndarray, rate: float, level: float) -> C
         found.append(f"{counts.std():.3g} over all {len(drawn)} rounds")
     each = [rounds] * (rounds > 1) + [len(drawn)] * (len(runs) > 1)
     return Check(
-        name="spread of participations",
+        name="sampling, spread",
         found="a standard deviation over clients of " + " and ".join(found or ["nothing to see in one round"]),
         expected=" and ".join(f"{math.sqrt(n * rate * (1 - rate)):.3g}" for n in each) or "–",
         p_value=min([1.0, *(len(p_values) * p for p in p_values)]),

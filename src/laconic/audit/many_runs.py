@@ -15,13 +15,15 @@ import numpy as np
 from laconic.audit.canaries import Canaries, OrthogonalDirections, code_when_out
 from laconic.audit.likelihood import outsider_scores, server_scores
 from laconic.audit.planted import CanaryClients
-from laconic.audit.result import Bound
+from laconic.audit.result import Bound, rounds_of
 from laconic.audit.setups import claim_of, short_runs
 from laconic.audit.two_worlds import count, epsilon_by_threshold, gdp_epsilon
 from laconic.audit.watch import Seen, watch
 from laconic.experiment.experiment import Experiment
 from laconic.runner.run import Run
 from laconic.streams import Streams
+
+_LARGE_DELTA = 0.05
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ def server_bounds(many: ManyRuns, delta: float, error: float) -> list[Bound]:
     bounds.append(
         Bound(
             adversary="server",
-            about=_participations(usual),
-            how="many runs",
+            about=rounds_of(usual),
+            how="short runs",
+            delta=delta,
             claimed=claim_of(many.experiment).participant_epsilon(usual),
             lower=lower,
             trials=len(scores),
@@ -69,27 +72,29 @@ def server_bounds(many: ManyRuns, delta: float, error: float) -> list[Bound]:
 
 
 def outsider_bounds(many: ManyRuns, delta: float, error: float) -> list[Bound]:
-    """Of an outsider, over the whole run."""
+    """Of an outsider, over the whole run: at the δ of the run, and at a larger one where fewer trials show more."""
     e = many.experiment
     out, rate = code_when_out(e.sampler), e.sampler.rate_in(e.population.num_clients)
-    scores = np.concatenate(
-        [outsider_scores(one.outsider.along, rate, one.outsider.claimed, out) for one in many.seen]
-    )
+    scores = np.concatenate([outsider_scores(one.outsider.along, rate, one.outsider.claimed, out) for one in many.seen])
     coins = np.concatenate([one.coins for one in many.seen])
-    lower, test = epsilon_by_threshold(scores, coins, delta, error)
     rounds, most = max(one.rounds for one in many.seen), max(one.most for one in many.seen)
     assert e.budget is not None
-    return [
-        Bound(
-            adversary="outsider",
-            about=f"{rounds} rounds",
-            how="many runs",
-            claimed=claim_of(e).released_epsilon(rounds, e.budget.accountant, most),
-            lower=lower,
-            trials=len(scores),
-            numbers={"hits": test.hits, "ins": test.ins, "false": test.false, "outs": test.outs},
+    bounds = []
+    for at, how in ((delta, "short runs"), (max(delta, _LARGE_DELTA), "short runs, large δ")):
+        lower, test = epsilon_by_threshold(scores, coins, at, error)
+        bounds.append(
+            Bound(
+                adversary="outsider",
+                about=f"run of {rounds}",
+                how=how,
+                delta=at,
+                claimed=replace(claim_of(e), delta=at).released_epsilon(rounds, e.budget.accountant, most),
+                lower=lower,
+                trials=len(scores),
+                numbers={"hits": test.hits, "ins": test.ins, "false": test.false, "outs": test.outs},
+            )
         )
-    ]
+    return bounds
 
 
 def usual_participations(experiment: Experiment) -> int:
@@ -104,27 +109,26 @@ def participations(many: ManyRuns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of every canary in every round in which it took part: what the server saw, whether it was in, and s²."""
     seen = np.concatenate([one.server.along[one.there] for one in many.seen])
     coins = np.concatenate([np.broadcast_to(one.coins, one.there.shape)[one.there] for one in many.seen])
-    variance = np.concatenate(
-        [np.broadcast_to(one.server.claimed, one.there.shape)[one.there] for one in many.seen]
-    )
+    variance = np.concatenate([np.broadcast_to(one.server.claimed, one.there.shape)[one.there] for one in many.seen])
     return seen, coins, variance
 
 
-def _gdp(many: ManyRuns, times: int, delta: float, error: float) -> Bound:
+def _gdp(many: ManyRuns, often: int, delta: float, error: float) -> Bound:
     """By the middle threshold, where both worlds are equally likely: it is known beforehand, so all trials count."""
-    if times == 1:
+    if often == 1:
         seen, coins, variance = participations(many)
         out = code_when_out(many.experiment.sampler)
         scores = server_scores(seen[None], np.ones_like(seen[None], dtype=bool), variance[None], out)
     else:
-        scores, coins = _of_participants(many, times)
+        scores, coins = _of_participants(many, often)
     test = count(scores, coins, 0.0)
     mu = test.mu(error)
     return Bound(
         adversary="server",
-        about=_participations(times),
-        how="many runs, GDP",
-        claimed=claim_of(many.experiment).participant_epsilon(times),
+        about=rounds_of(often),
+        how="short runs, GDP",
+        delta=delta,
+        claimed=claim_of(many.experiment).participant_epsilon(often),
         lower=gdp_epsilon(mu, delta),
         trials=len(scores),
         holds_for="Gaussian noise",
@@ -132,18 +136,14 @@ def _gdp(many: ManyRuns, times: int, delta: float, error: float) -> Bound:
     )
 
 
-def _of_participants(many: ManyRuns, times: int) -> tuple[np.ndarray, np.ndarray]:
+def _of_participants(many: ManyRuns, often: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores and coins of the canaries that took part so often, by the first so many times."""
     out, scores, coins = code_when_out(many.experiment.sampler), [], []
     for one in many.seen:
-        enough = one.there.sum(0) >= times
-        first = one.there & (one.there.cumsum(0) <= times)
+        enough = one.there.sum(0) >= often
+        first = one.there & (one.there.cumsum(0) <= often)
         variance = np.where(np.isfinite(one.server.claimed) & (one.server.claimed > 0), one.server.claimed, 1.0)
         found = server_scores(np.nan_to_num(one.server.along), first, variance, out)
         scores.append(found[enough])
         coins.append(one.coins[enough])
     return np.concatenate(scores), np.concatenate(coins)
-
-
-def _participations(times: int) -> str:
-    return "1 participation" if times == 1 else f"{times} participations"

@@ -11,8 +11,8 @@ p = e^ε/(1 + e^ε),
 *Mahloujifar, Melis and Chaudhuri 2024.* If the run is f-DP for each canary, write p_i for the probability of exactly i
 correct guesses, r_i = Σ_{j≥i} (j/m)·p_j and h_i = Σ_{j≥i} ((r − j)/m)·p_j. Flip the coin of one random canary that was
 guessed: what was a correct guess among at least i + 1 is now a wrong one beside at least i correct others. So
-r_{i+1} ≤ 1 − f(h_i), that is h_i ≥ f̄⁻¹(r_{i+1}). From a tail of probability τ on, these inequalities bound r_0 + h_0 from
-below; if that is more than its value, the number r of guesses over m, the tail is less likely than τ.
+r_{i+1} ≤ 1 − f(h_i) = f̄(h_i), that is h_i ≥ f̄⁻¹(r_{i+1}). From a tail of probability τ on, these inequalities bound
+r_0 + h_0 from below. If the bound is more than the true value, r/m, then the tail is less likely than τ.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ def gdp_bound(*, canaries: int, guesses: int, correct: int, error: float) -> flo
     return _largest(refuted, accuracy=1e-3)
 
 
-def _less_likely(
-    inverse: Callable[[float], float], canaries: int, guesses: int, correct: int, tail: float
-) -> bool:
+def _less_likely(inverse: Callable[[float], float], canaries: int, guesses: int, correct: int, tail: float) -> bool:
     """Whether a tail of this probability, from `correct` on, leads to a contradiction."""
     right = tail * correct / canaries
     wrong = tail * (guesses - correct) / canaries

@@ -23,6 +23,7 @@ from laconic.codecs.sign import Sign
 from laconic.data.population import Population, Records
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
+from laconic.round import bounded_codes, noise_stream
 from laconic.scheme import Scheme
 from laconic.server.rules import ServerRule, State
 from laconic.streams import Stream
@@ -108,6 +109,11 @@ class CanaryWork(ClientWork):
     bystanders: bool
     """Whether all that are no canaries have the code 0."""
 
+    @property
+    def known(self) -> Tensor | None:
+        """The sum of the honest clients' codes in the last round, without noise; None if there were none."""
+        return None if not self._known else torch.stack([total for _, total in sorted(self._known, key=_first)]).sum(0)
+
     def _held(self) -> Population:
         population = self.view.experiment.population
         return population.honest if isinstance(population, WithCanaries) else population
@@ -116,14 +122,26 @@ class CanaryWork(ClientWork):
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
         self.uploaded = clients
+        self._known: list[tuple[int, Tensor]] = []
         planted = self.canaries.among(clients)
         others = clients[~planted]
         if len(others) and not self.bystanders:
-            yield from super().each(plan, others, weights, then)
+            yield from super().each(plan, others, weights, self._noting(plan, then))
         elif len(others):
             yield from self._sent(plan, others, then, lambda some: weights.new_zeros(len(some), len(weights)))
         if planted.any():
             yield from self._sent(plan, clients[planted], then, lambda some: self.canaries.updates(plan, some))
+
+    def _noting(self, plan: RoundPlan, then: Callable[[Trained], Updates]) -> Callable[[Trained], Updates]:
+        """Also note what honest clients send before noise is added: an adversary may know all about them."""
+
+        def noting(trained: Trained) -> Updates:
+            streams = [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
+            codes = bounded_codes(self.view.experiment.scheme, plan, trained.values, streams=streams)
+            self._known.append((int(trained.clients[0]), codes.double().sum(0)))
+            return then(trained)
+
+        return noting
 
     def _sent(
         self,
@@ -137,6 +155,10 @@ class CanaryWork(ClientWork):
             yield then(Updates(some, updates(some), np.ones(len(some), dtype=np.int64)))
 
 
+def _first(noted: tuple[int, Tensor]) -> int:
+    return noted[0]
+
+
 class CanaryClients(SimulatedClients):
     """The simulated clients of an experiment with canaries among them. `opened` is the sum that the server opened."""
 
@@ -145,7 +167,6 @@ class CanaryClients(SimulatedClients):
     def __init__(self, experiment: Experiment, *, bystanders: bool = False) -> None:
         super().__init__(experiment)
         self.work.bystanders = bystanders
-        self.work.uploaded = np.zeros(0, dtype=np.int64)
         self.opened: Tensor | None = None
 
     def _make_work(self, tamper: Tamper | None) -> ClientWork:
@@ -163,4 +184,5 @@ class CanaryClients(SimulatedClients):
         if grid is None:
             return total.double()
         half = 2 ** (grid.bits - 1)
-        return (((total + half) & (2**grid.bits - 1)) - half).double() / grid.units
+        centred: Tensor = ((total + half) & (2**grid.bits - 1)) - half
+        return centred.double() / grid.units

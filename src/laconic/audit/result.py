@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 CONSISTENT, VIOLATED, WEAK = "consistent", "VIOLATED", "weak"
 
-TESTS = 15
+TESTS = 16
 """The most bounds and checks of one audit. Each gets this part of the error, so that all are right together."""
 
 
@@ -18,6 +19,7 @@ class Bound:
     adversary: str
     about: str
     how: str
+    delta: float
     claimed: float
     lower: float
     trials: int
@@ -25,7 +27,7 @@ class Bound:
     """For which mechanisms the bound on ε is one; refuting the claim is valid for all."""
     estimate: float | None = None
     """Of ε, from fitted scores: without a proof."""
-    numbers: dict[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
     """From which the bound was computed."""
 
     @property
@@ -68,7 +70,7 @@ class AuditResult:
     def violations(self) -> list[str]:
         """What is off, a line each."""
         found = [
-            f"{b.adversary}, {b.about}: ε is at least {b.lower:.3f} ({b.how}), but {b.claimed:.3f} is claimed"
+            f"{b.adversary}, {b.about}: ε ≥ {b.lower:.3f} ({b.how}, δ = {b.delta:g}), but {b.claimed:.3f} is claimed"
             for b in self.bounds
             if b.verdict == VIOLATED
         ]
@@ -93,7 +95,7 @@ class AuditResult:
             "scheme": self.scheme,
             "delta": self.delta,
             "confidence": self.confidence,
-            "false_alarm_rate": f"at most {1 - self.confidence:.3g} for the whole audit, if the mechanism is as claimed",
+            "false_alarm_rate": f"at most {1 - self.confidence:.3g} for the whole audit, if all is as claimed",
             "settings": self.settings,
             "bounds": [asdict(b) | {"verdict": b.verdict} for b in self.bounds],
             "checks": [asdict(c) | {"verdict": c.verdict} for c in self.checks],
@@ -108,3 +110,8 @@ NOT_AUDITED = [
     "what is released beside the sums: test results, timing, sizes of messages",
     "secure aggregation: the audit takes for granted that a server sees the sum and nothing else",
 ]
+
+
+def rounds_of(count: int) -> str:
+    """How often a client took part, in words."""
+    return "1 round" if count == 1 else f"{count} rounds"

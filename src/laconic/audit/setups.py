@@ -31,11 +31,13 @@ def check_auditable(experiment: Experiment) -> None:
     if not scheme.private:
         raise ConfigError(f"{scheme.name} promises no ε, so there is nothing to audit: use a scheme in -dp")
     if scheme.record_level:
-        raise ConfigError(f"{scheme.name} protects single records, and canaries are clients: audit a client-level scheme")
+        raise ConfigError(f"{scheme.name} protects single records, and canaries are clients: use a scheme in -dp")
     if scheme.groups > 1:
         raise ConfigError("an audit looks at one sum a round: leave out --groups (the ε of a run is the same without)")
     if experiment.attack is not None:
-        raise ConfigError("an audit asks whether the promise holds when clients follow the protocol: leave out --attack")
+        raise ConfigError(
+            "an audit asks whether the promise holds where clients keep to the protocol: leave out --attack"
+        )
 
 
 def with_canaries(experiment: Experiment, canaries: int) -> Experiment:

@@ -5,8 +5,8 @@ probability F. Whatever (ε, δ) holds has T ≤ e^ε·F + δ and 1 − F ≤ e^
 
     ε ≥ ln max((T − δ)/F, (1 − F − δ)/(1 − T))
 
-A mechanism that is μ-GDP has Φ⁻¹(T) − Φ⁻¹(F) ≤ μ (Dong, Roth and Su 2022). Clopper–Pearson bounds of T from below and of
-F from above, at half the error each, make both right with the stated confidence, at all δ at once.
+A mechanism that is μ-GDP has Φ⁻¹(T) − Φ⁻¹(F) ≤ μ (Dong, Roth and Su 2022). Clopper–Pearson bounds of T from below and
+of F from above, at half the error each, make both right with the stated confidence, at all δ at once.
 """
 
 from __future__ import annotations

@@ -11,12 +11,17 @@ from torch import Tensor
 from laconic.audit.canaries import Canaries, OrthogonalDirections
 from laconic.audit.planted import RELEASED, CanaryClients
 from laconic.plan import RoundPlan
+from laconic.privacy.accounting.sampling import FixedSize
 from laconic.runner.run import Run
 
 
 @dataclass(frozen=True)
 class View:
-    """What one of the two saw, in units of S: along the canaries' directions, and along free ones."""
+    """What one of the two saw, in units of S: along the canaries' directions, and along free ones.
+
+    What honest clients sent is subtracted: who sees the sums may know them. (Not for the outsider where cohorts have a
+    fixed size: who else took part would tell of the canary.)
+    """
 
     along: np.ndarray
     """(rounds, canaries)"""
@@ -25,7 +30,7 @@ class View:
     claimed: np.ndarray
     """(rounds, 1): the variance that the noise must have in each direction."""
     measured: np.ndarray
-    """(rounds, 1): the mean square in any direction, with all codes in it."""
+    """(rounds, 1): the mean square in any direction, with the codes of all canaries in it."""
     norm: np.ndarray
     """(rounds, 1): that of the whole sum."""
 
@@ -66,7 +71,7 @@ def watch(run: Run, clients: CanaryClients, canaries: Canaries, *, last: bool = 
         plan = run.begin_round(number)
         if plan is None:
             break
-        clients.opened, clients.work.uploaded = None, plan.cohort[:0]
+        clients.opened = None
         run.finish_round(plan, clients.collect(plan, run.state.weights) if plan.viable else run.nothing())
         rows.append(_row(run, clients, canaries, plan))
     assert rows, "a run has a round"
@@ -88,15 +93,18 @@ def watch(run: Run, clients: CanaryClients, canaries: Canaries, *, last: bool = 
 def _row(run: Run, clients: CanaryClients, canaries: Canaries, plan: RoundPlan) -> dict[str, Any]:
     scheme = run.experiment.scheme
     sigma = scheme.noise_multiplier or 0.0
-    survivors = len(clients.work.uploaded) if clients.opened is not None else 0
+    survivors = 0 if clients.opened is None else len(clients.work.uploaded)
     present = survivors / max(1, len(plan.cohort) - plan.slack)
     there = np.zeros(len(canaries.coins), dtype=bool)
     if survivors:
         there[clients.work.uploaded[canaries.among(clients.work.uploaded)] - canaries.first] = True
     drawn = np.zeros(len(canaries.coins), dtype=bool)
     drawn[plan.cohort[canaries.among(plan.cohort)] - canaries.first] = True
-    released = run.state.rule[RELEASED].double()
+    released, known = run.state.rule[RELEASED].double(), clients.work.known if survivors else None
     opened = clients.opened if clients.opened is not None else released * np.nan
+    if known is not None:
+        opened = opened - known
+        released = released if isinstance(run.experiment.sampler, FixedSize) else released - known
     return {
         "server": _view(run, canaries, plan, opened, sigma**2 * present),
         "outsider": _view(run, canaries, plan, released, sigma**2 * plan.released_variance),

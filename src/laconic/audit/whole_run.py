@@ -1,8 +1,8 @@
 """One run of the experiment itself with canaries among its clients: who was in is guessed from what was released.
 
-Everybody else trains as usual. The codes of honest clients and of other canaries are in the way of the guesses, so the
-bounds are below what a stronger adversary could show; they are valid all the same, without assuming that canaries are
-independent of each other.
+Everybody else trains as usual. The codes of other canaries are in the way of the guesses, so the bounds are below what
+a stronger adversary could show; they are valid all the same, and do not assume that canaries are independent of each
+other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from laconic.audit.fitted import fitted_epsilon
 from laconic.audit.likelihood import outsider_scores, server_scores
 from laconic.audit.one_run import epsilon_bound, gdp_bound
 from laconic.audit.planted import CanaryClients
-from laconic.audit.result import Bound
+from laconic.audit.result import Bound, rounds_of
 from laconic.audit.setups import claim_of, with_canaries
 from laconic.audit.two_worlds import gdp_epsilon
 from laconic.audit.watch import Seen, watch
@@ -55,18 +55,17 @@ def server_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
     correct = _correct(scores, seen.coins, guesses)
     cosines = np.where(seen.there, np.nan_to_num(seen.server.along) / _finite(seen.server.norm), 0.0)
     count = np.sqrt(np.maximum(1, seen.there.sum(0)))
-    numbers = {"canaries": len(seen.coins), "guesses": guesses, "correct": correct}
+    numbers: dict[str, float] = {"canaries": len(seen.coins), "guesses": guesses, "correct": correct}
     claimed = claim_of(e).participant_epsilon(most)
-    about = f"busiest canary: {most} participations"
-    lower = epsilon_bound(
-        canaries=len(seen.coins), guesses=guesses, correct=correct, delta=delta, error=error
-    )
+    about = f"{rounds_of(most)} (busiest)"
+    lower = epsilon_bound(canaries=len(seen.coins), guesses=guesses, correct=correct, delta=delta, error=error)
     mu = gdp_bound(canaries=len(seen.coins), guesses=guesses, correct=correct, error=error)
     return [
         Bound(
             adversary="server",
             about=about,
             how="one run",
+            delta=delta,
             claimed=claimed,
             lower=lower,
             trials=len(seen.coins),
@@ -77,6 +76,7 @@ def server_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
             adversary="server",
             about=about,
             how="one run, GDP",
+            delta=delta,
             claimed=claimed,
             lower=gdp_epsilon(mu, delta),
             trials=len(seen.coins),
@@ -106,8 +106,9 @@ def outsider_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
         found.append(
             Bound(
                 adversary="outsider",
-                about=f"{seen.rounds} rounds",
+                about=f"run of {seen.rounds}",
                 how=how,
+                delta=delta,
                 claimed=claimed,
                 lower=lower,
                 trials=len(seen.coins),
@@ -128,7 +129,7 @@ def _guesses(e: Experiment, canaries: int, delta: float, error: float, score: Sc
     rate, sigma = e.sampler.rate_in(e.population.num_clients), e.scheme.noise_multiplier or 0.0
     coins, shape = rng.random(canaries) < 0.5, (e.rounds, canaries)
     there = rng.random(shape) < rate
-    others = rate * e.population.num_clients / e.code_size
+    others = rate * canaries / e.code_size
     variance = np.full((e.rounds, 1), sigma**2 + others)
     means = np.where(coins, 1.0, code_when_out(e.sampler))
     scores = score(there * means + np.sqrt(variance) * rng.standard_normal(shape), there, variance)

@@ -1,5 +1,6 @@
 """The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show.
 
+audit           `laconic audit`
 compare         `laconic compare`
 doctor          `laconic doctor`
 epsilon         `laconic epsilon` and `laconic calibrate`
