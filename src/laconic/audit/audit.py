@@ -33,16 +33,8 @@ def audit_experiment(
     leaves one of the two out. All bounds and checks are right together with probability `confidence`, whatever the
     mechanism does for the bounds of one run, and if trials are independent for those of many.
     """
-    non_negative_int(canaries=canaries, trials=trials)
-    positive(confidence=confidence)
-    below_one(confidence=confidence)
-    one_of(AGAINST, against=against)
+    check_options(canaries=canaries, trials=trials, confidence=confidence, against=against)
     check_auditable(experiment)
-    if not canaries and not trials:
-        raise ConfigError("with --canaries 0 and --trials 0 there is nothing to look at: give one of them")
-    for name, value, least in (("canaries", canaries, 100), ("trials", trials, 1000)):
-        if 0 < value < least:
-            raise ConfigError(f"--{name} {value} can show nothing: give {least} or more, or 0 to leave them out")
     assert experiment.budget is not None
     started, delta, error = time.monotonic(), experiment.budget.delta, (1 - confidence) / TESTS
     server, outsider = against != "outsider", against != "server"
@@ -83,3 +75,16 @@ def audit_experiment(
         checks=found,
         seconds=time.monotonic() - started,
     )
+
+
+def check_options(*, canaries: int, trials: int, confidence: float, against: str) -> None:
+    """Refuse what can show nothing."""
+    non_negative_int(canaries=canaries, trials=trials)
+    positive(confidence=confidence)
+    below_one(confidence=confidence)
+    one_of(AGAINST, against=against)
+    if not canaries and not trials:
+        raise ConfigError("with --canaries 0 and --trials 0 there is nothing to look at: give one of them")
+    for name, value, least in (("canaries", canaries, 100), ("trials", trials, 1000)):
+        if 0 < value < least:
+            raise ConfigError(f"--{name} {value} can show nothing: give {least} or more, or 0 to leave them out")

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 def at_least(seen: int, trials: int, error: float) -> float:
     """A lower bound of the probability; it is too large with probability `error` at most."""
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
-    return float(beta.ppf(error, seen, trials - seen + 1)) if seen else 0.0
+    return float(betaincinv(seen, trials - seen + 1, error)) if seen else 0.0
 
 
 def at_most(seen: int, trials: int, error: float) -> float:
     """An upper bound of the probability; it is too small with probability `error` at most."""
-    from scipy.stats import beta
+    from scipy.special import betainccinv
 
-    return float(beta.ppf(1 - error, seen + 1, trials - seen)) if seen < trials else 1.0
+    return float(betainccinv(seen + 1, trials - seen, error)) if seen < trials else 1.0

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-_LARGEST, _ACCURACY = 60.0, 1e-6
+_LARGEST, _ACCURACY = 60.0, 1e-4
 
 
 def p_value(*, canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from laconic.audit.canaries import Canaries, RandomDirections, code_when_out
 from laconic.audit.fitted import fitted_epsilon
 from laconic.audit.likelihood import outsider_scores, server_scores
-from laconic.audit.one_run import epsilon_bound, gdp_bound
+from laconic.audit.one_run import epsilon_bound, gdp_bound, p_value
 from laconic.audit.planted import CanaryClients
 from laconic.audit.result import Bound, rounds_of
 from laconic.audit.setups import claim_of, with_canaries
@@ -24,7 +24,7 @@ from laconic.audit.watch import Seen, watch
 from laconic.experiment.experiment import Experiment
 from laconic.runner.run import Observer, Run
 
-_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+_SHARES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Of the canaries: how many are guessed."""
 
 
@@ -99,7 +99,7 @@ def outsider_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
     found = []
     for how, values, cosine in (
         ("one run", scores, cosines),
-        ("one run, last model", seen.last - np.median(seen.last), seen.last),
+        ("one run, last model", seen.last, seen.last),
     ):
         correct = _correct(values, seen.coins, guesses)
         lower = epsilon_bound(canaries=len(seen.coins), guesses=guesses, correct=correct, delta=delta, error=error)
@@ -134,15 +134,19 @@ def _guesses(e: Experiment, canaries: int, delta: float, error: float, score: Sc
     means = np.where(coins, 1.0, code_when_out(e.sampler))
     scores = score(there * means + np.sqrt(variance) * rng.standard_normal(shape), there, variance)
 
-    def bound(guesses: int) -> float:
-        correct = _correct(scores, coins, guesses)
-        return epsilon_bound(canaries=canaries, guesses=guesses, correct=correct, delta=delta, error=error)
+    def worth(guesses: int) -> tuple[float, float]:
+        numbers = {"canaries": canaries, "guesses": guesses, "correct": _correct(scores, coins, guesses)}
+        return epsilon_bound(**numbers, delta=delta, error=error), -p_value(**numbers, epsilon=0.0, delta=delta)
 
-    return max((max(1, round(share * canaries)) for share in _SHARES), key=bound)
+    return max((round(share * canaries) for share in _SHARES), key=worth)
 
 
 def _correct(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
-    """How many of the surest guesses are right."""
+    """How many of the surest guesses are right.
+
+    The scores are taken from their median on, so that guesses are good also where sums differ by more than claimed.
+    """
+    scores = scores - np.median(scores)
     surest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
     return int(((scores > 0) == coins)[surest].sum())
 

@@ -48,12 +48,13 @@ def audit(
 
     Takes the options of `laconic run`. Exit code 8 if a claim is refuted or a check fails, 0 otherwise.
     """
-    from laconic.audit.audit import audit_experiment
+    from laconic.audit.audit import audit_experiment, check_options
     from laconic.cli.run import default_folder, print_cautions
     from laconic.settings.build import settle
     from laconic.settings.config import write_toml
     from laconic.store.folder import RunFolder, json_text
 
+    check_options(canaries=canaries, trials=trials, confidence=confidence, against=against)
     config, _ = requested_config(what, config_values(options, sets, model_options))
     folder = RunFolder(out or default_folder(config, resume=False, prefix="audit-"))
     _check_free(folder)
