@@ -6,31 +6,34 @@ The audits have a confidence of 99.9 % here: each is wrong about the honest code
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import audit_tools
 import pytest
 from audit_tools import audited, experiment, off
 from torch import nn
 
 import laconic
+from benchmarks import audit as sabotages
+from benchmarks.audit import Patch, sabotaged
+from laconic.aggregate.median import Median
 from laconic.experiment.experiment import Experiment
 
 pytestmark = pytest.mark.stat
 SURE = 0.999
 SCHEMES = ("fl-std-dp", "fl-sign-dp", "fl-cs-dp", "fl-top-dp")
 
-Sabotage = Callable[[pytest.MonkeyPatch], None]
+Sabotage = Callable[[], Patch]
 
 SAMPLED: dict[str, Any] = {"rate": 0.35, "rounds": 3, "sigma": 2.0}
 CAUGHT: list[tuple[Sabotage, dict[str, Any], int, set[str]]] = [
-    (audit_tools.too_little_noise, {"rounds": 3, "sigma": 0.5}, 2500, {"bound", "noise, server", "noise, outsider"}),
-    (audit_tools.everybody, SAMPLED | {"rounds": 6}, 2000, {"bound", "sampling rate", "cohort sizes"}),
-    (audit_tools.always_the_same, SAMPLED, 1000, {"sampling, spread"}),
-    (audit_tools.of_fixed_size, SAMPLED, 1000, {"cohort sizes"}),
-    (audit_tools.in_turn, SAMPLED, 1000, {"sampling, spread", "cohort sizes"}),
-    (audit_tools.no_clip, {}, 1000, {"bound", "clip"}),
-    (audit_tools.same_noise, {"rounds": 2}, 1000, {"noise, next release"}),
+    (sabotages.too_little_noise, {"rounds": 3, "sigma": 0.5}, 2500, {"bound", "noise, server", "noise, outsider"}),
+    (sabotages.everybody, SAMPLED | {"rounds": 6}, 2000, {"bound", "sampling rate", "cohort sizes"}),
+    (sabotages.always_the_same, SAMPLED, 1000, {"sampling, spread"}),
+    (sabotages.of_fixed_size, SAMPLED, 1000, {"cohort sizes"}),
+    (sabotages.in_turn, SAMPLED, 1000, {"sampling, spread", "cohort sizes"}),
+    (sabotages.no_clip, {}, 1000, {"bound", "clip"}),
+    (sabotages.same_noise, {"rounds": 2}, 1000, {"noise, next release"}),
 ]
 
 
@@ -45,19 +48,19 @@ def test_the_honest_code_is_consistent(name: str) -> None:
     ("sabotage", "options", "trials", "expected"), CAUGHT, ids=lambda x: getattr(x, "__name__", "")
 )
 def test_what_is_wrong_is_found_and_named(
-    sabotage: Sabotage, options: dict[str, Any], trials: int, expected: set[str], monkeypatch: pytest.MonkeyPatch
+    sabotage: Sabotage, options: dict[str, Any], trials: int, expected: set[str]
 ) -> None:
-    sabotage(monkeypatch)
-    result = audited(experiment("fl-std-dp", **options), trials=trials, confidence=SURE)
+    with sabotaged(sabotage):
+        result = audited(experiment("fl-std-dp", **options), trials=trials, confidence=SURE)
     assert result.verdict == "VIOLATED"
     assert expected <= off(result), (off(result), result.violations)
 
 
-def test_a_forgotten_clip_shows_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forgotten_clip_shows_in_one_run() -> None:
     """Also without short runs: nearly all guesses are right, so ε is larger than what is claimed."""
-    audit_tools.no_clip(monkeypatch)
     wide = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 3))
-    result = audited(experiment("fl-std-dp", sigma=30.0, rounds=2, model=wide), canaries=100, trials=0)
+    with sabotaged(sabotages.no_clip):
+        result = audited(experiment("fl-std-dp", sigma=30.0, rounds=2, model=wide), canaries=100, trials=0)
     assert {bound.how for bound in result.bounds if bound.verdict == "VIOLATED"} >= {"one run", "one run, GDP"}
 
 
@@ -76,6 +79,21 @@ def test_the_honest_code_is_consistent_over_many_seeds(name: str) -> None:
     for seed in range(10):
         result = audited(experiment(name, **SAMPLED, seed=seed), canaries=1000, trials=20_000, confidence=SURE)
         assert result.verdict == "consistent", (seed, result.violations)
+
+
+def in_groups(**options: Any) -> Experiment:
+    """Three groups, of which the median is taken."""
+    one = experiment("fl-std-dp", **options)
+    return replace(one, scheme=replace(one.scheme, groups=3, aggregator=Median()))
+
+
+def test_groups_are_audited_one_by_one() -> None:
+    """Each has the whole noise; a tenth too little is found."""
+    result = audited(in_groups(rounds=2), canaries=100, trials=1000, confidence=SURE)
+    assert result.verdict == "consistent", result.violations
+    with sabotaged(sabotages.too_little_noise):
+        result = audited(in_groups(), trials=1000, confidence=SURE)
+    assert {"noise, server", "noise, outsider"} <= off(result)
 
 
 def samplers() -> dict[str, Experiment]:

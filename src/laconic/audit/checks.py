@@ -74,10 +74,8 @@ def _nothing(name: str, level: float) -> Check:
 
 
 def _free(views: list[View]) -> np.ndarray:
-    """(releases, free directions), in units of the claimed standard deviation; rounds that were lost are left out."""
-    every = np.concatenate([view.free / np.sqrt(np.where(view.claimed > 0, view.claimed, np.nan)) for view in views])
-    finite: np.ndarray = every[np.isfinite(every).all(1)]
-    return finite
+    """(sums, free directions), in units of the claimed standard deviation."""
+    return np.concatenate([view.free for view in views])
 
 
 def clip_check(many: ManyRuns, level: float) -> Check:

@@ -107,9 +107,9 @@ def usual_participations(experiment: Experiment) -> int:
 
 def participations(many: ManyRuns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of every canary in every round in which it took part: what the server saw, whether it was in, and s²."""
-    seen = np.concatenate([one.server.along[one.there] for one in many.seen])
+    seen = np.concatenate([one.server.along[:, 0][one.there] for one in many.seen])
     coins = np.concatenate([np.broadcast_to(one.coins, one.there.shape)[one.there] for one in many.seen])
-    variance = np.concatenate([np.broadcast_to(one.server.claimed, one.there.shape)[one.there] for one in many.seen])
+    variance = np.concatenate([one.server.claimed[:, 0][one.there] for one in many.seen])
     return seen, coins, variance
 
 
@@ -142,8 +142,7 @@ def _of_participants(many: ManyRuns, often: int) -> tuple[np.ndarray, np.ndarray
     for one in many.seen:
         enough = one.there.sum(0) >= often
         first = one.there & (one.there.cumsum(0) <= often)
-        variance = np.where(np.isfinite(one.server.claimed) & (one.server.claimed > 0), one.server.claimed, 1.0)
-        found = server_scores(np.nan_to_num(one.server.along), first, variance, out)
+        found = server_scores(one.server.along[:, 0], first, one.server.claimed[:, 0], out)
         scores.append(found[enough])
         coins.append(one.coins[enough])
     return np.concatenate(scores), np.concatenate(coins)

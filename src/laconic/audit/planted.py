@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.aggregate.base import Aggregator
 from laconic.audit.canaries import Canaries, rows_at_once
 from laconic.clients.base import Collected
 from laconic.clients.simulated import SimulatedClients
@@ -23,7 +24,7 @@ from laconic.codecs.sign import Sign
 from laconic.data.population import Population, Records
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.round import bounded_codes, noise_stream
+from laconic.round import AGGREGATOR, bounded_codes, noise_stream
 from laconic.scheme import Scheme
 from laconic.server.rules import ServerRule, State
 from laconic.streams import Stream
@@ -94,10 +95,42 @@ class Still(ServerRule):
         return mean_code.new_zeros(size), state
 
 
+@dataclass(frozen=True, kw_only=True)
+class WatchedGroups(Aggregator):
+    """The same for a cohort that is summed in groups: the means of the groups are what the aggregator is given."""
+
+    aggregator: Aggregator
+
+    @property
+    def least_codes(self) -> int:
+        return self.aggregator.least_codes
+
+    @property
+    def remembers(self) -> bool:
+        return self.aggregator.remembers
+
+    def init(self, code_size: int, device: torch.device) -> State:
+        return self.aggregator.init(code_size, device)
+
+    def step(self, codes: Tensor, weights: Tensor, state: State) -> tuple[Tensor, State]:
+        own = {name: value for name, value in state.items() if name != RELEASED}
+        code, own = self.aggregator.step(codes, weights, own)
+        return code, own | {RELEASED: codes}
+
+
 def watched(scheme: Scheme) -> Scheme:
     """The scheme with a rule that is watched, and with a code for who contributes nothing."""
     codec = SignsOrNothing() if type(scheme.codec) is Sign else scheme.codec
+    if scheme.groups > 1:
+        return replace(scheme, aggregator=WatchedGroups(aggregator=scheme.aggregator), codec=codec)
     return replace(scheme, rule=Watched(rule=scheme.rule), codec=codec)
+
+
+def released_sums(state: State, plan: RoundPlan) -> Tensor:
+    """What an outsider sees of the last round: (sums, m)."""
+    if plan.groups:
+        return state[AGGREGATOR + RELEASED].double() * plan.groups[0].planned_cohort
+    return state[RELEASED].double()[None]
 
 
 class CanaryWork(ClientWork):
@@ -111,7 +144,7 @@ class CanaryWork(ClientWork):
 
     @property
     def known(self) -> Tensor | None:
-        """The sum of the honest clients' codes in the last round, without noise; None if there were none."""
+        """The sums (sums, m) of the honest clients' codes in the last round, without noise; None if there were none."""
         return None if not self._known else torch.stack([total for _, total in sorted(self._known, key=_first)]).sum(0)
 
     def _held(self) -> Population:
@@ -138,7 +171,10 @@ class CanaryWork(ClientWork):
         def noting(trained: Trained) -> Updates:
             streams = [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
             codes = bounded_codes(self.view.experiment.scheme, plan, trained.values, streams=streams)
-            self._known.append((int(trained.clients[0]), codes.double().sum(0)))
+            total = codes.new_zeros(len(plan.sums), codes.shape[1], dtype=torch.float64)
+            groups = plan.group_of(trained.clients) if plan.groups else np.zeros(len(codes), dtype=np.int64)
+            total.index_add_(0, torch.from_numpy(groups).to(codes.device), codes.double())
+            self._known.append((int(trained.clients[0]), total))
             return then(trained)
 
         return noting
@@ -160,7 +196,10 @@ def _first(noted: tuple[int, Tensor]) -> int:
 
 
 class CanaryClients(SimulatedClients):
-    """The simulated clients of an experiment with canaries among them. `opened` is the sum that the server opened."""
+    """The simulated clients of an experiment with canaries among them. `opened` are the sums that the server opened.
+
+    They are (sums, m); NaN where one was not opened.
+    """
 
     work: CanaryWork
 
@@ -174,11 +213,13 @@ class CanaryClients(SimulatedClients):
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         sent = super().collect(plan, weights)
-        self.opened = None if sent.lost else self._in_units_of_the_code(sent.total, plan)
+        totals = self._in_units_of_the_code(sent.total.reshape(len(plan.sums), -1), plan)
+        came = torch.tensor(sent.groups if sent.groups is not None else [sent.messages], device=totals.device)
+        self.opened = totals.masked_fill((came == 0)[:, None], torch.nan)
         return sent
 
     def _in_units_of_the_code(self, total: Tensor, plan: RoundPlan) -> Tensor:
-        """What the server knows of the sum before it adds noise of its own: centred, and scaled back."""
+        """What the server knows of the sums before it adds noise of its own: centred, and scaled back."""
         scheme = self.experiment.scheme
         grid = scheme.noise.grid(code_size=self.code_size, sensitivity=self.experiment.sensitivity, plan=plan)
         if grid is None:

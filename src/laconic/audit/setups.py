@@ -32,8 +32,6 @@ def check_auditable(experiment: Experiment) -> None:
         raise ConfigError(f"{scheme.name} promises no ε, so there is nothing to audit: use a scheme in -dp")
     if scheme.record_level:
         raise ConfigError(f"{scheme.name} protects single records, and canaries are clients: use a scheme in -dp")
-    if scheme.groups > 1:
-        raise ConfigError("an audit looks at one sum a round: leave out --groups (the ε of a run is the same without)")
     if experiment.attack is not None:
         raise ConfigError(
             "an audit asks whether the promise holds where clients keep to the protocol: leave out --attack"
@@ -133,7 +131,7 @@ def at_same_rate(sampler: Sampler, before: int, now: int) -> Sampler:
 def _few_clients(experiment: Experiment, lanes: int) -> tuple[int, Sampler]:
     """How many clients the short runs have: no more than the canaries where that changes nothing."""
     sampler, clients = experiment.sampler, experiment.population.num_clients
-    if experiment.max_dropouts + experiment.max_colluders or experiment.dropout_rate:
+    if experiment.max_dropouts + experiment.max_colluders or experiment.dropout_rate or experiment.scheme.groups > 1:
         few = max(clients, lanes)
         return few, at_same_rate(sampler, clients, few)
     if not isinstance(sampler, FixedSize):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from laconic.audit.canaries import Canaries, OrthogonalDirections
-from laconic.audit.planted import RELEASED, CanaryClients
+from laconic.audit.planted import CanaryClients, released_sums
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.sampling import FixedSize
 from laconic.runner.run import Run
@@ -17,22 +17,23 @@ from laconic.runner.run import Run
 
 @dataclass(frozen=True)
 class View:
-    """What one of the two saw, in units of S: along the canaries' directions, and along free ones.
+    """What one of the two saw, in units of S: (rounds, sums, canaries), or what is broadcast to it.
 
-    What honest clients sent is subtracted: who sees the sums may know them. (Not for the outsider where cohorts have a
-    fixed size: who else took part would tell of the canary.)
+    The server looks at the one sum that a canary is in, the outsider at all sums of a round: there are several if the
+    cohort is summed in groups. What honest clients sent is subtracted: who sees the sums may know them. (Not for the
+    outsider where cohorts have a fixed size: who else took part would tell of the canary.)
     """
 
     along: np.ndarray
-    """(rounds, canaries)"""
-    free: np.ndarray
-    """(rounds, free directions): noise alone; none in a run with honest codes."""
+    """What the sums have along the canaries' directions."""
     claimed: np.ndarray
-    """(rounds, 1): the variance that the noise must have in each direction."""
+    """The variance that the noise must have in each direction."""
     measured: np.ndarray
-    """(rounds, 1): the mean square in any direction, with the codes of all canaries in it."""
+    """The mean square of the sums in any direction, with the codes of all canaries in it."""
     norm: np.ndarray
-    """(rounds, 1): that of the whole sum."""
+    """That of the whole sum."""
+    free: np.ndarray
+    """(sums, free directions): noise alone, in units of the claimed standard deviation; only of short runs."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Seen:
 
     coins: np.ndarray
     there: np.ndarray
-    """(rounds, canaries): whose message was in the opened sum."""
+    """(rounds, canaries): whose message was in an opened sum."""
     drawn: np.ndarray
     """(rounds, canaries): who was drawn into the cohort."""
     cohorts: np.ndarray
@@ -61,12 +62,22 @@ class Seen:
         return int(self.drawn.sum(0).max(initial=0))
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A round: as in `Seen`."""
+
+    plan: RoundPlan
+    there: np.ndarray
+    drawn: np.ndarray
+    server: View
+    outsider: View
+
+
 def watch(run: Run, clients: CanaryClients, canaries: Canaries, *, last: bool = False) -> Seen:
     """Have all rounds, and note what is seen. The run must be new."""
     clients.work.canaries = canaries
     run.begin()
-    initial, rows = run.state.weights, []
-    plan = None
+    initial, rows = run.state.weights, list[_Row]()
     for number in range(1, run.experiment.rounds + 1):
         plan = run.begin_round(number)
         if plan is None:
@@ -75,55 +86,85 @@ def watch(run: Run, clients: CanaryClients, canaries: Canaries, *, last: bool = 
         run.finish_round(plan, clients.collect(plan, run.state.weights) if plan.viable else run.nothing())
         rows.append(_row(run, clients, canaries, plan))
     assert rows, "a run has a round"
-    views = {}
-    for who in ("server", "outsider"):
-        some = [row[who] for row in rows]
-        views[who] = View(*(np.stack([part[i] for part in some]) for i in range(5)))
     return Seen(
         coins=canaries.coins,
-        there=np.stack([row["there"] for row in rows]),
-        drawn=np.stack([row["drawn"] for row in rows]),
-        cohorts=np.array([row["cohort"] for row in rows]),
-        server=views["server"],
-        outsider=views["outsider"],
-        last=_last(run, canaries, initial, rows[-1]["plan"]) if last else np.zeros(len(canaries.coins)),
+        there=np.stack([row.there for row in rows]),
+        drawn=np.stack([row.drawn for row in rows]),
+        cohorts=np.array([len(row.plan.cohort) for row in rows]),
+        server=_stacked([row.server for row in rows]),
+        outsider=_stacked([row.outsider for row in rows]),
+        last=_last(run, canaries, initial, rows[-1].plan) if last else np.zeros(len(canaries.coins)),
     )
 
 
-def _row(run: Run, clients: CanaryClients, canaries: Canaries, plan: RoundPlan) -> dict[str, Any]:
-    scheme = run.experiment.scheme
-    sigma = scheme.noise_multiplier or 0.0
-    survivors = 0 if clients.opened is None else len(clients.work.uploaded)
-    present = survivors / max(1, len(plan.cohort) - plan.slack)
-    there = np.zeros(len(canaries.coins), dtype=bool)
-    if survivors:
-        there[clients.work.uploaded[canaries.among(clients.work.uploaded)] - canaries.first] = True
+def _stacked(views: list[View]) -> View:
+    return View(
+        along=np.stack([view.along for view in views]),
+        claimed=np.stack([view.claimed for view in views]),
+        measured=np.stack([view.measured for view in views]),
+        norm=np.stack([view.norm for view in views]),
+        free=np.concatenate([view.free for view in views]),
+    )
+
+
+def _row(run: Run, clients: CanaryClients, canaries: Canaries, plan: RoundPlan) -> _Row:
+    e, sums = run.experiment, plan.sums
+    variance = (e.scheme.noise_multiplier or 0.0) ** 2
+    released = released_sums(run.state.rule, plan)
+    opened = clients.opened if clients.opened is not None else torch.full_like(released, torch.nan)
+    lost = opened[:, 0].isnan().cpu().numpy()
+    uploaded = clients.work.uploaded if not lost.all() else plan.cohort[:0]
+    # In which sum each of them is, and how much noise that has: everybody who came brought a share of the variance.
+    places = plan.group_of(uploaded) if plan.groups else np.zeros(len(uploaded), dtype=np.int64)
+    came = np.bincount(places, minlength=len(sums))
+    present = np.array([n / max(1, len(one.cohort) - one.slack) for n, one in zip(came, sums, strict=True)])
+    known = clients.work.known if not lost.all() else None
+    if known is not None:
+        known = known * torch.from_numpy(~lost).to(known.device)[:, None]
+        opened = opened - known
+        released = released if isinstance(e.sampler, FixedSize) else released - known
+    outsider = _view(e.sensitivity, canaries, plan, released, np.full(len(sums), variance * plan.released_variance))
+    every = _view(e.sensitivity, canaries, plan, opened, variance * present)
+    mine = canaries.among(uploaded)
+    there, own = np.zeros(len(canaries.coins), dtype=bool), np.zeros(len(canaries.coins), dtype=np.int64)
+    own[uploaded[mine] - canaries.first] = places[mine]
+    there[uploaded[mine] - canaries.first] = ~lost[places[mine]]
     drawn = np.zeros(len(canaries.coins), dtype=bool)
     drawn[plan.cohort[canaries.among(plan.cohort)] - canaries.first] = True
-    released, known = run.state.rule[RELEASED].double(), clients.work.known if survivors else None
-    opened = clients.opened if clients.opened is not None else released * np.nan
-    if known is not None:
-        opened = opened - known
-        released = released if isinstance(run.experiment.sampler, FixedSize) else released - known
-    return {
-        "server": _view(run, canaries, plan, opened, sigma**2 * present),
-        "outsider": _view(run, canaries, plan, released, sigma**2 * plan.released_variance),
-        "there": there,
-        "drawn": drawn,
-        "cohort": len(plan.cohort),
-        "plan": plan,
-    }
+    return _Row(plan, there, drawn, _of_own_sum(every, own, there), outsider)
 
 
-def _view(run: Run, canaries: Canaries, plan: RoundPlan, total: Tensor, claimed: float) -> tuple[np.ndarray, ...]:
-    """The parts of a `View`, of one round."""
-    total = total / run.experiment.sensitivity
-    square = float((total**2).sum())
-    free = np.zeros(0)
+def _view(sensitivity: float, canaries: Canaries, plan: RoundPlan, totals: Tensor, claimed: np.ndarray) -> View:
+    """Of one round: (sums, canaries), or (sums, 1)."""
+    totals = totals / sensitivity
+    square = (totals**2).sum(1).cpu().numpy()
+    free = np.zeros((0, 0))
     if isinstance(canaries.directions, OrthogonalDirections):
-        free = (canaries.directions.rows[len(canaries.coins) :].double() @ total).cpu().numpy()
-    numbers = (claimed, square / total.numel(), square**0.5)
-    return canaries.along(plan, total), free, *(np.array([number]) for number in numbers)
+        rows = canaries.directions.rows[len(canaries.coins) :].double()
+        noise = (totals @ rows.T).cpu().numpy()
+        there = np.isfinite(square) & (claimed > 0)
+        free = noise[there] / np.sqrt(claimed[there])[:, None]
+    return View(
+        along=np.stack([canaries.along(plan, total) for total in totals]),
+        claimed=claimed[:, None],
+        measured=square[:, None] / totals.shape[1],
+        norm=np.sqrt(square)[:, None],
+        free=free,
+    )
+
+
+def _of_own_sum(every: View, own: np.ndarray, there: np.ndarray) -> View:
+    """What the server looks at: the sum that each canary is in; zeros, and a variance of 1, where it is in none."""
+    chosen = {
+        name: np.where(there, np.broadcast_to(values, every.along.shape)[own, np.arange(len(own))], missing)[None]
+        for name, values, missing in (
+            ("along", every.along, 0.0),
+            ("claimed", every.claimed, 1.0),
+            ("measured", every.measured, 1.0),
+            ("norm", every.norm, 1.0),
+        )
+    }
+    return View(**chosen, free=every.free)
 
 
 def _last(run: Run, canaries: Canaries, initial: Tensor, plan: RoundPlan) -> np.ndarray:
@@ -131,4 +172,5 @@ def _last(run: Run, canaries: Canaries, initial: Tensor, plan: RoundPlan) -> np.
     if codec.linear:
         change = codec.encode(change[None], plan, [])[0]
     along = canaries.along(plan, change.double())
-    return along / max(float(change.double().norm()), 1e-30)
+    cosines: np.ndarray = along / max(float(change.double().norm()), 1e-30)
+    return cosines

@@ -50,10 +50,10 @@ def server_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
     """Of the server, who knows the cohorts; the claim is that of the canary that took part most often."""
     e, seen = whole.experiment, whole.seen
     out, most = code_when_out(e.sampler), max(1, seen.most)
-    scores = server_scores(np.nan_to_num(seen.server.along), seen.there, _finite(seen.server.measured), out)
+    scores = server_scores(seen.server.along[:, 0], seen.there, seen.server.measured[:, 0], out)
     guesses = _guesses(e, len(seen.coins), delta, error, lambda x, there, s2: server_scores(x, there, s2, out))
     correct = _correct(scores, seen.coins, guesses)
-    cosines = np.where(seen.there, np.nan_to_num(seen.server.along) / _finite(seen.server.norm), 0.0)
+    cosines = np.where(seen.there, seen.server.along[:, 0] / seen.server.norm[:, 0], 0.0)
     count = np.sqrt(np.maximum(1, seen.there.sum(0)))
     numbers: dict[str, float] = {"canaries": len(seen.coins), "guesses": guesses, "correct": correct}
     claimed = claim_of(e).participant_epsilon(most)
@@ -91,11 +91,13 @@ def outsider_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
     e, seen = whole.experiment, whole.seen
     out, rate = code_when_out(e.sampler), e.sampler.rate_in(e.population.num_clients)
     scores = outsider_scores(seen.outsider.along, rate, seen.outsider.measured, out)
-    guesses = _guesses(e, len(seen.coins), delta, error, lambda x, there, s2: outsider_scores(x, rate, s2, out))
+    guesses = _guesses(
+        e, len(seen.coins), delta, error, lambda x, there, s2: outsider_scores(x[:, None], rate, s2[:, None], out)
+    )
     budget = e.budget
     assert budget is not None
     claimed = claim_of(e).released_epsilon(seen.rounds, budget.accountant, seen.most)
-    cosines = (seen.outsider.along / seen.outsider.norm).max(0)
+    cosines = (seen.outsider.along / seen.outsider.norm).max((0, 1))
     found = []
     for how, values, cosine in (
         ("one run", scores, cosines),
@@ -149,9 +151,3 @@ def _correct(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
     scores = scores - np.median(scores)
     surest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
     return int(((scores > 0) == coins)[surest].sum())
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    """1 where a sum was not opened: nobody was there, so it does not count."""
-    finite: np.ndarray = np.where(np.isfinite(values), values, 1.0)
-    return finite

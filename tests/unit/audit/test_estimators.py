@@ -125,5 +125,5 @@ def test_scores_are_the_log_likelihood_ratios() -> None:
         inside, outside, nobody = norm.pdf(x, 1, sd), norm.pdf(x, out, sd), norm.pdf(x, 0, sd)
         assert server_scores(x, there, s2, out) == pytest.approx(np.log(inside / outside)[there[:, 0]].sum())
         ratio = (0.8 * nobody + 0.2 * inside) / (0.8 * nobody + 0.2 * outside)
-        assert outsider_scores(x, 0.2, s2, out) == pytest.approx(np.log(ratio).sum())
-        assert outsider_scores(x, 1.0, s2, out) == pytest.approx(np.log(inside / outside).sum())
+        assert outsider_scores(x[:, None], 0.2, s2[:, None], out) == pytest.approx(np.log(ratio).sum())
+        assert outsider_scores(x[:, None], 1.0, s2[:, None], out) == pytest.approx(np.log(inside / outside).sum())
