@@ -3,7 +3,7 @@
 Each of m canaries is in or out by a fair coin of its own. Somebody who sees what was released guesses r of the coins,
 a number that is fixed beforehand, and says nothing of the others. Let v be the correct guesses.
 
-*Steinke, Nasr and Jagielski 2023, Theorem 5.2.* If the run is (ε, δ)-DP for each canary, then with W ~ Binomial(r, p),
+*Steinke, Nasr and Jagielski 2023.* If the run is (ε, δ)-DP for each canary, then with W ~ Binomial(r, p),
 p = e^ε/(1 + e^ε),
 
     P[at least v correct] ≤ P[W ≥ v] + 2mδ · max over i = 1 … v of P[v − i ≤ W < v]/i
