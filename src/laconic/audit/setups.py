@@ -14,6 +14,7 @@ from torch import nn
 
 from laconic.audit.planted import Still, WithCanaries, watched
 from laconic.codecs.base import Codec
+from laconic.codecs.dct import LowPassDCT
 from laconic.data.population import FunctionPopulation, Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
@@ -99,7 +100,7 @@ def tiny_size(codec: Codec) -> int:
     while (size := _smallest(codec, wanted)) > _LARGEST_MODEL and wanted > 32:
         wanted //= 2
     # A DCT pads the last chunk: sizes that fill all of them come first.
-    if hasattr(codec, "chunk_sizes"):
+    if isinstance(codec, LowPassDCT):
         for some in range(size, 2 * size):
             chunks, length, _ = codec.chunk_sizes(some)
             if chunks * length == some:
