@@ -4,5 +4,6 @@ dataset_view       a few records of a data set, and how they are divided among c
 html               the HTML report and the lines of the summary
 ledger             bytes up, down and sent once, beside the papers' formula
 plots              curves of several runs (only `measure` uses matplotlib)
+property_picture   property inference: its rows as CSV, and a picture of them
 terminal_pictures  records for a terminal: pictures, series, numbers
 """
