@@ -37,7 +37,8 @@ def forecast(config: RunConfig) -> dict[str, Any]:
     plan = experiment.typical_plan()
     up = uplink_encoding(experiment.scheme, simulation.clients.code_size, plan)
     down = downlink_encoding(experiment.scheme)
-    messages = {"up": (simulation.clients.code_size, up), "down": (simulation.clients.down_size, down)}
+    code_size, weights_down = simulation.clients.sizes()
+    messages = {"up": (code_size, up), "down": (weights_down, down)}
     formula = dict(zip(("up", "down"), formula_bits(experiment.scheme, simulation.model.size, cohort), strict=True))
     result: dict[str, Any] = {
         "scheme": experiment.scheme.name,

@@ -1,4 +1,4 @@
-"""The tight ε of many equal releases: in closed form for a Gaussian, by its loss distribution for a sampled one.
+"""The tight ε of many releases: in closed form for a Gaussian, by its loss distribution for a sampled one.
 
 dp-accounting makes the loss distribution of one release, pessimistically on a grid of 1e-4, one for each direction
 (a client's code goes, or comes). `composed_loss` composes it, fast enough for a figure in every round. Where rounding
@@ -20,6 +20,22 @@ from laconic.privacy.accounting.sampled_gaussian import sampled_gaussian
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+
+Releases = tuple[tuple["DpEvent | RecordEvent", int], ...]
+"""Events, each with how often it is released."""
+
+
+@functools.lru_cache(maxsize=4096)
+def tight_composition(releases: Releases, delta: float) -> float:
+    """ε of independent releases of several kinds: Gaussians in closed form, all else by dp-accounting's convolution."""
+    from dp_accounting import GaussianDpEvent
+
+    inverse = [n / event.noise_multiplier**2 for event, n in releases if isinstance(event, GaussianDpEvent)]
+    if len(inverse) == len(releases):
+        return gaussian_epsilon(1 / math.sqrt(sum(inverse)), delta)
+    parts = [_distribution(event).self_compose(count) for event, count in releases]
+    return float(functools.reduce(lambda one, other: one.compose(other), parts).get_epsilon_for_delta(delta))
 
 
 @functools.lru_cache(maxsize=4096)
