@@ -71,7 +71,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
             raise ConfigError(several(problems))
         if self.patience is not None and self.holdout is None:
             raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
-        check_votes(self.scheme, self.rounds)
+        check_votes(self.scheme, self.rounds, trainable_size(self.model))
         self.sampler.check(self.population.num_clients)
         if self.scheme.downlink == "signs" and self.sampler.rate_in(self.population.num_clients) < 1:
             raise ConfigError(
@@ -223,10 +223,16 @@ def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:
         )
 
 
-def check_votes(scheme: Scheme, rounds: int) -> None:
-    """Refuse a run that only votes, and a noise of votes where there is none."""
+def check_votes(scheme: Scheme, rounds: int, size: int | None = None) -> None:
+    """Refuse a run that only votes, a noise of votes where there is none, and blocks for a larger model than this."""
     if not isinstance(scheme.codec, VotedSubset):
         return
+    kept = None if size is None else scheme.codec.code_size(size)
+    if kept is not None and scheme.codec.ballot.block > kept:
+        raise ConfigError(
+            f"blocks of {scheme.codec.ballot.block} weights are larger than the {kept} weights that are kept: lower"
+            " --vote-block, or raise --ratio"
+        )
     if scheme.codec.vote_rounds >= rounds:
         raise ConfigError(
             f"--vote-rounds {scheme.codec.vote_rounds} of --rounds {rounds} leaves none to train in: raise --rounds"

@@ -75,7 +75,7 @@ class Mechanism(Agreed):
                 groups=self.scheme.groups,
                 max_participations=self.budget.max_participations,
                 horizon=self.rounds,
-                votes=self._votes,
+                votes=votes_of(self.scheme, self.size),
             )
         cap = self.budget.max_participations
         # The server's budget can end the run, unless the cap keeps every client within it.
@@ -89,13 +89,6 @@ class Mechanism(Agreed):
         """The votes with which the run begins, as a run of their own; None if there are none."""
         votes = self.scheme.codec.vote_rounds
         return replace(self, scheme=self.scheme.at(1), rounds=votes) if votes else None
-
-    @property
-    def _votes(self) -> Votes | None:
-        voting = self.voting
-        if voting is None:
-            return None
-        return Votes(noise=voting.scheme.noise, sensitivity=voting.sensitivity, rounds=voting.rounds)
 
     @property
     def code_size(self) -> int:
@@ -149,3 +142,12 @@ class Mechanism(Agreed):
         if slack > self.budget.delta / 100:
             raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
         return slack
+
+
+def votes_of(scheme: Scheme, size: int) -> Votes | None:
+    """The votes with which a run begins, for the accountant; None if there are none. The model has so many weights."""
+    rounds, voting = scheme.codec.vote_rounds, scheme.at(1)
+    if not rounds:
+        return None
+    sensitivity = voting.clip.sensitivity(voting.codec.code_size(size))
+    return Votes(noise=voting.noise, sensitivity=sensitivity, rounds=rounds)

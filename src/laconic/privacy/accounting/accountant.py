@@ -21,7 +21,7 @@ from laconic.parts import positive_int, probability
 from laconic.privacy.accounting.promise import Promise, client_promise
 from laconic.privacy.accounting.record_events import RecordEvent
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
-from laconic.privacy.accounting.tight import Releases, tight_composition, tight_epsilon
+from laconic.privacy.accounting.tight import Releases, tight_epsilon
 from laconic.privacy.mechanism.gaussian import Noise
 
 if TYPE_CHECKING:
@@ -290,7 +290,8 @@ def composed_epsilon(releases: Releases, delta: float, method: str, *, replace_o
             bound = composed_epsilon(releases, delta, "rdp")
             if bound > _LARGEST_PLD:
                 return bound
-        return tight_epsilon(*releases[0], delta) if len(releases) == 1 else tight_composition(releases, delta)
+        *before, last = releases
+        return tight_epsilon(*last, delta, *before)
     raise ValueError(f"unknown method {method}")
 
 
