@@ -102,7 +102,7 @@ SCHEME_OPTIONS: dict[str, Declared] = {
         _declared(
             "vote_block",
             int,
-            "FL-TOP with votes: neighbouring weights that are voted on together; 1, as in the thesis, is a vote on each.",
+            "FL-TOP with votes: neighbouring weights that are voted on together; 1 is a vote on each (thesis).",
             "16",
         ),
         _declared(

@@ -215,7 +215,8 @@ class ComposedLoss:
 def _tilt_and_length(log_moments: np.ndarray, delta: float) -> tuple[float, float]:
     """The tilt s, and its L, from ln M(s)^t of all rounds.
 
-    Rounding errors weigh e^excess times as much as at the tilt of the best Chernoff bound. Twice the length is worth it if they become 256 times smaller.
+    Rounding errors weigh e^excess times as much as at the tilt of the best Chernoff bound. Twice the length is worth it
+    if they become 256 times smaller.
     """
     tilts = _ORDERS[:-1]  # each has an s' above it
     moments = log_moments[:-1] + _log_weight(tilts) - math.log(delta)
