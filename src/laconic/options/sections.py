@@ -276,7 +276,8 @@ class PrivacySection(DeltaOptions):
     )
     vote_share: float | None = option(
         None,
-        "FL-TOP with votes: the fraction of --epsilon that the votes alone may cost. It sets their noise multiplier.",
+        "FL-TOP with votes: the fraction of --epsilon that the votes alone may cost; sets their noise multiplier unless"
+        " --vote-noise-multiplier is given.",
         shown="0.25",
         check=probability,
     )

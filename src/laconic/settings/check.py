@@ -161,9 +161,7 @@ def _vote_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
             )
         return
     yield from _raised(check_votes, scheme, config.run.rounds)
-    if share is not None and given.get("vote_noise_multiplier") is not None:
-        yield "give --vote-share or --vote-noise-multiplier, not both: either sets the noise of the votes"
-    elif share is not None and scheme.private and config.privacy.epsilon is None:
+    if share is not None and scheme.private and config.privacy.epsilon is None:
         yield f"--vote-share {share:g} is a share of --epsilon: give that, or --vote-noise-multiplier"
     if "init_steps" in given:
         yield "--init-steps means nothing with --top-selection votes: leave it out"
