@@ -26,23 +26,30 @@ from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 
 VOTES = {"scheme.name": "fl-top-dp", "scheme.top_selection": "votes"}
+ONE = VOTES | {"scheme.vote_rounds": 1, "scheme.vote_block": 16, "privacy.vote_share": 0.25}
 ARMS: dict[str, dict[str, Any]] = {
     "public": {"scheme.name": "fl-top-dp", "data.public_records": 10},
     "public-mnist": {"scheme.name": "fl-top-dp", "data.public_dataset": "mnist", "data.public_records": 10},
     "votes": VOTES,
-    "votes-thesis": VOTES | {"scheme.vote_block": 1},
+    "votes-thesis": ONE | {"scheme.vote_block": 1},
     "random": {"scheme.name": "fl-bas-3-dp"},
 }
 """The comparison, at every ε."""
 STUDY: dict[str, dict[str, Any]] = {
-    "as it is": VOTES,
-    "blocks of 4": VOTES | {"scheme.vote_block": 4},
-    "blocks of 64": VOTES | {"scheme.vote_block": 64},
-    "share 0.1": VOTES | {"privacy.vote_share": 0.1},
-    "share 0.5": VOTES | {"privacy.vote_share": 0.5},
-    "marks 0.006": VOTES | {"scheme.vote_ratio": 0.006},
-    "no blocks, marks 0.002": VOTES | {"scheme.vote_block": 1, "scheme.vote_ratio": 0.002},
-    "2 rounds": VOTES | {"scheme.vote_rounds": 2},
+    "blocks of 16": ONE,
+    "blocks of 4": ONE | {"scheme.vote_block": 4},
+    "blocks of 64": ONE | {"scheme.vote_block": 64},
+    "share 0.1": ONE | {"privacy.vote_share": 0.1},
+    "share 0.5": ONE | {"privacy.vote_share": 0.5},
+    "marks 0.006": ONE | {"scheme.vote_ratio": 0.006},
+    "no blocks, marks 0.002": ONE | {"scheme.vote_block": 1, "scheme.vote_ratio": 0.002},
+    "2 rounds": ONE | {"scheme.vote_rounds": 2},
+    "4 rounds": ONE | {"scheme.vote_rounds": 4},
+    "4 rounds, blocks of 4": ONE | {"scheme.vote_rounds": 4, "scheme.vote_block": 4},
+    "4 rounds, share 0.1": ONE | {"scheme.vote_rounds": 4, "privacy.vote_share": 0.1},
+    "4 rounds, share 0.5": ONE | {"scheme.vote_rounds": 4, "privacy.vote_share": 0.5},
+    "8 rounds": ONE | {"scheme.vote_rounds": 8},
+    "8 rounds, share 0.5": ONE | {"scheme.vote_rounds": 8, "privacy.vote_share": 0.5},
 }
 """What makes votes better, at one ε."""
 SMALL = {"data.num_clients": 1000, "model.name": "benchmarks.votes:small_cnn", "sampler.sampling_rate": 0.1}
