@@ -380,6 +380,13 @@ class AttackSection:
         shown="all",
         choices=("all", "cohort"),
     )
+    steps: str | None = option(
+        None,
+        "How long colluders train on what they pool: as many steps as one client, or as many passes (pool).",
+        flag="--attack-steps",
+        shown="client",
+        choices=("client", "pool"),
+    )
     omit_noise: bool | None = option(
         None,
         "Private schemes: true, attackers leave out clip and noise; false, they follow the protocol.",
