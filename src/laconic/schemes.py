@@ -33,8 +33,8 @@ from laconic.train.local import LocalDPSGD, LocalSGD
 
 NOISES = ("integer", "continuous")
 TOP_SELECTIONS = ("public", "votes")
-VOTE_BLOCK = 16
-"""Weights that are voted on together, unless said otherwise: see docs/results/votes.md."""
+VOTE_ROUNDS, VOTE_BLOCK = 4, 16
+"""How many rounds are votes, and the weights that are voted on together: measured in docs/results/votes.md."""
 
 
 class PrivateScheme(Protocol):
@@ -331,7 +331,7 @@ def fl_top(
 ) -> Scheme:
     """FL-TOP: only the K weights that matter most are ever trained or sent, in either direction.
 
-    Which they are, public data say, or the clients' own votes: in the first round each marks its largest |Δw|.
+    Which they are, public data say, or the clients' own votes: in the first rounds each marks its largest |Δw|.
     """
     if top_selection == "votes":
         codec: Subset = _voted(ratio, vote_rounds, vote_ratio, vote_block, vote_noise_multiplier)
@@ -346,12 +346,12 @@ def fl_top(
 def _voted(
     ratio: float, rounds: int | None, marked: float | None, block: int | None, noise_multiplier: float | None
 ) -> VotedSubset:
-    """The K weights with most votes. Unless it is said otherwise, one round, in which as much is marked as is kept."""
+    """The K weights with most votes. Unless it is said otherwise, as much is marked as is kept."""
     return VotedSubset(
         ratio=ratio,
         train_only_kept=True,
         ballot=Ballot(ratio=ratio if marked is None else marked, block=VOTE_BLOCK if block is None else block),
-        rounds=1 if rounds is None else rounds,
+        rounds=VOTE_ROUNDS if rounds is None else rounds,
         noise_multiplier=noise_multiplier,
     )
 

@@ -79,6 +79,11 @@ class ModelView:
         return self.sizes()[0]
 
     @property
+    def down_size(self) -> int:
+        """How many weights it receives."""
+        return self.sizes()[1]
+
+    @property
     def example_pair(self) -> tuple[Tensor, Tensor]:
         """Some inputs and targets, as the model sees them."""
         return dense(self.example.inputs).cpu(), self.example.targets.cpu()

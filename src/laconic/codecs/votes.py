@@ -83,7 +83,7 @@ class VotedSubset(Subset):
     """
 
     ballot: Ballot
-    rounds: int = 1
+    rounds: int
     noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:

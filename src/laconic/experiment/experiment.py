@@ -235,7 +235,7 @@ def check_votes(scheme: Scheme, rounds: int, size: int | None = None) -> None:
         )
     if scheme.codec.vote_rounds >= rounds:
         raise ConfigError(
-            f"--vote-rounds {scheme.codec.vote_rounds} of --rounds {rounds} leaves none to train in: raise --rounds"
+            f"--vote-rounds {scheme.codec.vote_rounds} of --rounds {rounds} leaves none to train in: vote less often"
         )
     if scheme.codec.noise_multiplier is not None and not scheme.noise.private:
         raise ConfigError(f"{scheme.name} adds no noise, so --vote-noise-multiplier means nothing: use a scheme in -dp")

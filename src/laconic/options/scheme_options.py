@@ -97,7 +97,7 @@ SCHEME_OPTIONS: dict[str, Declared] = {
             " rounds, with noise in private schemes).",
             "public",
         ),
-        _declared("vote_rounds", int, "FL-TOP with votes: how many rounds are votes, of --rounds in all.", "1"),
+        _declared("vote_rounds", int, "FL-TOP with votes: how many rounds are votes, of --rounds in all.", "4"),
         _declared("vote_ratio", float, "FL-TOP with votes: the fraction of the model that a client marks.", "--ratio"),
         _declared(
             "vote_block",

@@ -16,13 +16,14 @@ BASE: dict[str, Any] = {
     "scheme.name": "fl-top-dp",
     "scheme.ratio": 0.1,
     "scheme.top_selection": "votes",
+    "scheme.vote_rounds": 1,
     "scheme.clip_norm": 1.0,
     "privacy.epsilon": 4.0,
     "privacy.delta": 1e-3,
     "sampler.sampling_rate": 0.5,
     "run.rounds": 6,
 }
-PUBLIC: dict[str, Any] = {"scheme__top_selection": "public", "data__public_records": 10}
+PUBLIC: dict[str, Any] = {"scheme__top_selection": "public", "scheme__vote_rounds": None, "data__public_records": 10}
 
 
 def config(**changes: Any) -> RunConfig:
@@ -41,7 +42,7 @@ def config(**changes: Any) -> RunConfig:
         ({"privacy__vote_share": 1.2}, "vote_share must be strictly between 0 and 1"),
         ({"privacy__vote_share": 0.2, "privacy__epsilon": None, "scheme__noise_multiplier": 1.0}, "a share of --eps"),
         ({"privacy__vote_share": 0.2, **PUBLIC}, "--vote-share 0.2 means nothing"),
-        ({"scheme__vote_rounds": 2, **PUBLIC}, "--vote-rounds means nothing without votes"),
+        ({**PUBLIC, "scheme__vote_rounds": 2}, "--vote-rounds means nothing without votes"),
         ({"scheme__top_selection": "vote", "data__public_records": 10}, "did you mean 'votes'"),
     ],
 )

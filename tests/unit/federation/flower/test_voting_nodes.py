@@ -19,6 +19,7 @@ VOTES = {
     "scheme.ratio": 0.5,
     "scheme.top_selection": "votes",
     "scheme.vote_block": 2,
+    "scheme.vote_rounds": 1,
     "run.rounds": 3,
 }
 NOISE = PRIVATE | {"scheme.vote_noise_multiplier": 1.4}
