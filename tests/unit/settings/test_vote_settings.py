@@ -43,7 +43,7 @@ def config(**changes: Any) -> RunConfig:
         ({"privacy__vote_share": 0.2, "privacy__epsilon": None, "scheme__noise_multiplier": 1.0}, "a share of --eps"),
         ({"privacy__vote_share": 0.2, **PUBLIC}, "--vote-share 0.2 means nothing"),
         ({**PUBLIC, "scheme__vote_rounds": 2}, "--vote-rounds means nothing without votes"),
-        ({"scheme__top_selection": "vote", "data__public_records": 10}, "did you mean 'votes'"),
+        ({**PUBLIC, "scheme__top_selection": "vote"}, "did you mean 'votes'"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(changes: dict[str, Any], told: str) -> None:
