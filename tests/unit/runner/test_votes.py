@@ -17,7 +17,7 @@ from dp_accounting.rdp import RdpAccountant
 from scheme_tools import SIZES, model, run, scheme
 
 import laconic
-from conftest import make_population, make_records
+from conftest import make_population
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.aggregate.protocol import PlainSum
 from laconic.clients import wire
@@ -249,4 +249,3 @@ def test_what_cannot_be_is_refused() -> None:
 def test_the_first_rounds_of_other_schemes_are_no_votes() -> None:
     chosen = scheme("fl-top-dp")
     assert chosen.at(1) is chosen
-    assert small(chosen, public=make_records(12, seed=2)).history[0].get("vote") is None

@@ -87,9 +87,9 @@ def test_without_a_promised_figure_votes_have_the_noise_of_training() -> None:
 
 
 def test_a_plan_shows_the_votes_and_counts_their_bytes() -> None:
-    plan = forecast(config(scheme__noise_multiplier=1.3, scheme__vote_noise_multiplier=2.0, scheme__vote_rounds=2))
+    noise = {"scheme__noise_multiplier": 1.3, "scheme__vote_noise_multiplier": 2.0}
+    plan = forecast(config(**noise, scheme__vote_rounds=2, sampler__sampling_rate=1.0))
     votes, cohort = plan["votes"], plan["planned_cohort"]
     assert (votes["blocks"], votes["marks"], votes["kept"]) == (41, 5, 65)
     each, vote = plan["bytes_up_per_client_and_round"], votes["bytes_up_per_client_and_round"]
     assert plan["bytes_up_in_all"] == round(cohort * (4 * each + 2 * vote))
-    assert forecast(config(**PUBLIC, scheme__noise_multiplier=1.3))["votes"] is None

@@ -39,18 +39,17 @@ def test_nodes_vote_and_train_as_in_the_simulator(name: str, more: dict[str, Any
     assert [row["bytes_down"] for row in far.history] == [row["bytes_down"] for row in near.history]
     assert [row["bytes_once"] for row in far.history] == [row["bytes_once"] for row in near.history]
     assert far.history[0]["vote"] == "1 of 1" and far.history[1]["bytes_once"] > 0 == far.history[0]["bytes_once"]
+    if more:
+        check_log(federation.node(0).log.rows(), far.statement)
 
 
-def test_a_node_writes_down_the_noise_and_the_cost_of_its_vote(tmp_path: Path) -> None:
-    federation = LocalFederation(tmp_path, config_for("fl-top-dp", **(VOTES | NOISE)))
-    result = federation.run()
-    rows = federation.node(0).log.rows()
+def check_log(rows: list[dict[str, Any]], statement: dict[str, Any]) -> None:
+    """A node writes down the noise and the cost of its vote."""
     uploads = [row for row in rows if row["what"] == UPLOADED]
-    marks = result.statement["mechanism"]["selection"]["marks"]
-    share = 1.4 * marks**0.5 / 5**0.5  # σ·√M/√|cohort|
+    share = 1.4 * statement["mechanism"]["selection"]["marks"] ** 0.5 / 5**0.5  # σ·√M/√|cohort|
     assert uploads[0]["noise"]["share"] == pytest.approx(share, rel=0.01)
     assert uploads[1]["noise"]["share"] == pytest.approx(1.0 * 0.5 / 5**0.5, rel=0.01)
-    assert uploads[-1]["participant_epsilon"] == pytest.approx(result.statement["participant"]["epsilon"]["pld"])
+    assert uploads[-1]["participant_epsilon"] == pytest.approx(statement["participant"]["epsilon"]["pld"])
     # Over a lifetime the smaller noise multiplier counts for all uploads of the run.
     joined = next(row for row in rows if row["what"] == JOINED)
     assert 0.99 < joined["cost"]["noise_multiplier"] <= 1.0
