@@ -1,4 +1,8 @@
-"""One round as pure functions: plan, what a client sends, what the server does with the sum."""
+"""One round as pure functions: plan, what a client sends, what the server does with the sum.
+
+Where the first rounds are votes, what clients send and what the server does follow from the scheme of the round
+(`Scheme.at`); plans are those of the whole scheme.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,14 @@ import torch
 from torch import Tensor
 
 from laconic.aggregate.blocks import blocks
+from laconic.codecs.votes import VotedSubset
 from laconic.errors import Diverged, PrivacyError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.scheme import Scheme
 from laconic.server.rules import State
+from laconic.server.tally import VOTES
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
@@ -344,3 +350,12 @@ def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state
             " lower --local-lr or --server-lr"
         )
     return updated, state
+
+
+def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[dict[str, Tensor] | None, State]:
+    """After the last vote: what clients are told from now on, and the state without the votes. Before: None."""
+    codec = scheme.codec
+    if not isinstance(codec, VotedSubset) or plan.round != codec.vote_rounds:
+        return None, state
+    votes = state.get(VOTES, torch.zeros(codec.ballot.code_size(size)))  # none, if nobody ever came
+    return codec.elected(votes, size, plan), {name: value for name, value in state.items() if name != VOTES}

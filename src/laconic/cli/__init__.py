@@ -1,4 +1,5 @@
-"""The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show.
+"""The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show,
+`inference/` the subcommands of `laconic infer`.
 
 audit           `laconic audit`
 compare         `laconic compare`

@@ -21,6 +21,7 @@ _COMMANDS = {
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
     "predict": ("laconic.cli.predict", "predict"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
+    "infer": ("laconic.cli.inference.group", "infer"),
     "audit": ("laconic.cli.audit", "audit"),
     "compare": ("laconic.cli.compare", "compare"),
     "schemes": ("laconic.cli.lists", "schemes"),
