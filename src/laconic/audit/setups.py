@@ -33,6 +33,11 @@ def check_auditable(experiment: Experiment) -> None:
         raise ConfigError(f"{scheme.name} promises no ε, so there is nothing to audit: use a scheme in -dp")
     if scheme.record_level:
         raise ConfigError(f"{scheme.name} protects single records, and canaries are clients: use a scheme in -dp")
+    if scheme.codec.vote_rounds:
+        raise ConfigError(
+            f"{scheme.name} begins with votes, which have another S and another noise than the rest: an audit takes"
+            " schemes whose rounds are all alike, such as fl-top-dp"
+        )
     if experiment.attack is not None:
         raise ConfigError(
             "an audit asks whether the promise holds where clients keep to the protocol: leave out --attack"
