@@ -26,7 +26,7 @@ from laconic.server.tally import VOTES
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
-_AGGREGATOR = "aggregator."
+AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
 
 Arrange = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
@@ -255,7 +255,7 @@ def release_stream(streams: Streams, plan: RoundPlan) -> Stream:
 def first_server_state(scheme: Scheme, size: int, code_size: int, device: torch.device) -> State:
     """What the server remembers before the first round: the rule, and the aggregator."""
     remembered = scheme.aggregator.init(code_size, device)
-    return scheme.rule.init(size, code_size, device) | {_AGGREGATOR + name: value for name, value in remembered.items()}
+    return scheme.rule.init(size, code_size, device) | {AGGREGATOR + name: value for name, value in remembered.items()}
 
 
 def finite_codes(codes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,12 +273,12 @@ def single_codes_step(
 
     There must be `least_codes` of them, and all finite.
     """
-    mine = {name.removeprefix(_AGGREGATOR): value for name, value in state.items() if name.startswith(_AGGREGATOR)}
+    mine = {name.removeprefix(AGGREGATOR): value for name, value in state.items() if name.startswith(AGGREGATOR)}
     code, mine = scheme.aggregator.step(codes, counts, mine)
     updated, rule = _moved(
-        scheme, plan, code, weights, {name: value for name, value in state.items() if not name.startswith(_AGGREGATOR)}
+        scheme, plan, code, weights, {name: value for name, value in state.items() if not name.startswith(AGGREGATOR)}
     )
-    return updated, rule | {_AGGREGATOR + name: value for name, value in mine.items()}
+    return updated, rule | {AGGREGATOR + name: value for name, value in mine.items()}
 
 
 def server_step(

@@ -29,13 +29,16 @@ class SimulatedClients(Clients):
 
     def __init__(self, experiment: Experiment, *, tamper: Tamper | None = None) -> None:
         super().__init__(experiment, Streams(experiment.seed))
-        self.work = ClientWork(self, tamper=tamper)
+        self.work = self._make_work(tamper)
         engine = self.work.engine
         way = f"{engine.name}, {engine.at_once} at once, {experiment.precision} precision"
         self.environment = environment_of(self.device, way)
         private = experiment.scheme.noise.private
         self.secure = SecureSums(experiment, self.streams, self.model.size) if private else None
         self._counted: set[tuple[Encoding, Encoding]] = set()
+
+    def _make_work(self, tamper: Tamper | None) -> ClientWork:
+        return ClientWork(self, tamper=tamper)
 
     @property
     def about_sum(self) -> str:

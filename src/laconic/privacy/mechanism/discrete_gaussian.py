@@ -154,6 +154,11 @@ class DiscreteGaussian(Noise):
             total = total + draw_discrete_gaussian(
                 total.new_zeros(total.shape), math.sqrt(missing), rng, integer_mean=True
             )
+        return self.read(total, sensitivity=sensitivity, plan=plan)
+
+    def read(self, total: Tensor, *, sensitivity: float, plan: RoundPlan) -> Tensor:
+        """Centred and scaled back."""
+        grid = self.grid(code_size=total.shape[-1], sensitivity=sensitivity, plan=plan)
         half = 2 ** (grid.bits - 1)
         centred: Tensor = ((total + half) & (2**grid.bits - 1)) - half
         return centred.double().div_(grid.units).float()

@@ -84,6 +84,10 @@ class Noise(Part):
         """The sum in units of the code, its noise topped up to the same variance in every round."""
         return total
 
+    def read(self, total: Tensor, *, sensitivity: float, plan: RoundPlan) -> Tensor:
+        """A code, or a sum of some, in units of the code. Nothing is added: whoever has the integers can do it."""
+        return total
+
     def delta_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         """What the sampler's finite precision adds to δ."""
         return 0.0
