@@ -9,7 +9,9 @@ import click
 from laconic.errors import unknown
 
 _SUBCOMMANDS = {
+    "membership": ("laconic.cli.inference.membership", "infer_membership"),
     "property": ("laconic.cli.inference.property", "infer_property"),
+    "reconstruction": ("laconic.cli.inference.reconstruction", "infer_reconstruction"),
 }
 """Name → (module, its click command); they are imported when they are called."""
 
