@@ -12,6 +12,7 @@ from torch import nn
 from laconic.adversary.attack import Attack
 from laconic.adversary.malicious import Infiltration, malicious_clients
 from laconic.adversary.ring import about_ring
+from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, several
 from laconic.experiment.cautions import count_units
@@ -70,6 +71,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
             raise ConfigError(several(problems))
         if self.patience is not None and self.holdout is None:
             raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
+        check_votes(self.scheme, self.rounds, trainable_size(self.model))
         self.sampler.check(self.population.num_clients)
         if self.scheme.downlink == "signs" and self.sampler.rate_in(self.population.num_clients) < 1:
             raise ConfigError(
@@ -219,6 +221,24 @@ def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:
             f"{type(scheme.aggregator).__name__} takes {least} codes or more, but a cohort has {planned:g}: lower"
             " --byzantine, or have more clients in a round (--sampling-rate, --cohort-size)"
         )
+
+
+def check_votes(scheme: Scheme, rounds: int, size: int | None = None) -> None:
+    """Refuse a run that only votes, a noise of votes where there is none, and blocks for a larger model than this."""
+    if not isinstance(scheme.codec, VotedSubset):
+        return
+    kept = None if size is None else scheme.codec.code_size(size)
+    if kept is not None and scheme.codec.ballot.block > kept:
+        raise ConfigError(
+            f"blocks of {scheme.codec.ballot.block} weights are larger than the {kept} weights that are kept: lower"
+            " --vote-block, or raise --ratio"
+        )
+    if scheme.codec.vote_rounds >= rounds:
+        raise ConfigError(
+            f"--vote-rounds {scheme.codec.vote_rounds} of --rounds {rounds} leaves none to train in: vote less often"
+        )
+    if scheme.codec.noise_multiplier is not None and not scheme.noise.private:
+        raise ConfigError(f"{scheme.name} adds no noise, so --vote-noise-multiplier means nothing: use a scheme in -dp")
 
 
 def check_maskable(scheme: Scheme) -> None:

@@ -274,6 +274,13 @@ class PrivacySection(DeltaOptions):
     accountant: str | None = option(
         None, "moments (the papers'), rdp or pld (tight).", shown="the tightest", choices=("moments", "rdp", "pld")
     )
+    vote_share: float | None = option(
+        None,
+        "FL-TOP with votes: the fraction of --epsilon that the votes alone may cost; sets their noise multiplier unless"
+        " --vote-noise-multiplier is given.",
+        shown="0.25",
+        check=probability,
+    )
     clip_norm_from: str | None = option(
         None, "Written by the program: where S came from, so that a repeated run still says it.", flag=""
     )

@@ -14,6 +14,7 @@ from laconic.errors import Diverged, PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.round import (
+    elected,
     empty_sum,
     finite_codes,
     grouped_step,
@@ -25,6 +26,7 @@ from laconic.round import (
 from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
+from laconic.server.tally import VOTES
 from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.folder import RunFolder
 from laconic.store.front_end import keep_front_end
@@ -128,7 +130,7 @@ class Run(Progress):
         plan = self.begin_round(number)
         if plan is None:
             return False
-        self.finish_round(plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.nothing())
+        self.finish_round(plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.nothing(plan))
         return True
 
     def begin_round(self, number: int) -> RoundPlan | None:
@@ -148,9 +150,9 @@ class Run(Progress):
             self.journal.charge(plan)
         return plan
 
-    def nothing(self) -> Collected:
+    def nothing(self, plan: RoundPlan) -> Collected:
         """What is collected if nobody is asked."""
-        return Collected(empty_sum(self.experiment.scheme, self.clients.code_size, self.device))
+        return Collected(empty_sum(self.experiment.scheme, self.clients.sizes(plan.round)[0], self.device))
 
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
         """Use what the clients sent. The state changes only at the end, in one go."""
@@ -167,7 +169,10 @@ class Run(Progress):
             weights, rule = state.weights, state.rule  # the last that were finite
             row[DIVERGED], self.stop_reason = "the weights are no longer finite", DIVERGED
         if self.accountant is not None:
-            row["weights"] = self._unchanged(plan, weights)
+            row["weights"] = self._unchanged(plan, rule.get(VOTES, weights))
+        if plan.round <= e.scheme.codec.vote_rounds:
+            row["vote"] = f"{plan.round} of {e.scheme.codec.vote_rounds}"
+        told, rule = elected(e.scheme, plan, rule, self.model.size)
         if plan.groups:
             row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}
         if not plan.viable:
@@ -176,8 +181,8 @@ class Run(Progress):
             )
         elif sent.lost:
             row["discarded"] = sent.lost
-        newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
-        once = [shared_bytes(state.shared)] * newcomers if sent.up and state.shared else []
+        newcomers = [client for client in plan.cohort.tolist() if not state.knows(client)]
+        once = [shared_bytes(state.shared)] * len(newcomers) if sent.up and state.shared else []
         traffic = self.ledger.row(
             round=number, up=sent.up, down=sent.down, once=once, secagg=sent.secagg, transport=sent.transport
         )
@@ -186,22 +191,24 @@ class Run(Progress):
             with self.clients.clock("evaluate"):
                 row |= self.evaluation.metrics(weights)
             with self.clients.clock("account"):
-                row |= self.spending.epsilons(self.journal.num_released(number), self._busiest(plan))
+                released = self.journal.num_released(number)
+                row |= self.spending.epsilons(released, self._busiest(plan), self.repeated_votes())
 
         self._committing = True
         state.weights, state.rule, state.rounds = weights, rule, number
         state.take_part(plan.cohort)
+        state.tell(newcomers if once else [], told)
         self.ledger.add(traffic)
         self._record(row)
         self._committing = False
         self.observer(row)
 
-    def _unchanged(self, plan: RoundPlan, weights: Tensor) -> str:
-        """A check of the new weights, refused if a repeated round comes out other than before.
+    def _unchanged(self, plan: RoundPlan, released: Tensor) -> str:
+        """A check of the new weights, or votes, refused if a repeated round comes out other than before.
 
         Its noise is drawn again. On other updates it would be used twice, and their difference would be bare.
         """
-        check = weights_check(weights)
+        check = weights_check(released)
         before = self._repeated.get((plan.round, plan.attempt), check)
         if check != before:
             raise PrivacyError(
@@ -227,19 +234,17 @@ class Run(Progress):
 
     def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor]]:
         """(new weights, new rule state). Without privacy, a round in which nobody came changes nothing."""
-        e, state = self.experiment, self.state
-        if not e.scheme.noise.private and not sent.messages:
+        scheme, state = self.experiment.scheme.at(plan.round), self.state
+        if not scheme.noise.private and not sent.messages:
             return state.weights, state.rule
         if sent.counts is not None:
             with self.clients.clock("aggregate"):
-                return single_codes_step(
-                    e.scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule
-                )
+                return single_codes_step(scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule)
         stream = release_stream(self.clients.streams, plan)
         if plan.groups:
             with self.clients.clock("aggregate"):
                 return grouped_step(
-                    e.scheme,
+                    scheme,
                     plan,
                     sent.total,
                     survivors=sent.groups or [0] * len(plan.groups),
@@ -249,7 +254,7 @@ class Run(Progress):
                 )
         with self.clients.clock("decode"):
             return server_step(
-                e.scheme,
+                scheme,
                 plan,
                 sent.total,
                 survivors=sent.messages,
@@ -279,7 +284,7 @@ class Run(Progress):
 
     def _within_budget(self, plan: RoundPlan) -> bool:
         charged = self.journal.num_charged + self.journal.would_add(plan.round, plan.attempt)
-        return self.spending.fits(charged, self._busiest(plan))
+        return self.spending.fits(charged, self._busiest(plan), self.repeated_votes(plan))
 
     def _busiest(self, plan: RoundPlan) -> int:
         """How often the busiest client will have taken part after this round."""
@@ -315,7 +320,7 @@ class Run(Progress):
         last = self.history[-1]
         released, most = self.journal.num_released(last["round"]), self.state.most_participations
         more = {} if DIVERGED in last else self.evaluation.metrics(self.state.weights)
-        more |= self.spending.epsilons(released, most)
+        more |= self.spending.epsilons(released, most, self.repeated_votes())
         last |= more
         if self._rows and more:
             self._rows.complete(last)
