@@ -119,7 +119,7 @@ class SimulatedClients(Clients):
         with self.clock("sum"):
             if codes is None:
                 total = trained.weighted_sum(counts)
-            elif isinstance(trained, Forged) and len(trained.updates) == 1:
+            elif isinstance(trained, Forged) and len(trained.updates) == 1 and not self.work.follows_protocol:
                 total = (counts.sum() if codes.is_floating_point() else len(codes)) * codes[0]
             else:  # integers come from private schemes, in which clients count alike
                 total = counts @ codes if codes.is_floating_point() else codes.sum(0)

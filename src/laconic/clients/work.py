@@ -84,7 +84,7 @@ class ClientWork:
     def encoded(self, plan: RoundPlan, trained: Trained) -> Tensor:
         """What the clients send."""
         scheme = self.view.experiment.scheme.at(plan.round)
-        if isinstance(trained, Forged) and not self._follows_protocol:
+        if isinstance(trained, Forged) and not self.follows_protocol:
             return self._forged_codes(plan, trained)
         streams = [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
         with self.view.clock("encode"):
@@ -96,7 +96,7 @@ class ClientWork:
             return noisy_codes(scheme, plan, codes, streams=streams)
 
     @property
-    def _follows_protocol(self) -> bool:
+    def follows_protocol(self) -> bool:
         """Whether attackers clip and add their noise as everybody does, whatever it is that they send."""
         e = self.view.experiment
         return e.scheme.noise.private and e.attack is not None and not e.attack.omit_noise

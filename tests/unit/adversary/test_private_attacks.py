@@ -72,7 +72,14 @@ def test_attackers_may_follow_the_protocol_and_then_the_clip_undoes_the_boost() 
 
 
 @pytest.mark.parametrize("scheme", [SIGN_DP, STD_DP], ids=lambda scheme: scheme.name)
-@pytest.mark.parametrize("attack", [GradientAscent(**WHO, boost=50), RandomUpdate(**WHO, scale=3.0)])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        GradientAscent(**WHO, boost=50),
+        GradientAscent(**WHO, boost=50, omit_noise=False),
+        RandomUpdate(**WHO, scale=3.0),
+    ],
+)
 def test_masked_and_simulated_sums_of_attackers_are_the_same(scheme: Scheme, attack: Attack) -> None:
     results = [Run(experiment(scheme, attack, secagg=mode)).run() for mode in ("simulated", "masked")]
     for a, b in zip(*(result.model.parameters() for result in results), strict=True):
