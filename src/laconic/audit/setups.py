@@ -35,8 +35,8 @@ def check_auditable(experiment: Experiment) -> None:
         raise ConfigError(f"{scheme.name} protects single records, and canaries are clients: use a scheme in -dp")
     if scheme.codec.vote_rounds:
         raise ConfigError(
-            f"{scheme.name} begins with votes, which have another S and another noise than the rest: an audit takes"
-            " schemes whose rounds are all alike, such as fl-top-dp"
+            f"{scheme.name} begins with votes, which have another S and another noise than the rest, and an audit takes"
+            " rounds that are all alike: leave out --top-selection votes, and choose with public records"
         )
     if experiment.attack is not None:
         raise ConfigError(
