@@ -88,7 +88,7 @@ def about_noise(e: Experiment) -> str:
     return e.scheme.noise.about(
         code_size=e.code_size,
         sensitivity=e.sensitivity,
-        plan=e.typical_plan(),
+        plan=e.mechanism.largest_plan,
         rounds=e.rounds,
         delta_slack=e.delta_slack() if e.scheme.private else 0.0,
     )
@@ -122,6 +122,11 @@ def about_dropouts(e: Experiment) -> list[str]:
         texts.append(
             f"each cohort is split at random into {e.scheme.groups} groups, whatever the clients' data, and the server"
             " sees one noisy sum of each; a client is in one of them"
+        )
+    if e.group_testing:
+        texts.append(
+            "clients are excluded, and groups left out, by what the noisy sums show: that costs no privacy. Where there"
+            f" is one sum, {e.scheme.groups} times as many clients may drop out or collude"
         )
     if e.dropout_rate:
         texts.append(

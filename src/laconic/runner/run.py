@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from laconic.clients.base import Clients, Collected, shared_bytes
@@ -16,15 +17,18 @@ from laconic.plan import RoundPlan
 from laconic.round import (
     empty_sum,
     finite_codes,
-    grouped_step,
+    plan_for,
     plan_round,
     release_stream,
+    released_sums,
     server_step,
     single_codes_step,
+    sums_step,
 )
 from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
+from laconic.runner.tested import Tested, sums_in_round, tested_step
 from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.folder import RunFolder
 from laconic.store.front_end import keep_front_end
@@ -95,11 +99,35 @@ class Run(Progress):
         for row in restored.rows:
             self.history.append(row)
             self.ledger.add(row)
-        self.clients.recall(self.journal.finished([(row["round"], row["attempt"]) for row in self.history]))
+        self.clients.recall(self._finished_plans())
         self._refuse_spent_budget()
         if self.folder:
             self._open_folder(self.folder, identity, restored)
         self._begun = True
+
+    def _finished_plans(self) -> list[RoundPlan]:
+        """The plans of the rounds that were finished before this process."""
+        e, rows = self.experiment, {(row["round"], row["attempt"]): row for row in self.history}
+        return [
+            plan_for(
+                e.scheme,
+                e.sampler,
+                np.array(cohort, dtype=np.int64),
+                streams=self.clients.streams,
+                round=number,
+                attempt=attempt,
+                num_clients=self.clients.num_clients,
+                max_dropouts=e.max_dropouts,
+                max_colluders=e.max_colluders,
+                groups=rows[number, attempt].get("groups"),
+                excluded=self._excluded(number),
+            )
+            for number, attempt, cohort in self.journal.finished(list(rows))
+        ]
+
+    def _excluded(self, number: int) -> np.ndarray | None:
+        """Who is left out of a round by group testing."""
+        return None if self.state.findings is None else self.state.findings.excluded_before(number)
 
     def _open_folder(self, folder: RunFolder, identity: dict[str, Any], restored: Restored) -> None:
         """Everything fits: cut off what will be repeated, and write down what a kill left open."""
@@ -128,7 +156,7 @@ class Run(Progress):
         plan = self.begin_round(number)
         if plan is None:
             return False
-        self.finish_round(plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.nothing())
+        self.finish_round(plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.nothing(plan))
         return True
 
     def begin_round(self, number: int) -> RoundPlan | None:
@@ -148,9 +176,9 @@ class Run(Progress):
             self.journal.charge(plan)
         return plan
 
-    def nothing(self) -> Collected:
+    def nothing(self, plan: RoundPlan) -> Collected:
         """What is collected if nobody is asked."""
-        return Collected(empty_sum(self.experiment.scheme, self.clients.code_size, self.device))
+        return Collected(empty_sum(self.experiment.scheme, plan, self.clients.code_size, self.device))
 
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
         """Use what the clients sent. The state changes only at the end, in one go."""
@@ -159,8 +187,11 @@ class Run(Progress):
         row |= self._left_out(sent)
         if e.attack is not None:
             row |= counted_attackers(e, plan)
+        findings = state.findings
         try:
-            weights, rule = self._stepped(plan, sent)
+            weights, rule, tested = self._stepped(plan, sent)
+            if tested is not None:
+                findings, row = tested.findings, row | tested.row
         except Diverged:
             if e.attack is None:
                 raise
@@ -189,8 +220,8 @@ class Run(Progress):
                 row |= self.spending.epsilons(self.journal.num_released(number), self._busiest(plan))
 
         self._committing = True
-        state.weights, state.rule, state.rounds = weights, rule, number
-        state.take_part(plan.cohort)
+        state.weights, state.rule, state.rounds, state.findings = weights, rule, number, findings
+        state.take_part(plan.drawn)
         self.ledger.add(traffic)
         self._record(row)
         self._committing = False
@@ -225,30 +256,29 @@ class Run(Progress):
             sent.messages = 0
         return row
 
-    def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor]]:
-        """(new weights, new rule state). Without privacy, a round in which nobody came changes nothing."""
+    def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor], Tested | None]:
+        """(new weights, new rule state, what was tested). Without privacy, nothing changes if nobody came."""
         e, state = self.experiment, self.state
         if not e.scheme.noise.private and not sent.messages:
-            return state.weights, state.rule
+            return state.weights, state.rule, None
         if sent.counts is not None:
             with self.clients.clock("aggregate"):
-                return single_codes_step(
+                step = single_codes_step(
                     e.scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule
                 )
+            return *step, None
         stream = release_stream(self.clients.streams, plan)
-        if plan.groups:
+        if plan.groups or e.group_testing:
             with self.clients.clock("aggregate"):
-                return grouped_step(
-                    e.scheme,
-                    plan,
-                    sent.total,
-                    survivors=sent.groups or [0] * len(plan.groups),
-                    weights=state.weights,
-                    state=state.rule,
-                    stream=stream,
-                )
+                survivors = (sent.groups or [0] * len(plan.groups)) if plan.groups else [sent.messages]
+                totals = sent.total if plan.groups else sent.total[None]
+                sums = released_sums(e.scheme, plan, totals, survivors=survivors, stream=stream)
+                if not e.group_testing:
+                    return *sums_step(e.scheme, plan, sums, weights=state.weights, state=state.rule), None
+                tested = tested_step(e, state, plan, sums)
+                return tested.weights, tested.rule, tested
         with self.clients.clock("decode"):
-            return server_step(
+            step = server_step(
                 e.scheme,
                 plan,
                 sent.total,
@@ -258,6 +288,7 @@ class Run(Progress):
                 state=state.rule,
                 stream=stream,
             )
+        return *step, None
 
     def plan(self, number: int) -> RoundPlan:
         e = self.experiment
@@ -275,6 +306,8 @@ class Run(Progress):
             max_dropouts=e.max_dropouts,
             max_colluders=e.max_colluders,
             shared=self.state.shared,
+            groups=None if self.state.findings is None else sums_in_round(e, self.state.findings),
+            excluded=self._excluded(number),
         )
 
     def _within_budget(self, plan: RoundPlan) -> bool:
@@ -284,7 +317,7 @@ class Run(Progress):
     def _busiest(self, plan: RoundPlan) -> int:
         """How often the busiest client will have taken part after this round."""
         taken = self.state.participations
-        return max([self.state.most_participations, *(taken.get(c, 0) + 1 for c in plan.cohort.tolist())])
+        return max([self.state.most_participations, *(taken.get(c, 0) + 1 for c in plan.drawn.tolist())])
 
     def _record(self, row: dict[str, Any]) -> None:
         """Note whether the round is the best, then write the row."""
