@@ -11,6 +11,9 @@ import torch
 from laconic.aggregate.base import Aggregator
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import describe
+from laconic.group_testing.detector import Detector, detector_of
+from laconic.group_testing.evidence import chance_of_a_group
+from laconic.group_testing.forecast import Prospects
 from laconic.secagg.claims import CURIOUS
 
 _MEASURED = 1 << 22
@@ -54,6 +57,56 @@ def about_groups(e: Experiment) -> dict[str, Any] | None:
         "noise_factor": groups * _left_of_noise(rule, groups, size, scale),
         "spoilt_groups_tolerated": rule.tolerates(groups),
     }
+
+
+_EXAMPLES = (10, 30, 100, 300, 1000)
+"""Norms of what an attacker sends, in units of S, for which the rounds are foretold."""
+
+
+def about_testing(e: Experiment) -> dict[str, Any] | None:
+    """What group testing will notice, and how soon; None without it. Norms are in units of S."""
+    if not e.group_testing:
+        return None
+    prospects = prospects_of(e)
+    count = min(e.scheme.groups, max(1, len(e.malicious) or e.scheme.groups // 5))
+    rounds = {norm: prospects.rounds_to_exclude(count, norm) for norm in _EXAMPLES}
+    return {
+        "false_alarms_per_round": e.false_alarms,
+        "false_exclusions": e.false_exclusions,
+        "noticed_from": prospects.noticed,
+        "noticed_in_one_sum_from": prospects.noticed_in_one_sum,
+        "hidden_bias": prospects.hidden_bias,
+        "hidden_bias_to_noise": prospects.hidden_bias_to_noise,
+        "attackers": count,
+        "rounds_to_exclude": {str(norm): None if math.isinf(found) else found for norm, found in rounds.items()},
+    }
+
+
+def prospects_of(e: Experiment) -> Prospects:
+    """The federation as group testing sees it beforehand."""
+    clients, groups = e.population.num_clients, e.scheme.groups
+    planned = e.sampler.planned_cohort(clients)
+
+    def test(sums: int) -> Detector:
+        return detector_of(
+            e.scheme,
+            e.sampler,
+            e.mechanism.typical_plan(sums),
+            sums=sums,
+            num_clients=clients,
+            code_size=e.code_size,
+            false_alarms=e.false_alarms,
+        )
+
+    return Prospects(
+        test=test(groups),
+        one_sum=test(1),
+        chance=chance_of_a_group(groups, round(planned), dealt=e.sampler.dealt(clients)),
+        rate=e.sampler.rate_in(clients),
+        num_clients=clients,
+        planned_cohort=planned,
+        false_exclusions=e.false_exclusions,
+    )
 
 
 @functools.lru_cache(maxsize=8)

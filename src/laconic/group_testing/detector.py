@@ -10,9 +10,15 @@ It follows from the moment generating function alone. That of a discrete Gaussia
 noise on integers as well: E exp(a·‖μ + Z‖²) = E_G E_Z exp(√(2a)·⟨G, μ + Z⟩) for a normal G, and Z enters by
 E exp(⟨h, Z⟩) ≤ exp(v²·‖h‖²/2). Less noise than planned (attackers that add none) makes the sum shorter.
 
-A sum above the threshold is *spoilt*: it is left out of the step. A *clearly* spoilt one is above it by 4·S more. What
-one honest client sends moves a norm by S at most, so such a sum would be spoilt whoever of them were in it; only this
-counts as evidence.
+A sum above the threshold τ is *spoilt*: it is left out of the step. A *clearly* spoilt one would be spoilt whoever of
+the honest clients were in it, so only this is evidence against those who are. To exchange two honest clients changes a
+sum by d with ‖d‖ ≤ 2·S, and its norm by |⟨x, d⟩|/‖x‖ at most, taken before or after. A sum whose norm is x or less has
+‖μ‖ ≤ v·√λ(x) but for a chance of e^−t, by Birgé's bound for the other tail, and |⟨Z, d⟩| ≤ v·‖d‖·√(2t) but for 2e^−t.
+So the norm changes by 2·S·ρ at most, with
+
+    ρ = min(1, (√λ(x) + 2·S/v + √(2t)) / (τ/v)),
+
+and a clearly spoilt sum is twice that above τ. Noise makes most of a norm where codes are long, so ρ is well below 1.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ from laconic.privacy.accounting.sampling import Sampler
 from laconic.scheme import Scheme
 
 MARGIN = 4.0
-"""How far a clearly spoilt sum is above the threshold, in units of S."""
+"""How far a clearly spoilt sum is above the threshold, in units of ρ·S."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +69,40 @@ class Detector:
         squared = self.code_size + self.honest + self._above(self.honest)
         return self.noise * math.sqrt(squared)
 
-    @property
+    @cached_property
     def clear(self) -> float:
-        """The norm above which it is clearly so."""
-        return self.threshold + MARGIN * self.sensitivity
+        """The norm above which it is clearly so: the least that is as far above as sums of that norm can be moved."""
+        level = self.threshold
+        for _ in range(50):
+            level = self.threshold + MARGIN * self.sensitivity * self._moved(level)
+        return level
 
     @property
     def honest(self) -> float:
         """λ: the squared norm of what honest clients send at most, in units of the noise."""
         return (self.largest * self.sensitivity / self.noise) ** 2
 
+    @property
+    def nats(self) -> float:
+        """t: a bound fails with probability e^−t for one sum, and so `false_alarms` for all."""
+        return math.log(self.sums / self.false_alarms)
+
     def _above(self, noncentrality: float) -> float:
-        nats = math.log(self.sums / self.false_alarms)
-        return 2 * math.sqrt((self.code_size + 2 * noncentrality) * nats) + 2 * nats
+        return 2 * math.sqrt((self.code_size + 2 * noncentrality) * self.nats) + 2 * self.nats
+
+    def hidden(self, norm: float) -> float:
+        """λ(x): the largest ‖μ‖²/v² of a sum whose noisy norm is x or less, but for a chance of e^−t.
+
+        It solves m + λ − 2·√((m + 2λ)·t) = x²/v².
+        """
+        root = 2 * math.sqrt(self.nats)
+        rest = max(0.0, root**2 + 2 * (norm / self.noise) ** 2 - self.code_size)
+        return max(0.0, ((root + math.sqrt(rest)) ** 2 - self.code_size) / 2)
+
+    def _moved(self, norm: float) -> float:
+        """ρ at this norm."""
+        longest = math.sqrt(self.hidden(norm)) + 2 * self.sensitivity / self.noise + math.sqrt(2 * self.nats)
+        return min(1.0, longest * self.noise / self.threshold)
 
     def __call__(self, sums: Tensor) -> Verdict:
         """The verdict on released sums (sums, m). One that is not finite is no honest one."""
@@ -84,10 +111,19 @@ class Detector:
 
 
 def detector_of(
-    scheme: Scheme, sampler: Sampler, plan: RoundPlan, *, num_clients: int, code_size: int, false_alarms: float
+    scheme: Scheme,
+    sampler: Sampler,
+    plan: RoundPlan,
+    *,
+    sums: int,
+    num_clients: int,
+    code_size: int,
+    false_alarms: float,
 ) -> Detector:
-    """The test of the sums of a round. All of it follows from public numbers, so it says nothing of who came."""
-    sums, one = len(plan.sums), plan.sums[0]
+    """The test of a round with so many sums. All of it follows from public numbers, so it says nothing of who came.
+
+    Of the `plan` of any of the sums only those are used.
+    """
     sensitivity = scheme.clip.sensitivity(code_size)
     if sampler.dealt(num_clients):
         largest = math.ceil(sampler.planned_cohort(num_clients) / sums)
@@ -99,7 +135,7 @@ def detector_of(
     return Detector(
         code_size=code_size,
         sensitivity=sensitivity,
-        noise=scheme.noise.released_scale(code_size=code_size, sensitivity=sensitivity, plan=one),
+        noise=scheme.noise.released_scale(code_size=code_size, sensitivity=sensitivity, plan=plan),
         sums=sums,
         largest=max(1, largest),
         false_alarms=false_alarms,

@@ -9,7 +9,7 @@ multiplied by
     β               if its group is not clearly spoilt, but another one is spoilt,
     1               if nothing is spoilt but perhaps its own group, and that is not clear,
 
-and by 1/(1 + α) for false alarms (`docs/maths.md` has the proof that it does not grow on average for an honest
+and by 1/(1 + 6α) for false alarms (`docs/maths.md` has the proof that it does not grow on average for an honest
 client). The ratio that counts is a mean: over two β, and over the spoilt rounds in which the attack may have begun, the
 i-th with weight 1/(i·(i + 1)). So who behaves at first, or stops and comes back, is not cleared for ever. By Ville's
 inequality an honest client's ratio ever reaches N/F with probability F/N at most; so if clients are excluded there, no
@@ -25,10 +25,11 @@ import numpy as np
 
 from laconic.group_testing.detector import Verdict
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.sampling import Sampler
 
 MISSES = (0.05, 0.5)
 """β: how often an attacker's group does not show. One that always attacks, and one that comes and goes."""
+_ALARMS = 6
+"""Bounds on which the ratio of a client rests in a round: on its own group and that of whom it is exchanged with."""
 SUSPECT = 20.0
 """A client with this ratio is called a suspect, in the rows of a run."""
 
@@ -69,17 +70,15 @@ def first_findings(num_clients: int, calm_rounds: int) -> Findings:
     return Findings(running=np.zeros((len(MISSES), num_clients)), needed=calm_rounds)
 
 
-def chance_of_a_group(sampler: Sampler, plan: RoundPlan, num_clients: int) -> float:
+def chance_of_a_group(groups: int, cohort: int, *, dealt: bool) -> float:
     """π: how likely an honest client is in a given group that an attacker spoils, as long as no more than g attack.
 
     By coins that is 1/g. Where groups are dealt, the attacker takes one of its s places, and n − g places or more are
     left for honest clients.
     """
-    groups = len(plan.groups)
-    if not sampler.dealt(num_clients):
+    if not dealt:
         return 1 / groups
-    largest = max(len(group.cohort) for group in plan.groups)
-    left = len(plan.cohort) - groups
+    left, largest = cohort - groups, -(-cohort // groups)
     return min(1.0, max(largest - 1, 1) / left) if left > 0 else 1.0
 
 
@@ -107,7 +106,7 @@ def learnt(
         factors = np.where(others > 0, miss, 1.0)
         clear = verdict.clear[own]
         factors[clear] = (1 - miss) / np.minimum(1.0, (others[clear] + 1) * chance)
-        running[row, plan.cohort] *= factors / (1 + false_alarms)
+        running[row, plan.cohort] *= factors / (1 + _ALARMS * false_alarms)
     after = replace(findings, running=running, spoilt_rounds=begun, calm=0)
     found = np.flatnonzero(after.ratios >= running.shape[1] / false_exclusions).tolist()
     new = {client: plan.round for client in found if client not in findings.excluded}

@@ -44,21 +44,27 @@ def tested_step(e: Experiment, state: RunState, plan: RoundPlan, sums: Tensor) -
     Where the aggregator takes more than are left, there is no step.
     """
     assert state.findings is not None
-    clients = e.population.num_clients
+    clients, groups = e.population.num_clients, len(plan.sums)
     test = detector_of(
-        e.scheme, e.sampler, plan, num_clients=clients, code_size=sums.shape[1], false_alarms=e.false_alarms
+        e.scheme,
+        e.sampler,
+        plan.sums[0],
+        sums=groups,
+        num_clients=clients,
+        code_size=sums.shape[1],
+        false_alarms=e.false_alarms,
     )
     verdict = test(sums)
     findings = learnt(
         state.findings,
         plan,
         verdict,
-        chance=chance_of_a_group(e.sampler, plan, clients) if plan.groups else 1.0,
+        chance=chance_of_a_group(groups, len(plan.cohort), dealt=e.sampler.dealt(clients)),
         false_exclusions=e.false_exclusions,
         false_alarms=e.false_alarms,
     )
     row: dict[str, Any] = {
-        "groups": len(plan.sums),
+        "groups": groups,
         "spoilt_sums": int(verdict.spoilt.sum()),
         "clearly_spoilt_sums": int(verdict.clear.sum()),
         "largest_sum": float(verdict.norms.max() / test.threshold),

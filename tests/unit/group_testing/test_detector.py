@@ -73,7 +73,9 @@ def test_sums_of_clients_that_all_send_as_much_as_they_may_are_not_taken_for_spo
         group = plan.group_of(plan.cohort)
         totals = torch.stack([sent[torch.from_numpy(group == g)].sum(0) for g in range(GROUPS)])
         sums = released_sums(some, plan, totals, survivors=[len(g.cohort) for g in plan.groups], stream=Stream(number))
-        test = detector_of(some, sampler, plan, num_clients=CLIENTS, code_size=size, false_alarms=0.001)
+        test = detector_of(
+            some, sampler, plan.sums[0], sums=GROUPS, num_clients=CLIENTS, code_size=size, false_alarms=0.001
+        )
         verdict = test(sums)
         alarms += int(verdict.spoilt.sum())
         twins += int((verdict.norms > 0.8 * test.threshold).sum())
@@ -83,12 +85,9 @@ def test_sums_of_clients_that_all_send_as_much_as_they_may_are_not_taken_for_spo
 
 def test_the_threshold_follows_from_public_numbers_and_not_from_who_came() -> None:
     sampler = Poisson(sampling_rate=0.5)
-    tests = {
-        detector_of(
-            scheme(), sampler, planned(scheme(), sampler, r), num_clients=CLIENTS, code_size=9, false_alarms=0.01
-        )
-        for r in range(1, 9)
-    }
+    rules: dict[str, Any] = {"sums": GROUPS, "num_clients": CLIENTS, "code_size": 9, "false_alarms": 0.01}
+    plans = [planned(scheme(), sampler, number) for number in range(1, 9)]
+    tests = {detector_of(scheme(), sampler, plan.sums[0], **rules) for plan in plans}
     assert len(tests) == 1
 
 
@@ -100,7 +99,9 @@ def test_the_noise_that_is_tested_against_is_the_one_that_is_released() -> None:
         sums = released_sums(
             some, plan, torch.zeros(GROUPS, 20000, dtype=torch.int64), survivors=[0] * GROUPS, stream=Stream(1)
         )
-        test = detector_of(some, ALL, plan, num_clients=CLIENTS, code_size=20000, false_alarms=0.01)
+        test = detector_of(
+            some, ALL, plan.sums[0], sums=GROUPS, num_clients=CLIENTS, code_size=20000, false_alarms=0.01
+        )
         assert float(sums.std()) == pytest.approx(test.noise, rel=0.01)
 
 
@@ -112,5 +113,24 @@ def test_boosted_and_broken_sums_are_spoilt_and_only_those_well_above_are_clearl
     verdict = test(codes)
     assert verdict.spoilt.tolist() == [False, True, True, True, True]
     assert verdict.clear.tolist() == [False, False, True, True, True]
-    assert test.clear - test.threshold == pytest.approx(MARGIN * 0.5)
+    assert 0 < test.clear - test.threshold <= MARGIN * 0.5 * (1 + 1e-9)
     assert np.isfinite(verdict.norms[:3]).all()
+
+
+@pytest.mark.parametrize("changes", [{}, {"code_size": 8000, "noise": 0.8}, {"code_size": 40, "largest": 200}])
+def test_no_exchange_of_two_honest_clients_takes_a_clearly_spoilt_sum_below_half_of_the_margin(
+    changes: dict[str, Any],
+) -> None:
+    """The worst exchange of all is along the attacker's own code. A margin a third as wide would not do."""
+    test, rng, margins = detector(**changes), np.random.default_rng(0), []
+    for norm in np.linspace(test.threshold / 2, 2 * test.clear, 400):
+        sent = np.zeros(test.code_size)
+        sent[0] = math.sqrt(max(0.0, norm**2 - test.code_size * test.noise**2))
+        noisy = sent + rng.normal(scale=test.noise, size=test.code_size)
+        moved = noisy.copy()
+        moved[0] -= 2 * test.sensitivity
+        half = (test.clear - test.threshold) / 2
+        if np.linalg.norm(noisy) >= test.clear:
+            assert np.linalg.norm(moved) >= test.clear - half
+            margins.append((np.linalg.norm(noisy) - np.linalg.norm(moved)) / half)
+    assert max(margins) > 1 / 3

@@ -61,7 +61,7 @@ def followed(
             excluded=findings.excluded_before(number),
         )
         attacking = attackers if active(number) else attackers[:0]
-        chance = factor * chance_of_a_group(sampler, plan, clients)
+        chance = factor * chance_of_a_group(groups, len(plan.cohort), dealt=sampler.dealt(clients))
         findings = learnt(findings, plan, verdict_on(plan, attacking), chance=chance, **RULES | rules)
     return findings
 
@@ -99,7 +99,7 @@ def test_an_honest_clients_ratio_does_not_grow_on_average() -> None:
         for seed in range(400):
             plan = planned(1, clients=clients, groups=groups, seed=seed)
             before = replace(first_findings(clients, 1), running=np.ones((2, clients)) - 0.5)
-            chance = chance_of_a_group(ALL, plan, clients)
+            chance = chance_of_a_group(groups, clients, dealt=True)
             after = learnt(before, plan, verdict_on(plan, np.arange(attackers)), chance=chance, **RULES)
             values.append(after.running[:, attackers:].mean(axis=1))
         assert (np.mean(values, axis=0) <= 1.0 + 0.04).all()  # begins at ½ + ½
@@ -118,7 +118,7 @@ def test_one_that_is_silent_while_others_attack_is_not_cleared_for_ever() -> Non
     for number in range(1, 41):
         plan = planned(number, clients=clients, groups=20)
         attacking = np.array([3, 50, 77]) if number <= 10 else np.array([3, 50, 77, 9])
-        chance = chance_of_a_group(ALL, plan, clients)
+        chance = chance_of_a_group(20, clients, dealt=True)
         findings = learnt(findings, plan, verdict_on(plan, attacking), chance=chance, **RULES)
     assert 9 in findings.excluded and findings.excluded[9] > 10
 
