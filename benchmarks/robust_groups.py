@@ -92,7 +92,7 @@ def acceptance() -> Iterator[Cell]:
     yield base
     for attack in ATTACKS:
         attacked = replace(base, attackers=6, attack=attack, boost=1000.0)
-        yield replace(attacked, defence="testing", groups=32)
+        yield replace(attacked, defence="testing", groups=64)
         yield attacked
         yield replace(attacked, defence="median", groups=16)
 
@@ -102,7 +102,7 @@ def head() -> Iterator[Cell]:
     base = Cell(part="head", scheme="fl-std-dp", epsilon=1.0)
     for boost in (100.0, 10.0):
         attacked = replace(base, attackers=6, boost=boost)
-        yield replace(attacked, defence="testing", groups=32)
+        yield replace(attacked, defence="testing", groups=64)
         yield attacked
         yield replace(attacked, defence="median", groups=16)
     for attackers in (24, 100):
@@ -112,7 +112,7 @@ def head() -> Iterator[Cell]:
     for epsilon in (4.0, 0.25):
         yield replace(base, epsilon=epsilon)
         attacked = replace(base, epsilon=epsilon, attackers=6, boost=1000.0)
-        yield replace(attacked, defence="testing", groups=32)
+        yield replace(attacked, defence="testing", groups=64)
         yield replace(attacked, defence="median", groups=16)
 
 

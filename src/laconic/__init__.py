@@ -18,7 +18,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from laconic import schemes as schemes
+    from laconic.api import audit_run as audit_run
     from laconic.api import run as run
+    from laconic.audit.result import AuditResult as AuditResult
     from laconic.data.dead_leaves import dead_leaves as dead_leaves
     from laconic.data.population import FunctionPopulation as FunctionPopulation
     from laconic.data.population import Population as Population
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "run": "laconic.api",
+    "audit_run": "laconic.api",
+    "AuditResult": "laconic.audit.result",
     "dead_leaves": "laconic.data.dead_leaves",
     "FunctionPopulation": "laconic.data.population",
     "Population": "laconic.data.population",

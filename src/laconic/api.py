@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from laconic.audit.audit import Tick, audit_experiment
+from laconic.audit.result import AuditResult
 from laconic.data.population import (
     PooledPopulation,
     Population,
@@ -64,6 +66,73 @@ def run(
     of one over the number of clients (or records) or more is refused without `allow_large_delta=True`. `options` are
     the further fields of `Experiment` (seed, device, engine, eval_every, patience, …).
     """
+    experiment = _experiment(
+        scheme,
+        model=model,
+        clients=clients,
+        test=test,
+        holdout=holdout,
+        public=public,
+        front_end=front_end,
+        sampler=sampler,
+        sampling_rate=sampling_rate,
+        rounds=rounds,
+        delta=delta,
+        epsilon=epsilon,
+        participant_epsilon=participant_epsilon,
+        max_participations=max_participations,
+        **options,
+    )
+    log_cautions(experiment)
+    if out is None:
+        return Run(experiment, observer=observer).run()
+    folder = RunFolder(out)
+    if folder.exists and not resume:
+        raise RunFolderError(f"{out} holds a run already: pass resume=True to go on with it, or choose another out")
+    with run_in(folder, Run(experiment, observer=observer), {"config.toml": _about(experiment)}) as simulation:
+        return simulation.run()
+
+
+def audit_run(
+    scheme: Scheme,
+    *,
+    canaries: int = 1000,
+    trials: int = 20_000,
+    confidence: float = 0.99,
+    against: str = "both",
+    tick: Tick = lambda what, done, of: None,
+    **run: Any,
+) -> AuditResult:
+    """Lower bounds on the ε of a run beside its claims, and checks of noise, clip and sampler.
+
+    `run` are the arguments of `laconic.run`, without a folder; the run's own budget does not end it. See
+    `laconic.audit.audit.audit_experiment` for the others.
+    """
+    experiment = _experiment(scheme, **run)
+    return audit_experiment(
+        experiment, canaries=canaries, trials=trials, confidence=confidence, against=against, tick=tick
+    )
+
+
+def _experiment(
+    scheme: Scheme,
+    *,
+    model: nn.Module,
+    clients: Population | Sequence[Any],
+    test: Records | tuple[Any, Any] | None = None,
+    holdout: Records | tuple[Any, Any] | None = None,
+    public: Records | tuple[Any, Any] | None = None,
+    front_end: nn.Module | str | None = None,
+    sampler: Sampler | None = None,
+    sampling_rate: float | None = None,
+    rounds: int,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    participant_epsilon: float | None = None,
+    max_participations: int | None = None,
+    **options: Any,
+) -> Experiment:
+    """The experiment that the arguments of `run` describe."""
     population = as_population(clients)
     if scheme.pooled:
         everything = pooled_records(population)
@@ -82,7 +151,7 @@ def run(
             participant_epsilon=participant_epsilon,
             max_participations=max_participations,
         )
-    experiment = Experiment(
+    return Experiment(
         scheme=scheme,
         model=model,
         front_end=_front_end(front_end, population),
@@ -95,14 +164,6 @@ def run(
         public=None if public is None else as_records(public, "public"),
         **options,
     )
-    log_cautions(experiment)
-    if out is None:
-        return Run(experiment, observer=observer).run()
-    folder = RunFolder(out)
-    if folder.exists and not resume:
-        raise RunFolderError(f"{out} holds a run already: pass resume=True to go on with it, or choose another out")
-    with run_in(folder, Run(experiment, observer=observer), {"config.toml": _about(experiment)}) as simulation:
-        return simulation.run()
 
 
 def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.Module | None:

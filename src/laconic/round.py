@@ -1,4 +1,8 @@
-"""One round as pure functions: plan, what a client sends, what the server does with the sum."""
+"""One round as pure functions: plan, what a client sends, what the server does with the sum.
+
+Where the first rounds are votes, what clients send and what the server does follow from the scheme of the round
+(`Scheme.at`); plans are those of the whole scheme.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,18 @@ import torch
 from torch import Tensor
 
 from laconic.aggregate.blocks import blocks
+from laconic.codecs.votes import VotedSubset
 from laconic.errors import Diverged, PrivacyError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.scheme import Scheme
 from laconic.server.rules import State
+from laconic.server.tally import VOTES
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
-_AGGREGATOR = "aggregator."
+AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
 
 Arrange = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
@@ -282,7 +288,7 @@ def release_stream(streams: Streams, plan: RoundPlan) -> Stream:
 def first_server_state(scheme: Scheme, size: int, code_size: int, device: torch.device) -> State:
     """What the server remembers before the first round: the rule, and the aggregator."""
     remembered = scheme.aggregator.init(code_size, device)
-    return scheme.rule.init(size, code_size, device) | {_AGGREGATOR + name: value for name, value in remembered.items()}
+    return scheme.rule.init(size, code_size, device) | {AGGREGATOR + name: value for name, value in remembered.items()}
 
 
 def finite_codes(codes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -300,9 +306,9 @@ def single_codes_step(
 
     There must be `least_codes` of them, and all finite.
     """
-    mine = {name.removeprefix(_AGGREGATOR): value for name, value in state.items() if name.startswith(_AGGREGATOR)}
+    mine = {name.removeprefix(AGGREGATOR): value for name, value in state.items() if name.startswith(AGGREGATOR)}
     code, mine = scheme.aggregator.step(codes, counts, mine)
-    remembered = {_AGGREGATOR + name: value for name, value in mine.items()}
+    remembered = {AGGREGATOR + name: value for name, value in mine.items()}
     return _moved(scheme, plan, code, weights, state | remembered)
 
 
@@ -381,7 +387,7 @@ def _released(scheme: Scheme, plan: RoundPlan, total: Tensor, survivors: int, st
 
 def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state: State) -> tuple[Tensor, State]:
     """The server rule's step, refused if its weights are no longer finite. What an aggregator remembers stays."""
-    remembered = {name: value for name, value in state.items() if name.startswith(_AGGREGATOR)}
+    remembered = {name: value for name, value in state.items() if name.startswith(AGGREGATOR)}
     own = {name: value for name, value in state.items() if name not in remembered}
     change, own = scheme.rule.step(code, own, scheme.codec, len(weights), plan)
     updated = weights + change
@@ -391,3 +397,12 @@ def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state
             " lower --local-lr or --server-lr"
         )
     return updated, own | remembered
+
+
+def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[dict[str, Tensor] | None, State]:
+    """After the last vote: what clients are told from now on, and the state without the votes. Before: None."""
+    codec = scheme.codec
+    if not isinstance(codec, VotedSubset) or plan.round != codec.vote_rounds:
+        return None, state
+    votes = state.get(VOTES, torch.zeros(codec.ballot.code_size(size)))  # none, if nobody ever came
+    return codec.elected(votes, size, plan), {name: value for name, value in state.items() if name != VOTES}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from laconic.aggregate.base import Aggregator, WeightedMean
 from laconic.aggregate.protocol import PlainSum, SumProtocol
 from laconic.codecs.base import Codec, Identity
+from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive_int
-from laconic.privacy.mechanism.clip import Clip, NoClip
+from laconic.privacy.mechanism.clip import Clip, Marks, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
 from laconic.server.rules import Average, ServerRule
+from laconic.server.tally import Tally
 from laconic.train.local import LocalTraining
 
 WEIGHTINGS = ("data-size", "uniform")
@@ -59,6 +62,11 @@ class Scheme(Part):
             problems.append(
                 f"{type(self.aggregator).__name__} starts from the last round's code, but {type(self.codec).__name__}"
                 " gives codes another meaning in every round: use a rule that looks at one round"
+            )
+        if self.aggregator.remembers and self.codec.vote_rounds:
+            problems.append(
+                f"{type(self.aggregator).__name__} starts from the last round's code, but the first rounds are votes:"
+                " use a rule that looks at one round"
             )
         if self.pooled and not self.aggregator.sums:
             problems.append("the centralised reference has one client, so there is nothing to combine")
@@ -118,6 +126,24 @@ class Scheme(Part):
         if self.pooled:
             problems.append("the centralised reference adds no noise")
         return problems
+
+    def at(self, round: int) -> Scheme:
+        """The scheme of a round. Where clients vote on the codec, the first rounds have other parts than the rest."""
+        return self._voting if round <= self.codec.vote_rounds else self
+
+    @functools.cached_property
+    def _voting(self) -> Scheme:
+        """A ballot as the code, bounded by the number of its marks; it is counted, and the weights do not change."""
+        codec = self.codec
+        assert isinstance(codec, VotedSubset)
+        return replace(
+            self,
+            codec=codec.ballot,
+            clip=Marks(ratio=codec.ballot.ratio),
+            noise=self.noise.for_votes(codec.noise_multiplier),
+            rule=Tally(),
+            weighting="uniform",
+        )
 
     @property
     def private(self) -> bool:

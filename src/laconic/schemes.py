@@ -16,7 +16,8 @@ import laconic.aggregate.names  # noqa: F401 - a node that reads a scheme must k
 from laconic.aggregate.protocol import SecureSum
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
-from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, TopSubset
+from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, Subset, TopSubset
+from laconic.codecs.votes import Ballot, VotedSubset
 from laconic.errors import ConfigError
 from laconic.parts import one_of
 from laconic.privacy.accounting.record_sampling import record_sampler
@@ -31,6 +32,9 @@ from laconic.solvers.sparse import Fista
 from laconic.train.local import LocalDPSGD, LocalSGD
 
 NOISES = ("integer", "continuous")
+TOP_SELECTIONS = ("public", "votes")
+VOTE_ROUNDS, VOTE_BLOCK = 4, 16
+"""How many rounds are votes, and the weights that are voted on together: measured in docs/results/votes.md."""
 
 
 class PrivateScheme(Protocol):
@@ -312,23 +316,84 @@ def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
 fl_bas_4_dp = private(fl_bas_4)
 
 
-def fl_top(*, ratio: float, init_steps: int = 5, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
-    """FL-TOP: only the K weights that matter most on public data are ever trained or sent, in either direction."""
+def fl_top(
+    *,
+    ratio: float,
+    top_selection: str = "public",
+    init_steps: int = 5,
+    vote_rounds: int | None = None,
+    vote_ratio: float | None = None,
+    vote_block: int | None = None,
+    vote_noise_multiplier: float | None = None,
+    server_lr: float = 1.0,
+    momentum: float = 0.0,
+    **train: Any,
+) -> Scheme:
+    """FL-TOP: only the K weights that matter most are ever trained or sent, in either direction.
+
+    Which they are, public data say, or the clients' own votes: in the first rounds each marks its largest |Δw|.
+    """
+    if top_selection == "votes":
+        codec: Subset = _voted(ratio, vote_rounds, vote_ratio, vote_block, vote_noise_multiplier)
+    else:
+        one_of(TOP_SELECTIONS, top_selection=top_selection)
+        _no_votes(vote_rounds, vote_ratio, vote_block, vote_noise_multiplier)
+        codec = TopSubset(ratio=ratio, train_only_kept=True, init_steps=init_steps)
     scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
-    codec = TopSubset(ratio=ratio, train_only_kept=True, init_steps=init_steps)
     return replace(scheme, name="fl-top", codec=codec)
+
+
+def _voted(
+    ratio: float, rounds: int | None, marked: float | None, block: int | None, noise_multiplier: float | None
+) -> VotedSubset:
+    """The K weights with most votes. Unless it is said otherwise, as much is marked as is kept."""
+    return VotedSubset(
+        ratio=ratio,
+        train_only_kept=True,
+        ballot=Ballot(ratio=ratio if marked is None else marked, block=VOTE_BLOCK if block is None else block),
+        rounds=VOTE_ROUNDS if rounds is None else rounds,
+        noise_multiplier=noise_multiplier,
+    )
+
+
+def _no_votes(*given: float | None) -> None:
+    flags = ("--vote-rounds", "--vote-ratio", "--vote-block", "--vote-noise-multiplier")
+    idle = [flag for flag, value in zip(flags, given, strict=True) if value is not None]
+    if idle:
+        raise ConfigError(f"{', '.join(idle)} means nothing without votes: add --top-selection votes")
 
 
 fl_top_dp = private(fl_top)
 
 
 def fl_top_bis(
-    *, ratio: float, init_steps: int = 5, server_lr: float = 1.0, momentum: float = 0.0, **train: Any
+    *,
+    ratio: float,
+    top_selection: str = "public",
+    init_steps: int = 5,
+    vote_rounds: int | None = None,
+    vote_ratio: float | None = None,
+    vote_block: int | None = None,
+    vote_noise_multiplier: float | None = None,
+    server_lr: float = 1.0,
+    momentum: float = 0.0,
+    **train: Any,
 ) -> Scheme:
     """FL-TOP-BIS: as FL-TOP, but clients train all weights before they send the K."""
-    scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
-    codec = TopSubset(ratio=ratio, train_only_kept=False, init_steps=init_steps)
-    return replace(scheme, name="fl-top-bis", codec=codec)
+    scheme = fl_top(
+        ratio=ratio,
+        top_selection=top_selection,
+        init_steps=init_steps,
+        vote_rounds=vote_rounds,
+        vote_ratio=vote_ratio,
+        vote_block=vote_block,
+        vote_noise_multiplier=vote_noise_multiplier,
+        server_lr=server_lr,
+        momentum=momentum,
+        **train,
+    )
+    assert isinstance(scheme.codec, Subset)
+    return replace(scheme, name="fl-top-bis", codec=replace(scheme.codec, train_only_kept=False))
 
 
 fl_top_bis_dp = private(fl_top_bis)

@@ -75,15 +75,22 @@ def flat(model: nn.Linear) -> Tensor:
 
 
 def trained(
-    inputs: Tensor, targets: Tensor, *, path: tuple[str | int, ...], sign: float = 1.0, lr: float = 0.3, batch: int = 4
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    path: tuple[str | int, ...],
+    sign: float = 1.0,
+    lr: float = 0.3,
+    batch: int = 4,
+    steps: int = 3,
 ) -> Tensor:
     """Δw of plain SGD on a softmax regression, its gradient written out; `sign` −1 climbs."""
     model = linear()
     weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
     key = np.array([Streams(0).key(*path) & (2**64 - 1)], dtype=np.uint64)
-    train = LocalSGD(local_lr=lr, local_steps=3, batch_size=batch)
+    train = LocalSGD(local_lr=lr, local_steps=steps, batch_size=batch)
     schedule = batch_schedule(train, np.array([len(targets)]), key)
-    for step in range(3):
+    for step in range(steps):
         rows = schedule.indices[0, step][: schedule.counts[0, step]]
         x, y = inputs[rows], targets[rows]
         error = (torch.softmax(x @ weight.T + bias, 1) - functional.one_hot(y, 3)) / len(rows)

@@ -18,6 +18,7 @@ from laconic.streams import Stream, Streams
 
 SHARES = ("all", "cohort")
 BOOSTS = ("update", "step")
+STEPS = ("client", "pool")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,8 @@ class Attack(Part):
     In every cohort a `fraction` of the clients is malicious, drawn from a fixed set of that fraction of all clients
     (thesis section 6.2); or `malicious` names the set, and cohorts are drawn as usual. Colluders pool their data,
     train once with the scheme's own local training, and all send the same update (thesis section 6.1); `share` says
-    whose data are pooled: those of all malicious clients, or of those in the cohort.
+    whose data are pooled: those of all malicious clients, or of those in the cohort. They take as many steps as one
+    client does, or with `steps="pool"` as many passes over the pool as a client over its own records.
 
     What is sent is `boost` times the update; or, with `boost_as="step"`, what comes of local steps that much larger.
     Under a private scheme attackers leave out clip and noise (`omit_noise`). They attack in the rounds `from_round` to
@@ -55,6 +57,7 @@ class Attack(Part):
     boost_as: str = "update"
     collude: bool = True
     share: str = "all"
+    steps: str = "client"
     omit_noise: bool = True
     from_round: int = 1
     until_round: int | None = None
@@ -75,6 +78,7 @@ class Attack(Part):
         positive(boost=self.boost)
         one_of(BOOSTS, boost_as=self.boost_as)
         one_of(SHARES, share=self.share)
+        one_of(STEPS, steps=self.steps)
         positive_int(from_round=self.from_round)
         if self.until_round is not None and self.until_round < self.from_round:
             raise ConfigError(f"the attack ends in round {self.until_round}, before it begins in {self.from_round}")

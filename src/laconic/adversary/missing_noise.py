@@ -11,7 +11,7 @@ is left is (S·σ)² times
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
@@ -64,7 +64,7 @@ def about_missing_noise(
     way_out = f"--max-colluders {most} makes up for them"
     if worst.share == 0:
         return found | {"text": f"the ε do not hold: {many}, so there was no noise at all; {way_out}"}
-    weaker = replace(accountant, noise=accountant.noise.weakened(worst.share))
+    weaker = accountant.weakened(worst.share)
     released = weaker.released(rounds, participations)
     participant = weaker.participant(participations)
     text = (

@@ -1,5 +1,7 @@
-"""The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show.
+"""The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show,
+`inference/` the subcommands of `laconic infer`.
 
+audit           `laconic audit`
 compare         `laconic compare`
 doctor          `laconic doctor`
 epsilon         `laconic epsilon` and `laconic calibrate`

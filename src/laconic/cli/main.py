@@ -21,6 +21,8 @@ _COMMANDS = {
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
     "predict": ("laconic.cli.predict", "predict"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
+    "infer": ("laconic.cli.inference.group", "infer"),
+    "audit": ("laconic.cli.audit", "audit"),
     "compare": ("laconic.cli.compare", "compare"),
     "schemes": ("laconic.cli.lists", "schemes"),
     "datasets": ("laconic.cli.lists", "datasets"),
@@ -65,7 +67,8 @@ def cli() -> None:
     """Federated learning that is differentially private and frugal with bandwidth.
 
     Try `laconic run fl-std-dp --epsilon 4 --clip-norm 0.5` on the embedded digits. Exit codes: 0 done, 2 bad option,
-    3 the promised privacy cannot be kept, 4 bad data, 5 run folder, 6 training diverged, 130 interrupted (resumable).
+    3 the promised privacy cannot be kept, 4 bad data, 5 run folder, 6 training diverged, 8 an audit refutes the
+    promise, 130 interrupted (resumable).
     """
 
 

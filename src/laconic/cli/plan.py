@@ -30,7 +30,7 @@ def _print(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from laconic.privacy.statement.statement import grid_text
+    from laconic.privacy.statement.statement import grid_text, votes_text
     from laconic.report.ledger import human_bytes
 
     console = Console()
@@ -77,6 +77,13 @@ def _print(result: dict[str, Any]) -> None:
         console.print(groups_text(result["groups"]))
     if result["group_testing"]:
         console.print(testing_text(result["group_testing"]))
+    if result["votes"]:
+        console.print(f"{votes_text(result['votes'])}.")
+        console.print(
+            f"votes up: {result['votes']['bytes_up_per_client_and_round']:,} bytes per client and round"
+            f" ({result['votes']['bits_up_per_value']} bits a value); the chosen weights are told to a client once, in"
+            f" {result['votes']['bytes_once_per_client']:,} bytes"
+        )
     for direction in ("up", "down"):
         bits = f"{result[f'bits_{direction}_per_value']} bits a value"
         if direction == "up" and privacy and privacy["bits_by_the_papers"] != result["bits_up_per_value"]:

@@ -62,11 +62,34 @@ def reproduce(
     OUT/TABLE as table.md, table.csv and table.png; the runs are in OUT/runs.
     """
     from laconic.cli.display.reproduction import list_rows, list_tables, show
+    from laconic.cli.inference.published import list_inferences, reproduce_inferences, taken_out
+    from laconic.errors import ConfigError
     from laconic.reproduce.selection import choose_rows
     from laconic.reproduce.stand_ins import STAND_INS, on_other_data
     from laconic.reproduce.tables import all_tables, find_table
 
+    names, inferences = taken_out(names)
     tables = [find_table(name) for name in names]
+    if inferences:
+        idle = {"--rows": rows, "--on": others, "--keep-weights": keep_weights, "another table": tables}
+        if wrong := next((name for name, value in idle.items() if value), None):
+            raise ConfigError(f"{inferences[0].name} is not a table of runs: leave out {wrong}")
+        if listed:
+            list_inferences(inferences, as_json)
+            return
+        reproduce_inferences(
+            inferences,
+            seeds=seeds,
+            sets=sets,
+            device=device,
+            threads=threads,
+            as_json=as_json,
+            quiet=quiet,
+            data_dir=data_dir,
+            quick=quick,
+            out=out,
+        )
+        return
     if not tables:
         list_tables(all_tables(), as_json)
         return

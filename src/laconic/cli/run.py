@@ -63,14 +63,14 @@ def run(
         print_summary(result.summary(), len(result.history))
 
 
-def default_folder(config: RunConfig, resume: bool, suffix: str = "") -> Path:
+def default_folder(config: RunConfig, resume: bool, suffix: str = "", prefix: str = "") -> Path:
     from laconic.errors import ConfigError
     from laconic.store.folder import free_folder
 
     if resume:
         raise ConfigError("--resume needs the folder of the run: --out runs/NAME")
     scheme = config.scheme.name.rpartition(":")[2].replace("_", "-")
-    return free_folder(Path("runs"), f"{scheme}-{Path(config.data.dataset).stem}{suffix}")
+    return free_folder(Path("runs"), f"{prefix}{scheme}-{Path(config.data.dataset).stem}{suffix}")
 
 
 def _resumable(

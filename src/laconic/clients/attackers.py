@@ -93,16 +93,20 @@ class Attackers:
         return torch.cat([chunk.values for chunk in self._engine.updates(task)])
 
     def _train(self, together: bool) -> LocalTraining:
-        """The scheme's own local training: a pool of records is trained on with one client's steps and batches."""
+        """The scheme's own local training: a pool of records is trained on in one client's batches.
+
+        In as many steps as one client takes, or in as many passes: T_gd·|B| / |D_k| of them.
+        """
         train = self._view.experiment.scheme.train
         if self.attack.boost_as == "step":
             train = replace(train, local_lr=self.attack.boost * train.local_lr)
         if not together or not isinstance(train, LocalSGD):
             return train
         one = self._usual_size
-        return replace(
-            train, local_steps=int(train.steps_of(one)[0]), epochs=None, batch_size=int(train.batch_of(one)[0])
-        )
+        steps, batch = int(train.steps_of(one)[0]), int(train.batch_of(one)[0])
+        if self.attack.steps == "client":
+            return replace(train, local_steps=steps, epochs=None, batch_size=batch)
+        return replace(train, local_steps=None, epochs=max(1, round(steps * batch / int(one[0]))), batch_size=batch)
 
     @functools.cached_property
     def _usual_size(self) -> np.ndarray:

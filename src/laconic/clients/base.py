@@ -65,9 +65,23 @@ class ModelView:
         for records in (self.first, e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
-        self.code_size = e.scheme.codec.code_size(self.model.size)
-        self.down_size = e.scheme.codec.downlink_size(self.model.size)
         self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
+
+    def sizes(self, round: int | None = None) -> tuple[int, int]:
+        """How many values a client sends and receives in a round: in a vote, or (None) in training."""
+        scheme = self.experiment.scheme
+        codec = scheme.codec if round is None else scheme.at(round).codec
+        return codec.code_size(self.model.size), codec.downlink_size(self.model.size)
+
+    @property
+    def code_size(self) -> int:
+        """How many values a client sends in training."""
+        return self.sizes()[0]
+
+    @property
+    def down_size(self) -> int:
+        """How many weights it receives."""
+        return self.sizes()[1]
 
     @property
     def example_pair(self) -> tuple[Tensor, Tensor]:

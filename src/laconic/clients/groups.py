@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def collect_groups(clients: SimulatedClients, plan: RoundPlan, weights: Tensor) -> Collected:
     """The sum of each group, in the open or masked. What is lost in one group does not touch another."""
     assert clients.secure is not None, "a scheme with groups has secure sums"
-    scheme, code_size = clients.experiment.scheme, clients.code_size
+    scheme, (code_size, weights_down) = clients.experiment.scheme.at(plan.round), clients.sizes(plan.round)
     attempts = clients.secure.attempts(plan)
     result = Collected(empty_sum(scheme, plan, code_size, clients.device), groups=[0] * len(attempts))
     coming = np.sort(np.concatenate([attempt.clients for attempt in attempts if attempt is not None]))
@@ -33,7 +33,7 @@ def collect_groups(clients: SimulatedClients, plan: RoundPlan, weights: Tensor) 
         result.messages += len(chunk.clients)
     result.up = [wire.message_size(code_size, uplink_encoding(scheme, code_size, plan))] * result.messages
     told = sum(len(one.cohort) for one, attempt in zip(plan.groups, attempts, strict=True) if attempt is not None)
-    result.down = [wire.message_size(clients.down_size, downlink_encoding(scheme))] * told
+    result.down = [wire.message_size(weights_down, downlink_encoding(scheme))] * told
     clients.check_counted(plan, int(plan.cohort[0]), result.total[0], weights)
     _open(clients, attempts, result)
     return result

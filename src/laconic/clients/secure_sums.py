@@ -41,8 +41,10 @@ def sum_terms(scheme: Scheme, plan: RoundPlan, *, run: bytes, beacon: bytes, con
     )
 
 
-def sum_plan(terms: Terms, scheme: Scheme, plan: RoundPlan, code_size: int) -> SumPlan:
-    """One attempt at the sum of a round that may be opened (`RoundPlan.viable`)."""
+def sum_plan(terms: Terms, scheme: Scheme, plan: RoundPlan, size: int) -> SumPlan:
+    """One attempt at the sum of a round that may be opened (`RoundPlan.viable`), for a model of so many weights."""
+    scheme = scheme.at(plan.round)
+    code_size = scheme.codec.code_size(size)
     if not plan.viable:
         raise PrivacyError(f"round {plan.round}: a cohort of {len(plan.cohort)} clients cannot carry the noise")
     return SumPlan(
@@ -67,8 +69,8 @@ class Opened:
 class SecureSums:
     """The secure sums of one simulated run."""
 
-    def __init__(self, experiment: Experiment, streams: Streams, code_size: int) -> None:
-        self._experiment, self._streams, self._code_size = experiment, streams, code_size
+    def __init__(self, experiment: Experiment, streams: Streams, size: int) -> None:
+        self._experiment, self._streams, self._size = experiment, streams, size
         # From the seed, so that a resumed run has the same committees and loses the same rounds. Keys are always new.
         run, beacon = streams.key("secagg run"), (streams.key("beacon", half) for half in (0, 1))
         self.terms = sum_terms(
@@ -120,7 +122,7 @@ class SecureSums:
         return vanishing, uploading(plan, vanishing)
 
     def _sum_plan(self, plan: RoundPlan) -> SumPlan:
-        return sum_plan(self._terms_of(plan), self._experiment.scheme, plan, self._code_size)
+        return sum_plan(self._terms_of(plan), self._experiment.scheme, plan, self._size)
 
     def _terms_of(self, plan: RoundPlan) -> Terms:
         """With group testing a round may have one sum, in which more clients may vanish or collude, or fewer clients.

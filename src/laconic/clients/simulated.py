@@ -29,13 +29,16 @@ class SimulatedClients(Clients):
 
     def __init__(self, experiment: Experiment, *, tamper: Tamper | None = None) -> None:
         super().__init__(experiment, Streams(experiment.seed))
-        self.work = ClientWork(self, tamper=tamper)
+        self.work = self._make_work(tamper)
         engine = self.work.engine
         way = f"{engine.name}, {engine.at_once} at once, {experiment.precision} precision"
         self.environment = environment_of(self.device, way)
         private = experiment.scheme.noise.private
-        self.secure = SecureSums(experiment, self.streams, self.code_size) if private else None
+        self.secure = SecureSums(experiment, self.streams, self.model.size) if private else None
         self._counted: set[tuple[Encoding, Encoding]] = set()
+
+    def _make_work(self, tamper: Tamper | None) -> ClientWork:
+        return ClientWork(self, tamper=tamper)
 
     @property
     def about_sum(self) -> str:
@@ -57,17 +60,18 @@ class SimulatedClients(Clients):
         """Train the cohort and add up its messages: in the open, or masked."""
         if plan.groups:
             return collect_groups(self, plan, weights)
-        scheme = self.experiment.scheme
+        scheme = self.experiment.scheme.at(plan.round)
+        code_size, weights_down = self.sizes(plan.round)
         attempt = self.secure.attempt(plan) if self.secure else None
         clients = plan.cohort if attempt is None else attempt.clients
-        up_size = wire.message_size(self.code_size, uplink_encoding(scheme, self.code_size, plan))
-        down_size = wire.message_size(self.down_size, downlink_encoding(scheme))
+        up_size = wire.message_size(code_size, uplink_encoding(scheme, code_size, plan))
+        down_size = wire.message_size(weights_down, downlink_encoding(scheme))
         masked = attempt is not None and attempt.masked is not None
         single = not scheme.aggregator.sums and not scheme.noise.private
-        on_sum = self.work.sums_only
-        result = Collected(empty_sum(scheme, plan, self.model.size if on_sum else self.code_size, self.device))
+        on_sum = self.work.sums_only(plan)
+        result = Collected(empty_sum(scheme, plan, self.model.size if on_sum else code_size, self.device))
         if single:
-            result.total = torch.empty(len(clients), self.code_size, device=self.device)
+            result.total = torch.empty(len(clients), code_size, device=self.device)
             result.counts = torch.empty(len(clients), device=self.device)
         then = functools.partial(self.work.messages if masked or single else self._summed, plan)
         for chunk in self.work.each(plan, clients, weights, then) if len(clients) else ():
@@ -97,9 +101,9 @@ class SimulatedClients(Clients):
 
     def _summed(self, plan: RoundPlan, trained: Trained) -> Updates:
         """The weighted sum of the clients' codes; or of their updates, where one code of the sum does."""
-        scheme = self.experiment.scheme
+        scheme = self.experiment.scheme.at(plan.round)
         counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
-        codes = None if self.work.sums_only else self.work.encoded(plan, trained)
+        codes = None if self.work.sums_only(plan) else self.work.encoded(plan, trained)
         with self.clock("sum"):
             if codes is None:
                 total = trained.weighted_sum(counts)
@@ -123,11 +127,12 @@ class SimulatedClients(Clients):
 
     def check_counted(self, plan: RoundPlan, client: int, code: Tensor, weights: Tensor) -> None:
         """Serialise values of each direction and packing for real: the ledger's count must be the message's length."""
-        scheme = self.experiment.scheme
-        up_as, down_as = uplink_encoding(scheme, self.code_size, plan), downlink_encoding(scheme)
+        scheme = self.experiment.scheme.at(plan.round)
+        code_size, weights_down = self.sizes(plan.round)
+        up_as, down_as = uplink_encoding(scheme, code_size, plan), downlink_encoding(scheme)
         if (up_as, down_as) in self._counted:
             return
         self._counted.add((up_as, down_as))
-        for kind, values, encoding in (("code", code, up_as), ("weights", weights[: self.down_size], down_as)):
+        for kind, values, encoding in (("code", code, up_as), ("weights", weights[:weights_down], down_as)):
             message = wire.Message(kind, plan.round, plan.attempt, client, 1.0, plan.fingerprint, values)
             assert len(wire.encode(message, encoding)) == wire.message_size(values.numel(), encoding)

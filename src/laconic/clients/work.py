@@ -24,6 +24,7 @@ from laconic.features.population import as_features
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
 from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received
+from laconic.scheme import Scheme
 from laconic.train.engines.engine import Task, Trained, Updates, Work
 from laconic.train.local import LocalSGD
 
@@ -59,15 +60,16 @@ class ClientWork:
         if not isinstance(scheme.train, LocalSGD):
             return None
         share = scheme.codec.trained_share
-        if share == 1 and not (scheme.train.optimizer == "sgd" and self.sums_only):
+        if share == 1 and not (scheme.train.optimizer == "sgd" and self._sums_only(scheme)):
             return None
         steps, batch = int(scheme.train.steps_of(size)[0]), int(scheme.train.batch_of(size)[0])
         return Work(num_records=steps * batch, batch_size=batch, share=share)
 
-    @property
-    def sums_only(self) -> bool:
+    def sums_only(self, plan: RoundPlan) -> bool:
         """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
-        scheme = self.view.experiment.scheme
+        return self._sums_only(self.view.experiment.scheme.at(plan.round))
+
+    def _sums_only(self, scheme: Scheme) -> bool:
         looked_at = scheme.clip.bounded or scheme.noise.private or not scheme.aggregator.sums or self.tamper is not None
         return scheme.codec.linear and scheme.codec.packing == FLOAT32 and not looked_at
 
@@ -81,13 +83,13 @@ class ClientWork:
 
     def encoded(self, plan: RoundPlan, trained: Trained) -> Tensor:
         """What the clients send."""
-        scheme = self.view.experiment.scheme
+        scheme = self.view.experiment.scheme.at(plan.round)
         if isinstance(trained, Forged) and not self._follows_protocol:
             return self._forged_codes(plan, trained)
         streams = [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
         with self.view.clock("encode"):
             codes = bounded_codes(scheme, plan, trained.values, streams=streams)
-        self._check_packing(codes)
+        self._check_packing(scheme, codes)
         with self.view.clock("noise"):
             if plan.groups:
                 return noisy_in_groups(scheme, plan, trained.clients, codes, streams=streams)
@@ -104,7 +106,7 @@ class ClientWork:
 
         Signs cannot be boosted on the wire, but in a masked sum of integers nobody sees that they were.
         """
-        scheme, streams = self.view.experiment.scheme, self.view.streams
+        scheme, streams = self.view.experiment.scheme.at(plan.round), self.view.streams
         coins = [streams.stream("attack", plan.round, plan.attempt, "code", int(c)) for c in forged.clients]
         coins = coins[: len(forged.updates)]
         if scheme.noise.private:
@@ -115,9 +117,8 @@ class ClientWork:
             codes = scheme.codec.encode(forged.boost * forged.updates, plan, coins)
         return codes.expand(len(forged.clients), -1)
 
-    def _check_packing(self, codes: Tensor) -> None:
+    def _check_packing(self, scheme: Scheme, codes: Tensor) -> None:
         """Once, on the first code: what the codec says of its packing must be true, or nodes would send other codes."""
-        scheme = self.view.experiment.scheme
         if self._packing_checked or scheme.noise.private or scheme.codec.packing == FLOAT32:
             return
         self._packing_checked = True
@@ -133,7 +134,7 @@ class ClientWork:
         if not attacking.all():
             yield from self._honest(plan, clients[~attacking], weights, then)
         if self.attackers is not None and attacking.any():
-            start = received(self.view.experiment.scheme, plan, weights)
+            start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
             for forged in self.attackers.forged(plan, clients[attacking], start, self._trained(plan)):
                 yield then(forged)
 
@@ -142,7 +143,7 @@ class ClientWork:
     ) -> Iterator[Updates]:
         task = Task(
             train=self.view.experiment.scheme.train,
-            weights=received(self.view.experiment.scheme, plan, weights),
+            weights=received(self.view.experiment.scheme.at(plan.round), plan, weights),
             population=self.population,
             clients=clients,
             streams=self.view.streams,
@@ -164,7 +165,7 @@ class ClientWork:
 
     def _trained(self, plan: RoundPlan) -> Tensor | None:
         """The weights that move, on the device; the same tensor while the support stays the same."""
-        support = self.view.experiment.scheme.codec.support(self.view.model.size, plan)
+        support = self.view.experiment.scheme.at(plan.round).codec.support(self.view.model.size, plan)
         if support is not None and self._support[0] is not support:
             self._support = (support, support.to(self.view.device))
         return None if support is None else self._support[1]

@@ -4,4 +4,5 @@ base    `Codec`, and `Identity`, which changes nothing
 dct     the discrete cosine transform, and `LowPassDCT`, which sends its first coefficients
 sign    `Sign`: one bit per weight
 subset  some coordinates: new at random, fixed at random, or chosen with public data
+votes   `VotedSubset`: coordinates on which clients vote in the first rounds, with `Ballot`
 """

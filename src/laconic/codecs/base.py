@@ -31,6 +31,11 @@ class Codec(Part):
         """Whether `shared` looks at public data."""
         return False
 
+    @property
+    def vote_rounds(self) -> int:
+        """In how many rounds, the first ones, clients vote on what the code is (`VotedSubset`)."""
+        return 0
+
     def code_size(self, size: int) -> int:
         """m for a model of n weights."""
         raise NotImplementedError

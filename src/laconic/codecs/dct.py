@@ -140,7 +140,7 @@ class LowPassDCT(Codec):
         if self.order == "natural":
             return flat
         update = torch.empty_like(flat)
-        update[_shuffle(size, plan.run_seed, code.device)] = flat
+        update[..., _shuffle(size, plan.run_seed, code.device)] = flat
         return update
 
 

@@ -9,11 +9,14 @@ from typing import Any
 import torch
 
 from laconic.aggregate.base import Aggregator
+from laconic.codecs.votes import VotedSubset
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.mechanism import Mechanism
 from laconic.features.front_end import describe
 from laconic.group_testing.detector import Detector, detector_of
 from laconic.group_testing.evidence import chance_of_a_group
 from laconic.group_testing.forecast import Prospects
+from laconic.privacy.mechanism.clip import marks_of
 from laconic.secagg.claims import CURIOUS
 
 _MEASURED = 1 << 22
@@ -32,8 +35,57 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         **scheme.added_by,
         "weighting": scheme.weighting,
         **({} if scheme.groups == 1 else {"groups": about_groups(e), "denominator": "the planned size of a group"}),
+        **_selection(e),
         **_front_end(e),
     }
+
+
+def _selection(e: Experiment) -> dict[str, Any]:
+    votes = about_votes(e)
+    return {} if votes is None else {"selection": votes}
+
+
+def about_votes(e: Experiment) -> dict[str, Any] | None:
+    """How clients vote on the weights that are kept, and with which noise; None where they do not.
+
+    `alone` is the ε of the votes by themselves, against an outsider: it is in the ε of the run, not besides it.
+    """
+    codec, voting = e.scheme.codec, e.mechanism.voting
+    if voting is None or not isinstance(codec, VotedSubset):
+        return None
+    blocks = voting.code_size
+    found: dict[str, Any] = {
+        "by": "votes",
+        "rounds": codec.vote_rounds,
+        "blocks": blocks,
+        "block": codec.ballot.block,
+        "marks": marks_of(codec.ballot.ratio, blocks),
+        "kept": codec.code_size(voting.size),
+    }
+    accountant = voting.accountant
+    if accountant is None:
+        return found
+    return found | {
+        "sensitivity": voting.sensitivity,
+        "noise": voting.scheme.noise.to_dict(),
+        "grid": _grid(voting),
+        "alone": accountant.released(codec.vote_rounds).to_dict(),
+    }
+
+
+def about_votes_noise(e: Experiment) -> list[str]:
+    """What was drawn for the votes, and what that costs; nothing without votes or noise."""
+    voting = e.mechanism.voting
+    if voting is None or not e.scheme.private:
+        return []
+    about = voting.scheme.noise.about(
+        code_size=voting.code_size,
+        sensitivity=voting.sensitivity,
+        plan=voting.typical_plan(),
+        rounds=voting.rounds,
+        delta_slack=voting.delta_slack(),
+    )
+    return [f"of the votes: {about}"]
 
 
 def about_groups(e: Experiment) -> dict[str, Any] | None:
@@ -122,13 +174,17 @@ def _front_end(e: Experiment) -> dict[str, Any]:
 
 def about_grid(e: Experiment) -> dict[str, Any] | None:
     """The grid of integer noise; None where the noise is continuous. A step is in units of the code."""
-    grid = e.grid
+    return _grid(e.mechanism)
+
+
+def _grid(mechanism: Mechanism) -> dict[str, Any] | None:
+    grid = mechanism.grid
     if grid is None:
         return None
     return {
         "bits": grid.bits,
         "step": 1 / grid.units,
-        "steps_per_share": grid.share_scale(e.typical_plan().noise_shares),
+        "steps_per_share": grid.share_scale(mechanism.typical_plan().noise_shares),
         "steps_per_sum": grid.scale,
         "log2_wrap_probability": grid.log2_wrap,
     }

@@ -12,6 +12,7 @@ from torch import nn
 from laconic.adversary.attack import Attack
 from laconic.adversary.malicious import Infiltration, malicious_clients
 from laconic.adversary.ring import about_ring
+from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, several
 from laconic.experiment.cautions import count_units
@@ -71,6 +72,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             raise ConfigError(several(problems))
         if self.patience is not None and self.holdout is None:
             raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
+        check_votes(self.scheme, self.rounds, trainable_size(self.model))
         self.sampler.check(self.population.num_clients)
         if self.scheme.downlink == "signs" and self.sampler.rate_in(self.population.num_clients) < 1:
             raise ConfigError(
@@ -239,11 +241,34 @@ def check_testable(scheme: Scheme) -> None:
         )
     if scheme.groups == 1:
         raise ConfigError("--group-testing needs groups to test: add --groups (20, say)")
+    if scheme.codec.vote_rounds:
+        raise ConfigError(
+            f"--group-testing tests codes of one kind, and {scheme.name} begins with votes: choose the weights with"
+            " public data (fl-top-dp), or leave it out"
+        )
     if scheme.downlink == "signs":
         raise ConfigError(
             f"--group-testing leaves out the step of a spoilt round, but {scheme.name} sends signs down, which say that"
             " every weight moves: use fl-sign-dp"
         )
+
+
+def check_votes(scheme: Scheme, rounds: int, size: int | None = None) -> None:
+    """Refuse a run that only votes, a noise of votes where there is none, and blocks for a larger model than this."""
+    if not isinstance(scheme.codec, VotedSubset):
+        return
+    kept = None if size is None else scheme.codec.code_size(size)
+    if kept is not None and scheme.codec.ballot.block > kept:
+        raise ConfigError(
+            f"blocks of {scheme.codec.ballot.block} weights are larger than the {kept} weights that are kept: lower"
+            " --vote-block, or raise --ratio"
+        )
+    if scheme.codec.vote_rounds >= rounds:
+        raise ConfigError(
+            f"--vote-rounds {scheme.codec.vote_rounds} of --rounds {rounds} leaves none to train in: vote less often"
+        )
+    if scheme.codec.noise_multiplier is not None and not scheme.noise.private:
+        raise ConfigError(f"{scheme.name} adds no noise, so --vote-noise-multiplier means nothing: use a scheme in -dp")
 
 
 def check_maskable(scheme: Scheme) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from laconic.errors import PrivacyError
 from laconic.options.sections import SlackOptions
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.accountant import Accountant, RunAccountant
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant, Votes
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Poisson, Sampler
@@ -77,6 +77,7 @@ class Mechanism(Agreed):
                 groups=self.scheme.groups,
                 max_participations=self.budget.max_participations,
                 horizon=self.rounds,
+                votes=votes_of(self.scheme, self.size),
             )
         cap = self.budget.max_participations
         # The server's budget can end the run, unless the cap keeps every client within it.
@@ -96,6 +97,12 @@ class Mechanism(Agreed):
         if not self.group_testing or self.sampler.rate_in(self.num_clients) >= 1:
             return False
         return self.slack > 0 or not isinstance(self.sampler, Poisson)
+
+    @property
+    def voting(self) -> Mechanism | None:
+        """The votes with which the run begins, as a run of their own; None if there are none."""
+        votes = self.scheme.codec.vote_rounds
+        return replace(self, scheme=self.scheme.at(1), rounds=votes) if votes else None
 
     @property
     def code_size(self) -> int:
@@ -139,6 +146,10 @@ class Mechanism(Agreed):
 
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
+        voting = self.voting
+        return self._delta_slack() + (0.0 if voting is None else voting._delta_slack())
+
+    def _delta_slack(self) -> float:
         assert self.budget is not None
         clients = max(1, round(self.sampler.planned_cohort(self.num_clients)))
         draws = 2.0 * self.code_size * clients * self.rounds  # twice: cohorts vary, rounds repeat
@@ -152,3 +163,12 @@ class Mechanism(Agreed):
         if slack > self.budget.delta / 100:
             raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
         return slack
+
+
+def votes_of(scheme: Scheme, size: int) -> Votes | None:
+    """The votes with which a run begins, for the accountant; None if there are none. The model has so many weights."""
+    rounds, voting = scheme.codec.vote_rounds, scheme.at(1)
+    if not rounds:
+        return None
+    sensitivity = voting.clip.sensitivity(voting.codec.code_size(size))
+    return Votes(noise=voting.noise, sensitivity=sensitivity, rounds=rounds)

@@ -11,13 +11,16 @@ from laconic.models.networks import keras_initialised
 from laconic.parts import below_one
 
 
-def all_cnn_c(*, input_shape: Sequence[int], num_classes: int, dropout: float = 0.5) -> nn.Module:
+def all_cnn_c(
+    *, input_shape: Sequence[int], num_classes: int, dropout: float = 0.5, strided_relu: bool = False
+) -> nn.Module:
     """All-CNN-C for CIFAR-10: 1,369,738 weights at 32 × 32 × 3 (thesis section 8.3.1).
 
     Three 3×3 convolutions of 96 filters and three of 192, the last of each with stride 2 and followed by `dropout`;
-    3×3 and 1×1 with 192; 1×1 to the classes; their mean over the image. ReLU after all but the last. Padding is 'same'
-    as Keras means it: ⌈size / stride⌉ outputs, and where the padding is odd, more of it below and to the right. So
-    stride 2 on an even size pads there alone; `padding=1` of torch would pad above and to the left as well.
+    3×3 and 1×1 with 192; 1×1 to the classes; their mean over the image. ReLU after all but the last and those with a
+    stride, as in the public Keras code that the thesis cites; the paper has one there too (`strided_relu`). Padding is
+    'same' as Keras means it: ⌈size / stride⌉ outputs, and where the padding is odd, more of it below and to the right.
+    So stride 2 on an even size pads there alone; `padding=1` of torch would pad above and to the left as well.
     """
     below_one(dropout=dropout)
     if len(input_shape) != 3 or min(input_shape[1:]) < 4:
@@ -29,7 +32,9 @@ def all_cnn_c(*, input_shape: Sequence[int], num_classes: int, dropout: float = 
     layers: list[nn.Module] = []
     for filters in (96, 192):
         for stride in (1, 1, 2):
-            layers += [*same_convolution(channels, filters, size, stride), nn.ReLU()]
+            layers += same_convolution(channels, filters, size, stride)
+            if stride == 1 or strided_relu:
+                layers.append(nn.ReLU())
             channels, size = filters, (-(-size[0] // stride), -(-size[1] // stride))
         layers.append(nn.Dropout(dropout))
     layers += [nn.Conv2d(192, 192, 3, padding=1), nn.ReLU(), nn.Conv2d(192, 192, 1), nn.ReLU()]

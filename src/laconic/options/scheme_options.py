@@ -90,6 +90,27 @@ SCHEME_OPTIONS: dict[str, Declared] = {
         _declared("max_iterations", int, "FL-CS: iterations of the solver at most.", "300"),
         _declared("tolerance", float, "FL-CS: the solver stops at this relative duality gap.", "0.001"),
         _declared("order", str, "FL-FREQ: shuffled or natural.", "shuffled"),
+        _declared(
+            "top_selection",
+            str,
+            "FL-TOP: who says which weights are kept, public (data that are public) or votes (the clients, in the first"
+            " rounds, with noise in private schemes).",
+            "public",
+        ),
+        _declared("vote_rounds", int, "FL-TOP with votes: how many rounds are votes, of --rounds in all.", "4"),
+        _declared("vote_ratio", float, "FL-TOP with votes: the fraction of the model that a client marks.", "--ratio"),
+        _declared(
+            "vote_block",
+            int,
+            "FL-TOP with votes: neighbouring weights that are voted on together; 1 is a vote on each (thesis).",
+            "16",
+        ),
+        _declared(
+            "vote_noise_multiplier",
+            float,
+            "FL-TOP with votes: σ of the votes.",
+            "from --epsilon and --vote-share, else as --noise-multiplier",
+        ),
         _declared("init_steps", int, "T_init: steps on public data by which FL-TOP chooses.", "5"),
         _declared("ratio", float, "Compression ratio m/n, for schemes that compress."),
     )

@@ -301,6 +301,13 @@ class PrivacySection(DeltaOptions):
     accountant: str | None = option(
         None, "moments (the papers'), rdp or pld (tight).", shown="the tightest", choices=("moments", "rdp", "pld")
     )
+    vote_share: float | None = option(
+        None,
+        "FL-TOP with votes: the fraction of --epsilon that the votes alone may cost; sets their noise multiplier unless"
+        " --vote-noise-multiplier is given.",
+        shown="0.25",
+        check=probability,
+    )
     clip_norm_from: str | None = option(
         None, "Written by the program: where S came from, so that a repeated run still says it.", flag=""
     )
@@ -399,6 +406,13 @@ class AttackSection:
         flag="--attack-share",
         shown="all",
         choices=("all", "cohort"),
+    )
+    steps: str | None = option(
+        None,
+        "How long colluders train on what they pool: as many steps as one client, or as many passes (pool).",
+        flag="--attack-steps",
+        shown="client",
+        choices=("client", "pool"),
     )
     omit_noise: bool | None = option(
         None,

@@ -59,7 +59,7 @@ class Ledger:
         self.rows.append({key: row[key] for key in _KEYS} | overhead)
 
     def summary(
-        self, *, num_clients: int, formula_bits: tuple[int, int], sampling_rate: float, rounds: int
+        self, *, num_clients: int, formula_bits: tuple[float, float], sampling_rate: float, rounds: int
     ) -> dict[str, Any]:
         """Measured totals, the average per client over the run, and the papers' formula for the same."""
         return {
@@ -79,7 +79,7 @@ class Ledger:
 _KEYS = ("round", "messages_up", "bytes_up", "messages_down", "bytes_down", "bytes_once")
 
 
-def formula_bytes(bits_per_message: int, sampling_rate: float, rounds: int) -> float:
+def formula_bytes(bits_per_message: float, sampling_rate: float, rounds: int) -> float:
     """The papers' average cost per client, in bytes: r·n·32·Round·C bits, or n·Round·C for signs (EuroS&P 4.4)."""
     return bits_per_message * rounds * sampling_rate / 8
 

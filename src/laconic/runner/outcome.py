@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from laconic.experiment.about import about_dropouts, about_mechanism, about_noise
+from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_votes_noise
 from laconic.features.front_end import describe
 from laconic.privacy.statement.statement import privacy_statement, statement_lines
 from laconic.report.html import html_report
@@ -85,7 +85,9 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
     sampling_rate = e.sampler.rate_in(e.population.num_clients)
     common: dict[str, Any] = {
         "num_clients": e.population.num_clients,
-        "formula_bits": formula_bits(e.scheme, run.model.size, e.sampler.planned_cohort(e.population.num_clients)),
+        "formula_bits": formula_bits(
+            e.scheme, run.model.size, e.sampler.planned_cohort(e.population.num_clients), state.rounds
+        ),
         "sampling_rate": sampling_rate,
     }
     best = state.best
@@ -132,9 +134,19 @@ def _epsilons(statement: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def formula_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
+def formula_bits(scheme: Scheme, size: int, cohort: float, rounds: int = 0) -> tuple[float, float]:
     """Bits per message, up and down, as the papers count them: 32 per value (or what --downlink says), 1 per sign,
-    log₂ m under FL-SIGN-DP."""
+    log₂ m under FL-SIGN-DP. Of a run that begins with votes: the mean over so many `rounds`, if given."""
+    votes = min(scheme.codec.vote_rounds, rounds)
+    trained = _message_bits(scheme, size, cohort)
+    if not votes:
+        return trained
+    voting = _message_bits(scheme.at(1), size, cohort)
+    up, down = ((votes * v + (rounds - votes) * t) / rounds for v, t in zip(voting, trained, strict=True))
+    return up, down
+
+
+def _message_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
     if scheme.pooled:
         return 0, 0
     code_size = scheme.codec.code_size(size)
@@ -161,6 +173,7 @@ def statement_of(run: Progress) -> dict[str, Any]:
     assumptions = [
         *run.clients.assumed,
         about_noise(e),
+        *about_votes_noise(e),
         *about_dropouts(e),
     ]
     if e.front_end is not None:

@@ -10,6 +10,8 @@ from torch import nn
 from laconic.clients.base import Clients
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import with_head
+from laconic.plan import RoundPlan
+from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.report.ledger import Ledger
 from laconic.runner.evaluation import Evaluation
 from laconic.runner.spending import Spending
@@ -27,11 +29,20 @@ class Progress:
     def __init__(self, experiment: Experiment, clients: Clients, folder: RunFolder | None) -> None:
         self.experiment, self.clients, self.folder = experiment, clients, folder
         self.evaluation, self.spending = Evaluation(experiment, clients), Spending(experiment)
-        self.accountant = self.spending.accountant
         self.model, self.device = clients.model, clients.device
         self.ledger = Ledger()
         self.history: list[dict[str, Any]] = []
         self.stop_reason = "rounds"
+
+    @property
+    def accountant(self) -> RunAccountant | None:
+        """It knows of votes that were charged again; None for a scheme that promises nothing."""
+        return self.spending.with_votes(self.repeated_votes())
+
+    def repeated_votes(self, also: RoundPlan | None = None) -> int:
+        """How many were charged again, once this round is charged too."""
+        votes = self.experiment.scheme.codec.vote_rounds
+        return self.journal.repeated(votes, None if also is None else (also.round, also.attempt)) if votes else 0
 
     @property
     def path(self) -> Path | None:

@@ -15,6 +15,7 @@ from laconic.errors import Diverged, PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.round import (
+    elected,
     empty_sum,
     finite_codes,
     plan_for,
@@ -29,6 +30,7 @@ from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
 from laconic.runner.tested import Tested, sums_in_round, tested_step
+from laconic.server.tally import VOTES
 from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.folder import RunFolder
 from laconic.store.front_end import keep_front_end
@@ -178,7 +180,7 @@ class Run(Progress):
 
     def nothing(self, plan: RoundPlan) -> Collected:
         """What is collected if nobody is asked."""
-        return Collected(empty_sum(self.experiment.scheme, plan, self.clients.code_size, self.device))
+        return Collected(empty_sum(self.experiment.scheme, plan, self.clients.sizes(plan.round)[0], self.device))
 
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
         """Use what the clients sent. The state changes only at the end, in one go."""
@@ -198,7 +200,10 @@ class Run(Progress):
             weights, rule = state.weights, state.rule  # the last that were finite
             row[DIVERGED], self.stop_reason = "the weights are no longer finite", DIVERGED
         if self.accountant is not None:
-            row["weights"] = self._unchanged(plan, weights)
+            row["weights"] = self._unchanged(plan, rule.get(VOTES, weights))
+        if plan.round <= e.scheme.codec.vote_rounds:
+            row["vote"] = f"{plan.round} of {e.scheme.codec.vote_rounds}"
+        told, rule = elected(e.scheme, plan, rule, self.model.size)
         if plan.groups:
             row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}
         if not plan.viable:
@@ -207,8 +212,8 @@ class Run(Progress):
             )
         elif sent.lost:
             row["discarded"] = sent.lost
-        newcomers = sum(client not in state.participations for client in plan.cohort.tolist())
-        once = [shared_bytes(state.shared)] * newcomers if sent.up and state.shared else []
+        newcomers = [client for client in plan.cohort.tolist() if not state.knows(client)]
+        once = [shared_bytes(state.shared)] * len(newcomers) if sent.up and state.shared else []
         traffic = self.ledger.row(
             round=number, up=sent.up, down=sent.down, once=once, secagg=sent.secagg, transport=sent.transport
         )
@@ -217,22 +222,24 @@ class Run(Progress):
             with self.clients.clock("evaluate"):
                 row |= self.evaluation.metrics(weights)
             with self.clients.clock("account"):
-                row |= self.spending.epsilons(self.journal.num_released(number), self._busiest(plan))
+                released = self.journal.num_released(number)
+                row |= self.spending.epsilons(released, self._busiest(plan), self.repeated_votes())
 
         self._committing = True
         state.weights, state.rule, state.rounds, state.findings = weights, rule, number, findings
         state.take_part(plan.drawn)
+        state.tell(newcomers if once else [], told)
         self.ledger.add(traffic)
         self._record(row)
         self._committing = False
         self.observer(row)
 
-    def _unchanged(self, plan: RoundPlan, weights: Tensor) -> str:
-        """A check of the new weights, refused if a repeated round comes out other than before.
+    def _unchanged(self, plan: RoundPlan, released: Tensor) -> str:
+        """A check of the new weights, or votes, refused if a repeated round comes out other than before.
 
         Its noise is drawn again. On other updates it would be used twice, and their difference would be bare.
         """
-        check = weights_check(weights)
+        check = weights_check(released)
         before = self._repeated.get((plan.round, plan.attempt), check)
         if check != before:
             raise PrivacyError(
@@ -258,28 +265,26 @@ class Run(Progress):
 
     def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor], Tested | None]:
         """(new weights, new rule state, what was tested). Without privacy, nothing changes if nobody came."""
-        e, state = self.experiment, self.state
-        if not e.scheme.noise.private and not sent.messages:
+        e, scheme, state = self.experiment, self.experiment.scheme.at(plan.round), self.state
+        if not scheme.noise.private and not sent.messages:
             return state.weights, state.rule, None
         if sent.counts is not None:
             with self.clients.clock("aggregate"):
-                step = single_codes_step(
-                    e.scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule
-                )
+                step = single_codes_step(scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule)
             return *step, None
         stream = release_stream(self.clients.streams, plan)
         if plan.groups or e.group_testing:
             with self.clients.clock("aggregate"):
                 survivors = (sent.groups or [0] * len(plan.groups)) if plan.groups else [sent.messages]
                 totals = sent.total if plan.groups else sent.total[None]
-                sums = released_sums(e.scheme, plan, totals, survivors=survivors, stream=stream)
+                sums = released_sums(scheme, plan, totals, survivors=survivors, stream=stream)
                 if not e.group_testing:
-                    return *sums_step(e.scheme, plan, sums, weights=state.weights, state=state.rule), None
+                    return *sums_step(scheme, plan, sums, weights=state.weights, state=state.rule), None
                 tested = tested_step(e, state, plan, sums)
                 return tested.weights, tested.rule, tested
         with self.clients.clock("decode"):
             step = server_step(
-                e.scheme,
+                scheme,
                 plan,
                 sent.total,
                 survivors=sent.messages,
@@ -312,7 +317,7 @@ class Run(Progress):
 
     def _within_budget(self, plan: RoundPlan) -> bool:
         charged = self.journal.num_charged + self.journal.would_add(plan.round, plan.attempt)
-        return self.spending.fits(charged, self._busiest(plan))
+        return self.spending.fits(charged, self._busiest(plan), self.repeated_votes(plan))
 
     def _busiest(self, plan: RoundPlan) -> int:
         """How often the busiest client will have taken part after this round."""
@@ -348,7 +353,7 @@ class Run(Progress):
         last = self.history[-1]
         released, most = self.journal.num_released(last["round"]), self.state.most_participations
         more = {} if DIVERGED in last else self.evaluation.metrics(self.state.weights)
-        more |= self.spending.epsilons(released, most)
+        more |= self.spending.epsilons(released, most, self.repeated_votes())
         last |= more
         if self._rows and more:
             self._rows.complete(last)

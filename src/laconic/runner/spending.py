@@ -6,7 +6,7 @@ import functools
 
 from laconic.errors import PrivacyError
 from laconic.experiment.experiment import Experiment
-from laconic.privacy.accounting.accountant import largest
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant, largest
 
 
 class Spending:
@@ -27,13 +27,19 @@ class Spending:
                 " raise --noise-multiplier, or lower --sampling-rate"
             )
 
-    def fits(self, charged: int, most: int) -> bool:
+    def with_votes(self, repeated: int) -> RunAccountant | None:
+        """The accountant of a run in which so many votes were charged again."""
+        if not repeated or not isinstance(self.accountant, Accountant):
+            return self.accountant
+        return self.accountant.with_repeated_votes(repeated)
+
+    def fits(self, charged: int, most: int, repeated: int = 0) -> bool:
         """Whether so many charged rounds, `most` of them with the busiest client, are within the budget."""
-        budget, accountant = self._budget, self.accountant
+        budget, accountant = self._budget, self.with_votes(repeated)
         if budget is None or accountant is None:
             return True
-        fits = charged <= self._most_rounds or budget.released_fits(accountant, charged, most)
-        return fits and budget.participant_fits(accountant, most)
+        surely = not repeated and charged <= self._most_rounds
+        return (surely or budget.released_fits(accountant, charged, most)) and budget.participant_fits(accountant, most)
 
     @functools.cached_property
     def _most_rounds(self) -> int:
@@ -44,11 +50,12 @@ class Spending:
             return self._rounds
         return largest(lambda rounds: budget.released_fits(accountant, rounds, rounds), self._rounds)
 
-    def epsilons(self, released: int, most: int) -> dict[str, float]:
+    def epsilons(self, released: int, most: int, repeated: int = 0) -> dict[str, float]:
         """Both ε, as rows call them."""
-        if self.accountant is None or self._budget is None:
+        accountant = self.with_votes(repeated)
+        if accountant is None or self._budget is None:
             return {}
         return {
-            "epsilon": self.accountant.released_epsilon(released, self._budget.accountant, most),
-            "participant_epsilon": self.accountant.participant_epsilon(most),
+            "epsilon": accountant.released_epsilon(released, self._budget.accountant, most),
+            "participant_epsilon": accountant.participant_epsilon(most),
         }

@@ -78,8 +78,25 @@ def tested_step(e: Experiment, state: RunState, plan: RoundPlan, sums: Tensor) -
     if len(kept) < (e.scheme.aggregator.least_codes if plan.groups else 1):
         row["no_step"] = f"{row['spoilt_sums']} of {len(sums)} sums are spoilt"
         return Tested(state.weights, state.rule, findings, row)
+    if plan.groups and e.scheme.aggregator.sums:
+        row["shrunk_to"] = shrinkage(kept, test.noise)
+        kept = kept * row["shrunk_to"]
     weights, rule = sums_step(e.scheme, plan, kept, weights=state.weights, state=state.rule)
     return Tested(weights, rule, findings, row)
+
+
+def shrinkage(sums: Tensor, noise: float) -> float:
+    """By which factor the mean of k noisy sums is nearest to that of the codes (James and Stein 1961, positive part):
+
+        max(0, 1 − (m − 2)·v²/(k·‖mean‖²)).
+
+    The mean of groups has √g times the noise of one sum. It would stay in the weights when there is one sum again, so
+    where noise is most of the mean, a smaller step is better. It needs nothing but the released sums.
+    """
+    mean = sums.double().mean(0)
+    squared = float(mean @ mean)
+    expected = max(0, len(mean) - 2) * noise**2 / len(sums)
+    return max(0.0, 1 - expected / squared) if squared > 0 else 0.0
 
 
 def about_testing(run: Progress) -> dict[str, Any] | None:

@@ -2,5 +2,6 @@
 
 error_feedback  `ErrorFeedback`: momentum and error feedback in the code domain
 rules           `ServerRule` and `Average` (with server learning rate and momentum)
+tally           `Tally`: counts the votes on which weights are kept
 vote            `MajorityVote` for signs
 """

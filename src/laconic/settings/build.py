@@ -25,7 +25,7 @@ from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.front_end import settle_front_end, with_front_end_defaults
 from laconic.settings.sampler import make_sampler
-from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise
+from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise, settle_vote_noise
 from laconic.settings.settle_scheme import WHOLE, draft_options, with_aggregator, with_train_defaults
 from laconic.streams import Streams
 
@@ -87,6 +87,8 @@ def settle(
         **_run_options(config),
     )
     if entry.private:
+        if draft_scheme.codec.vote_rounds:
+            options |= settle_vote_noise(config, sampler, federation.population.num_clients, options, model)
         options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
         if "clip_norm" in entry.options and not entry.record_level:
             options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
+from laconic.codecs.votes import VotedSubset
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, several, unknown
 from laconic.experiment.devices import choose_device
-from laconic.experiment.experiment import check_maskable, check_testable
+from laconic.experiment.experiment import check_maskable, check_testable, check_votes
 from laconic.models.registry import find_model
 from laconic.options.sections import DataSection
 from laconic.privacy.accounting.accountant import METHODS
@@ -69,6 +70,7 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
             yield from _raised(lambda: check_testable(with_aggregator(draft, config.aggregator)))  # noqa: B023
         if config.secagg.secagg == "masked" and draft.private:
             yield from _raised(check_maskable, draft)
+        yield from _vote_problems(config, draft)
         if not public_given:
             yield from _missing_public_data(config, draft)
 
@@ -151,6 +153,32 @@ def _missing_public_data(config: RunConfig, scheme: Scheme) -> Iterator[str]:
         )
 
 
+def _vote_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
+    """What does not go together with votes, and what means nothing without them."""
+    given, share = config.scheme.options, config.privacy.vote_share
+    if not isinstance(scheme.codec, VotedSubset):
+        if share is not None:
+            yield (
+                f"--vote-share {share:g} means nothing for {scheme.name} as it is: only fl-top-dp and fl-top-bis-dp"
+                " with --top-selection votes have votes"
+            )
+        return
+    yield from _raised(check_votes, scheme, config.run.rounds)
+    if share is not None and scheme.private and config.privacy.epsilon is None:
+        yield f"--vote-share {share:g} is a share of --epsilon: give that, or --vote-noise-multiplier"
+    if "init_steps" in given:
+        yield "--init-steps means nothing with --top-selection votes: leave it out"
+    if isinstance(given.get("clip_norm"), str):
+        yield (
+            f"--clip-norm {given['clip_norm']} measures the kept weights, and which they are is known after the votes:"
+            " give a number"
+        )
+    data = config.data
+    if config.front_end.projection != "public" and (data.public_dataset or data.public_records):
+        flag = "--public-records" if data.public_dataset is None else "--public-dataset"
+        yield f"--top-selection votes needs no public data: leave out {flag}, or use --top-selection public"
+
+
 def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
     """An option that would do nothing is a misunderstanding, and with privacy a dangerous one."""
     privacy, sampler, secagg = config.privacy, config.sampler, config.secagg
@@ -167,6 +195,7 @@ def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
         "--delta": privacy.delta is not None,
         "--allow-large-delta": privacy.allow_large_delta,
         "--accountant": privacy.accountant is not None,
+        "--vote-share": privacy.vote_share is not None,
         "--max-participations": sampler.max_participations is not None,
         "--max-dropouts": sampler.max_dropouts > 0,
         "--max-colluders": sampler.max_colluders > 0,

@@ -54,10 +54,10 @@ def _noise_bytes(experiment: Experiment, clients: SimulatedClients, at_once: int
     noise = experiment.scheme.noise
     if not noise.private:
         return 0
-    workers = min(_workers(clients), at_once)
-    drawn = workers * min(-(-at_once // workers), rows_at_once(clients.code_size, clients.device))
+    workers, code_size = min(_workers(clients), at_once), max(clients.sizes(number)[0] for number in (1, None))
+    drawn = workers * min(-(-at_once // workers), rows_at_once(code_size, clients.device))
     numbers = 7 * drawn + 2 * (at_once - drawn) + 3 + experiment.scheme.groups
-    return clients.code_size * numbers * (8 if noise.on_integers else 4)
+    return code_size * numbers * (8 if noise.on_integers else 4)
 
 
 def noise_seconds(experiment: Experiment, clients: SimulatedClients) -> float | None:

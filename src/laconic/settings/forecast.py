@@ -8,10 +8,11 @@ from typing import Any
 from laconic.catalogue import scheme_entry
 from laconic.clients import wire
 from laconic.clients.simulated import SimulatedClients
-from laconic.experiment.about import about_grid, about_groups, about_testing
+from laconic.experiment.about import about_grid, about_groups, about_testing, about_votes
 from laconic.experiment.cautions import planned_cautions
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import ScatteringFrontEnd, full_shape
+from laconic.packing import integers
 from laconic.report.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.outcome import formula_bits
@@ -37,8 +38,10 @@ def forecast(config: RunConfig) -> dict[str, Any]:
     plan = experiment.typical_plan()
     up = uplink_encoding(experiment.scheme, simulation.clients.code_size, plan)
     down = downlink_encoding(experiment.scheme)
-    messages = {"up": (simulation.clients.code_size, up), "down": (simulation.clients.down_size, down)}
-    formula = dict(zip(("up", "down"), formula_bits(experiment.scheme, simulation.model.size, cohort), strict=True))
+    code_size, weights_down = simulation.clients.sizes()
+    messages = {"up": (code_size, up), "down": (weights_down, down)}
+    formulas = formula_bits(experiment.scheme, simulation.model.size, cohort, experiment.rounds)
+    formula, votes = dict(zip(("up", "down"), formulas, strict=True)), _votes(experiment, simulated)
     result: dict[str, Any] = {
         "scheme": experiment.scheme.name,
         "fingerprint": experiment.scheme.fingerprint,
@@ -54,15 +57,33 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "privacy": _privacy(experiment, simulation, measured),
         "groups": about_groups(experiment),
         "group_testing": about_testing(experiment),
+        "votes": votes,
     }
+    vote_rounds = experiment.scheme.codec.vote_rounds
     for direction, (count, encoding) in messages.items():
         each = 0 if experiment.scheme.pooled else wire.message_size(count, encoding)
         result[f"bits_{direction}_per_value"] = encoding.bits
         result[f"bytes_{direction}_per_client_and_round"] = each
-        result[f"bytes_{direction}_in_all"] = round(each * cohort * experiment.rounds)
+        in_votes = 0 if votes is None else vote_rounds * votes[f"bytes_{direction}_per_client_and_round"]
+        result[f"bytes_{direction}_in_all"] = round(cohort * (each * (experiment.rounds - vote_rounds) + in_votes))
         cost = formula_bytes(formula[direction], rate, experiment.rounds)
         result[f"formula_bytes_{direction}_per_client_in_all"] = cost
     return result
+
+
+def _votes(experiment: Experiment, clients: SimulatedClients) -> dict[str, Any] | None:
+    """What the votes are and cost, and what telling a client the result does; None without votes."""
+    voting, about = experiment.mechanism.voting, about_votes(experiment)
+    if voting is None or about is None:
+        return None
+    code_size, weights_down = clients.sizes(1)
+    up = uplink_encoding(voting.scheme, code_size, voting.typical_plan())
+    return about | {
+        "bits_up_per_value": up.bits,
+        "bytes_up_per_client_and_round": wire.message_size(code_size, up),
+        "bytes_down_per_client_and_round": wire.message_size(weights_down, downlink_encoding(voting.scheme)),
+        "bytes_once_per_client": wire.message_size(about["kept"], integers(32)),
+    }
 
 
 def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from laconic.data.federated import FederatedData
 from laconic.data.population import Population
 from laconic.errors import ConfigError
 from laconic.experiment.cautions import count_units
+from laconic.experiment.mechanism import votes_of
 from laconic.privacy.accounting.accountant import METHODS, RunAccountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise, smallest_noise
@@ -22,6 +23,8 @@ from laconic.settings.config import RunConfig
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 
+VOTE_SHARE = 0.25
+"""Of ε, for the votes of FL-TOP, unless said otherwise: see docs/results/votes.md."""
 _CLIP_SOURCES = {
     "median": "the clipping threshold is the median update norm of an initialisation round on the clients' own data,"
     " as in the papers: that round is not private and not in the ε",
@@ -78,28 +81,56 @@ def settle_noise(
         return smallest_noise(
             accountant, epsilon=privacy.epsilon, delta=delta, rounds=config.run.rounds, method=privacy.accountant
         )
-    # Any bound serves here: the grid of integer noise scales with it, and other noise does not look at it.
-    others = {k: v for k, v in options.items() if k != "clip_norm"}
-    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
-
-    def scheme(sigma: float) -> Scheme:
-        return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
-
-    example = scheme(1.0)
-    size = trainable_size(model)
+    example, size = _with_noise(config, options, 1.0), trainable_size(model)
     return calibrate_noise(
-        noise=lambda sigma: scheme(sigma).noise,
+        noise=lambda sigma: _with_noise(config, options, sigma).noise,
         sensitivity=example.clip.sensitivity(example.codec.code_size(size)),
-        slack=config.sampler.max_dropouts + config.sampler.max_colluders,
-        groups=config.aggregator.groups or example.groups,
-        max_participations=config.sampler.max_participations,
         epsilon=privacy.epsilon,
-        delta=delta,
         rounds=config.run.rounds,
-        sampler=sampler,
-        num_clients=num_clients,
         method=privacy.accountant,
+        votes=votes_of(example, size),
+        **_public_numbers(config, example, sampler, num_clients),
     )
+
+
+def settle_vote_noise(
+    config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
+) -> dict[str, float]:
+    """σ of the votes, as an option: the smallest with which they alone cost their share of the promised ε.
+
+    Nothing where it is given, where there are no votes, and where no ε is promised: it is then that of training.
+    """
+    example, size, epsilon = _with_noise(config, options, 1.0), trainable_size(model), config.privacy.epsilon
+    if epsilon is None or not example.codec.vote_rounds or options.get("vote_noise_multiplier") is not None:
+        return {}
+    voting, share = example.at(1), config.privacy.vote_share
+    sigma = calibrate_noise(
+        noise=lambda sigma: _with_noise(config, options, sigma).at(1).noise,
+        sensitivity=voting.clip.sensitivity(voting.codec.code_size(size)),
+        epsilon=(VOTE_SHARE if share is None else share) * epsilon,
+        rounds=example.codec.vote_rounds,
+        **_public_numbers(config, example, sampler, num_clients),
+    )
+    return {"vote_noise_multiplier": sigma}
+
+
+def _with_noise(config: RunConfig, options: dict[str, Any], sigma: float) -> Scheme:
+    """The scheme with this σ. Any bound serves: the grid of integer noise scales with it, and no ε depends on it."""
+    others = {k: v for k, v in options.items() if k not in ("clip_norm", "noise_multiplier")}
+    bound = {"clip_norm": 1.0} if "clip_norm" in scheme_entry(config.scheme.name).options else {}
+    return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
+
+
+def _public_numbers(config: RunConfig, example: Scheme, sampler: Sampler, num_clients: int) -> dict[str, Any]:
+    """What a calibration needs besides noise and rounds."""
+    return {
+        "slack": config.sampler.max_dropouts + config.sampler.max_colluders,
+        "groups": config.aggregator.groups or example.groups,
+        "max_participations": config.sampler.max_participations,
+        "delta": 1e-5 if config.privacy.delta is None else config.privacy.delta,
+        "sampler": sampler,
+        "num_clients": num_clients,
+    }
 
 
 def check_noise(config: RunConfig) -> None:

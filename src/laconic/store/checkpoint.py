@@ -42,6 +42,20 @@ class RunState:
     best_holdout: float | None = None
     findings: Findings | None = None
     """What group testing has found."""
+    voted: bool = False
+    """Whether `shared` was voted on: then those who know it are the `told`, else all who ever took part."""
+    told: set[int] = field(default_factory=set)
+
+    def knows(self, client: int) -> bool:
+        """Whether the client was told what is `shared`."""
+        return client in (self.told if self.voted else self.participations)
+
+    def tell(self, clients: list[int], elected: dict[str, Tensor] | None) -> None:
+        """These clients know what is shared; after a vote, nobody does."""
+        if self.voted:
+            self.told.update(clients)
+        if elected is not None:
+            self.shared, self.voted, self.told = elected, True, set()
 
     @property
     def most_participations(self) -> int:
@@ -64,6 +78,7 @@ def state_bytes(state: RunState, head: str) -> bytes:
         **{f"rule.{name}": value for name, value in state.rule.items()},
         **{f"shared.{name}": value for name, value in state.shared.items()},
         **({} if state.findings is None else {"findings.running": torch.from_numpy(state.findings.running)}),
+        **({"told": torch.tensor(sorted(state.told), dtype=torch.int64)} if state.voted else {}),
     }
     progress = {
         "rounds": state.rounds,
@@ -147,6 +162,8 @@ def parsed_state(data: bytes, path: Path, size: int, device: torch.device) -> tu
             stale=progress["stale"],
             best_holdout=progress["best_holdout"],
             findings=_findings(progress, tensors),
+            voted="told" in tensors,
+            told=set(tensors["told"].tolist()) if "told" in tensors else set(),
         )
         head = str(progress["journal"])
     except (SafetensorError, struct.error, RecursionError, LookupError, TypeError, ValueError, AttributeError) as error:

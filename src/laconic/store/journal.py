@@ -90,6 +90,11 @@ class Journal:
         same = self._charged[round, last].environment == self._environment
         return last if same and all(number > round for number, _ in since) else last + 1
 
+    def repeated(self, rounds: int, also: tuple[int, int] | None = None) -> int:
+        """How many charges of the first so many rounds are not a round's first; `also` is about to be charged."""
+        charged = {key for key in (*self._charged, also) if key is not None and key[0] <= rounds}
+        return len(charged) - len({round for round, _ in charged})
+
     def would_add(self, round: int, attempt: int) -> int:
         """1 if the attempt is not charged yet, else 0."""
         return int((round, attempt) not in self._charged)

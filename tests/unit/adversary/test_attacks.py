@@ -86,6 +86,12 @@ def test_the_pool_may_be_the_cohort_s() -> None:
     assert_close(forged.updates[0], trained(*pool(make_population(SIZES), (3, 7)), path=UNION, sign=-1))
 
 
+def test_a_pool_may_be_trained_on_for_as_many_passes_as_a_client_takes() -> None:
+    """3 steps of 4 records are 2 passes over the 6 that attackers hold on average; over all 19 that is 10 steps."""
+    attack = GradientAscent(**WHO, steps="pool", boost=1)
+    assert_close(attackers_send(STD, attack)[2], trained(*union(), path=UNION, sign=-1, steps=10))
+
+
 def test_signs_cannot_be_boosted_in_the_clear() -> None:
     weak, strong = (attackers_send(SIGN, GradientAscent(**WHO, boost=boost)) for boost in (1, 5000))
     expected = torch.sign(trained(*union(), path=UNION, sign=-1))

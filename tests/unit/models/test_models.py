@@ -99,8 +99,13 @@ def test_all_cnn_c_is_eight_by_eight_before_the_mean() -> None:
     x = torch.randn(2, 3, 32, 32)
     assert model[:-1](x).shape == (2, 10, 8, 8)
     assert [layer.p for layer in model if isinstance(layer, nn.Dropout)] == [0.5, 0.5]
-    kinds = [type(layer) for layer in model]
-    assert kinds.count(nn.ReLU) == kinds.count(nn.Conv2d) - 1 == 8
+    with_relu = build_model(
+        "all-cnn-c", input_shape=(3, 32, 32), num_classes=10, seed=0, options={"strided_relu": True}
+    )
+    assert isinstance(model, nn.Sequential) and isinstance(with_relu, nn.Sequential)
+    for net, relus in ((model, 6), (with_relu, 8)):
+        kinds = [type(layer) for layer in net]
+        assert (kinds.count(nn.ReLU), kinds.count(nn.Conv2d)) == (relus, 9)
     assert build_model("all-cnn-c", input_shape=(1, 7, 9), num_classes=3, seed=0)(torch.randn(2, 1, 7, 9)).shape == (
         2,
         3,

@@ -21,6 +21,7 @@ from laconic.experiment.mechanism import Mechanism
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.report import html
 from laconic.runner.run import Run
+from laconic.runner.tested import shrinkage
 from laconic.scheme import Scheme
 
 CLIENTS = 40
@@ -202,6 +203,18 @@ def test_amplification_is_claimed_only_where_exclusions_do_not_show_who_came(
     mechanism: Mechanism = experiment(sampler=sampler, max_dropouts=slack).mechanism
     assert mechanism.accountant is not None and mechanism.accountant.amplified(1) is amplified
     assert replace(mechanism, group_testing=False, max_dropouts=0).accountant.amplified(1)  # type: ignore[union-attr]
+
+
+def test_the_mean_of_groups_is_shrunk_as_far_as_it_is_noise() -> None:
+    rng = torch.Generator().manual_seed(0)
+    noise = torch.randn(16, 5000, generator=rng) * 3
+    signal = torch.zeros(5000)
+    signal[0] = 3 * (5000 / 16) ** 0.5  # as long as the noise in the mean
+    assert shrinkage(noise, 3.0) < 0.1
+    assert shrinkage(noise + signal, 3.0) == pytest.approx(0.5, abs=0.05)
+    assert shrinkage(noise + 100 * signal, 3.0) > 0.99 and shrinkage(torch.zeros(3, 5), 1.0) == 0
+    errors = [float((f * (noise + signal).mean(0) - signal).norm()) for f in (shrinkage(noise + signal, 3.0), 1.0)]
+    assert errors[0] < 0.8 * errors[1]
 
 
 def test_what_cannot_be_tested_is_refused_with_the_way_out() -> None:

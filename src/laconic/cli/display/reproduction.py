@@ -98,6 +98,9 @@ def _echo_columns(lines: list[list[str]]) -> None:
 
 
 def list_tables(tables: list[Table], as_json: bool) -> None:
+    """All tables, and the published inferences after them."""
+    from laconic.reproduce.property_inference import published_inferences
+
     if as_json:
         from laconic.store.folder import json_text
 
@@ -112,6 +115,11 @@ def list_tables(tables: list[Table], as_json: bool) -> None:
             f"  {len(table.rows)} rows" + (f"; needs {table.needs}: runs on other data (--on)" if table.needs else "")
         )
         click.echo(f"  {table.title}\n")
+    for name, one in published_inferences().items():
+        if name == one.name:
+            click.secho(", ".join((one.name, *one.also)), bold=True, nl=False)
+            click.echo(f"  {len(one.accuracy)} rows; without the files of {one.dataset}, on {one.stand_in['dataset']}")
+            click.echo(f"  {one.title}\n")
 
 
 def list_rows(tables: list[Table], as_json: bool) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from laconic.errors import ConfigError, RunFolderError
 from laconic.federation.node.log import JOINED, UPLOADED
-from laconic.privacy.accounting.accountant import Accountant, epsilon, largest, renyi_divergences
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant, epsilon, largest, renyi_divergences
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
@@ -37,7 +37,8 @@ Upload = tuple[int, int]
 class Cost:
     """A run, as far as it can cost a node: what its uploads give away, and how often.
 
-    `noise_multiplier` is None for uploads without noise. `rounds` are what outsiders see, with or without this node:
+    `noise_multiplier` is None for uploads without noise; of a run that begins with votes it is the smaller one of votes
+    and training, for all uploads. `rounds` are what outsiders see, with or without this node:
     a run counts for them from the moment it was joined, since counting only runs in which the node was drawn would
     undo what sampling is worth. `delta` is what the noise sampler's finite precision, and cohorts that show themselves
     by being too small, cost over the run.
@@ -61,15 +62,10 @@ class Cost:
             return cls(None, sampler, offer.num_clients, False, offer.rounds, 0.0, offer.rounds)
         rounds = largest(lambda count: budget.released_fits(accountant, count, count), offer.rounds)
         cap = min(rounds, budget.max_participations or rounds)
-        event = offer.scheme.noise.event(
-            sensitivity_scale=offer.sampler.sensitivity_scale,
-            sensitivity=mechanism.sensitivity,
-            largest_cohort=offer.sampler.largest_cohort(offer.num_clients),
-        )
         # What no proof covers is not amplified.
         amplified = accountant.amplified(offer.rounds) and not offer.sampler.caveat
         return cls(
-            noise_multiplier=float(event.noise_multiplier),
+            noise_multiplier=accountant.least_noise_multiplier,
             sampler=sampler,
             num_clients=offer.num_clients,
             amplified=amplified,
@@ -116,10 +112,25 @@ def charges(uploads: Sequence[Upload]) -> int:
 
     One for each round up to the last, and one for each attempt before the one that the node took part in.
     """
+    attempts = _last_attempts(uploads)
+    return max(attempts, default=0) + sum(attempts.values())
+
+
+def accountant_of(offer: Offer, uploads: Sequence[Upload]) -> RunAccountant | None:
+    """The accountant of a run, which knows of the votes that were repeated, as far as a node can know."""
+    accountant, votes = offer.mechanism.accountant, offer.scheme.codec.vote_rounds
+    if not isinstance(accountant, Accountant):
+        return accountant
+    repeated = sum(attempt for round, attempt in _last_attempts(uploads).items() if round <= votes)
+    return accountant.with_repeated_votes(repeated)
+
+
+def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
+    """By round, the last attempt in which the node took part."""
     attempts: dict[int, int] = {}
     for round, attempt in uploads:
         attempts[round] = max(attempt, attempts.get(round, 0))
-    return max(attempts, default=0) + sum(attempts.values())
+    return attempts
 
 
 def spent(costs: Iterable[Cost], delta: float) -> Spent:

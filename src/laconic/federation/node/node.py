@@ -157,7 +157,10 @@ class Node:
 
     def _logged(self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes) -> bytes:
         """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
-        run, accountant = training.offer.run, training.offer.mechanism.accountant
+        from laconic.federation.node.lifetime import accountant_of
+
+        run = training.offer.run
+        accountant = accountant_of(training.offer, [*self._folder.log.uploads(run), (plan.round, plan.attempt)])
         taken = self._folder.log.participations(run) + 1
         self._folder.log.add(
             UPLOADED,
@@ -305,8 +308,7 @@ def _check_sum(training: NodeWork, plan: RoundPlan, told: SumPlan) -> None:
 
     if not plan.viable:
         raise PrivacyError(f"a cohort of {len(plan.cohort)} nodes cannot carry the noise")
-    wanted = uplink_encoding(training.offer.scheme, training.code_size, plan).bits
-    if (told.bits, told.size) != (wanted, training.code_size):
-        raise WireError(
-            f"a sum of {told.size} values of {told.bits} bits; the scheme has {training.code_size} of {wanted}"
-        )
+    size = training.code_size(plan)
+    wanted = uplink_encoding(training.offer.scheme.at(plan.round), size, plan).bits
+    if (told.bits, told.size) != (wanted, size):
+        raise WireError(f"a sum of {told.size} values of {told.bits} bits; the scheme has {size} of {wanted}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from laconic.federation.node.lifetime import Cost, Upload, charges, spent
+from laconic.federation.node.lifetime import Cost, Upload, accountant_of, charges, spent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], co
         reasons.append(f"a sum of {honest} honest nodes, fewer than min_cohort {policy.min_cohort}")
     if policy.max_participations is not None and participations > policy.max_participations:
         reasons.append(f"participation {participations}, above max_participations {policy.max_participations}")
-    accountant, budget = offer.mechanism.accountant, offer.budget
+    accountant, budget = accountant_of(offer, uploads), offer.budget
     if accountant is None or budget is None:
         return reasons
     if budget.max_participations is not None and participations > budget.max_participations:

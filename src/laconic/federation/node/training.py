@@ -42,7 +42,11 @@ class NodeWork:
         self._view = ModelView(self.experiment, streams)
         self._work = ClientWork(self._view)
         self._num_records = len(records.targets)
-        self.size, self.code_size = self._view.model.size, self._view.code_size
+        self.size = self._view.model.size
+
+    def code_size(self, plan: RoundPlan) -> int:
+        """How many values this node sends in a round."""
+        return self._view.sizes(plan.round)[0]
 
     def plan(self, round: int, attempt: int, cohort: np.ndarray, shared: dict[str, Tensor]) -> RoundPlan:
         """The public plan of a round, of which only cohort and attempt have to be told."""
@@ -62,7 +66,8 @@ class NodeWork:
 
     def weights(self, message: bytes, plan: RoundPlan, before: Callable[[], Tensor]) -> Tensor:
         """All weights, from those that were told. `before` are the weights of the last round, if only signs were."""
-        scheme, changing = self.offer.scheme, self.offer.scheme.codec.changing(self.size, plan)
+        scheme = self.offer.scheme
+        changing = scheme.at(plan.round).codec.changing(self.size, plan)
         signs = downlink_encoding(scheme) == SIGNS and len(message) == wire.message_size(self.size, SIGNS)
         count = self.size if changing is None else len(changing)
         values = wire.decode(
@@ -93,16 +98,16 @@ class NodeWork:
 
         Shares of other nodes make up the promised noise only if these are the same for all of them. None: no noise.
         """
-        noise, sensitivity = self.offer.scheme.noise, self.experiment.sensitivity
-        if not noise.private:
+        scheme, code_size = self.offer.scheme.at(plan.round), self.code_size(plan)
+        if not scheme.noise.private:
             return None
-        grid = noise.grid(code_size=self.code_size, sensitivity=sensitivity, plan=plan)
+        grid = scheme.noise.grid(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)
         assert grid is not None, "only integers are masked"
         return {"share": grid.share_scale(plan.noise_shares) / grid.units, "step": 1 / grid.units}
 
     def message(self, plan: RoundPlan, code: Tensor) -> bytes:
         """The code in the clear, where nothing is masked."""
-        scheme = self.offer.scheme
+        scheme = self.offer.scheme.at(plan.round)
         weight = client_weight(scheme, self._num_records)
         message = wire.Message("code", plan.round, plan.attempt, self.client, weight, plan.fingerprint, code)
-        return wire.encode(message, uplink_encoding(scheme, self.code_size, plan))
+        return wire.encode(message, uplink_encoding(scheme, self.code_size(plan), plan))

@@ -61,6 +61,9 @@ class RemoteClients(Clients):
         self._sum_of: dict[int, ServerRound] = {}
         """In which of them each node is."""
         self._told: set[int] = set()
+        """Who has the roster."""
+        self._shared: dict[int, bytes] = {}
+        """What each node was told once: nothing before a vote, and the kept coordinates after it."""
         self._single: list[tuple[float, Tensor]] = []
         """What each node of the round counts, and its code, for an aggregator that looks at single ones."""
         self._weights = (-1, self.model.initial)
@@ -109,7 +112,7 @@ class RemoteClients(Clients):
         scheme = self._offer.scheme
         if self._secagg is not None:
             begin = self._secagg.begin
-            plans = [sum_plan(self._terms, scheme, one, self.code_size) if one.viable else None for one in plan.sums]
+            plans = [sum_plan(self._terms, scheme, one, self.model.size) if one.viable else None for one in plan.sums]
             self._rounds = [None if one is None else begin(one) for one in plans]
             self._sum_of = {client: one for one in self._rounds if one is not None for client in one.plan.cohort}
         shared = write_shared(dict(plan.shared), plan.fingerprint)
@@ -117,21 +120,20 @@ class RemoteClients(Clients):
         self._weights = (plan.round, weights)
         requests = {}
         for client in sorted(self._sum_of) if self._secagg is not None else plan.cohort.tolist():
-            known = client in self._told
             requests[client] = UploadRequest(
                 run=self._offer.run,
                 round=plan.round,
                 attempt=plan.attempt,
                 weights=signs if signs is not None and client in self._holders else whole,
                 plan=b"" if self._secagg is None else self._sum_of[client].plan_for(client),
-                roster=b"" if known or self._secagg is None else self._roster,
-                shared=b"" if known else shared,
+                roster=b"" if client in self._told or self._secagg is None else self._roster,
+                shared=b"" if self._shared.get(client) == shared else shared,
             ).to_fields()
         return requests
 
     def _weights_message(self, plan: RoundPlan, weights: Tensor) -> bytes:
         """The weights that change: all, or those that the codec keeps. The same message for everyone."""
-        changing = self._offer.scheme.codec.changing(len(weights), plan)
+        changing = self._offer.scheme.at(plan.round).codec.changing(len(weights), plan)
         values = weights if changing is None else weights[changing.to(weights.device)]
         message = wire.Message("weights", plan.round, plan.attempt, 0, 0.0, plan.fingerprint, values)
         return wire.encode(message, weights_encoding(self._offer.scheme))
@@ -150,7 +152,7 @@ class RemoteClients(Clients):
 
     def collected(self, plan: RoundPlan, requests: Mapping[int, Fields], answers: Answers) -> Collected:
         """The sum of the answers, opened if it may be; and the bytes that travelled."""
-        result = Collected(empty_sum(self._offer.scheme, plan, self.code_size, self.device))
+        result = Collected(empty_sum(self._offer.scheme, plan, self.sizes(plan.round)[0], self.device))
         result.groups = [0] * len(plan.groups) if plan.groups else None
         result.down = [len(bytes_in(fields, "weights")) for fields in requests.values()]
         result.transport = self._joining
@@ -167,6 +169,7 @@ class RemoteClients(Clients):
                 self.notice(client, str(error))
                 continue
             self._told.add(client)
+            self._shared[client] = bytes_in({"shared": b""} | requests[client], "shared")
             self._holders.add(client)
         if self._secagg is not None:
             self._count_secagg(requests, answers, result)
@@ -177,13 +180,14 @@ class RemoteClients(Clients):
         return result
 
     def _add_plain(self, plan: RoundPlan, client: int, data: bytes, result: Collected) -> None:
+        code_size = self.sizes(plan.round)[0]
         message = wire.decode(
             data,
             fingerprint=plan.fingerprint,
             round=plan.round,
             attempt=plan.attempt,
-            size=self.code_size,
-            encoding=uplink_encoding(self._offer.scheme, self.code_size, plan),
+            size=code_size,
+            encoding=uplink_encoding(self._offer.scheme.at(plan.round), code_size, plan),
         )
         if message.client != client:
             raise WireError(f"sent a code of client {message.client}")
@@ -199,7 +203,7 @@ class RemoteClients(Clients):
         current = self._sum_of[client]
         if current.accept_upload(data) != client:
             raise WireError("sent an upload of another client")
-        result.up.append(current.plan.ring.packed_size(self.code_size))
+        result.up.append(current.plan.ring.packed_size(self.sizes(plan.round)[0]))
 
     def _unmask_all(self, result: Collected) -> None:
         """Open one sum after the other. What is lost in one group does not touch another."""

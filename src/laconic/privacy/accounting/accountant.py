@@ -14,14 +14,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from laconic.parts import positive_int, probability
 from laconic.privacy.accounting.promise import Promise, client_promise
 from laconic.privacy.accounting.record_events import RecordEvent
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
-from laconic.privacy.accounting.tight import tight_epsilon
+from laconic.privacy.accounting.tight import Releases, tight_epsilon
 from laconic.privacy.mechanism.gaussian import Noise
 
 if TYPE_CHECKING:
@@ -94,8 +94,21 @@ class RunAccountant(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Votes:
+    """Rounds before all others, with a noise and a sensitivity of their own; `repeated` were charged again."""
+
+    noise: Noise
+    sensitivity: float
+    rounds: int
+    repeated: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Accountant:
-    """Answers for one scheme's noise under one sampler. It holds no state: the caller says how many rounds."""
+    """Answers for one scheme's noise under one sampler. It holds no state: the caller says how many rounds.
+
+    Where the run begins with votes, the first of the rounds are those.
+    """
 
     sampler: Sampler
     noise: Noise
@@ -110,6 +123,7 @@ class Accountant:
     max_participations: int | None = None
     horizon: int = 0
     """The rounds that are planned: whether sampling amplifies is decided for all of them at once."""
+    votes: Votes | None = None
     cohort_dependent: bool = False
     """Whether the run may stop, or lose a round, because of who took part: then that says something of it."""
 
@@ -142,26 +156,60 @@ class Accountant:
     def published(self, rounds: int) -> float | None:
         return None
 
+    def with_repeated_votes(self, repeated: int) -> Accountant:
+        """The same for a run in which so many vote rounds were charged again."""
+        return self if self.votes is None else replace(self, votes=replace(self.votes, repeated=repeated))
+
+    def weakened(self, share: float) -> Accountant:
+        """The same where only this share of the noise's variance is there."""
+        votes = None if self.votes is None else replace(self.votes, noise=self.votes.noise.weakened(share))
+        return replace(self, noise=self.noise.weakened(share), votes=votes)
+
+    @property
+    def least_noise_multiplier(self) -> float:
+        """Of a vote or of a training round, as it is accounted for."""
+        events = [self._round_event] if self.votes is None else [self._round_event, self._vote_event]
+        return float(min(event.noise_multiplier for event in events))
+
     def released(self, rounds: int, most: int | None = None) -> Figures:
         """ε against someone who sees all sums and models but not the cohorts.
 
         `most` is how often the busiest client took part, if that is known: it counts where nothing amplifies.
         """
         if not self.amplified(rounds):
-            return self._figures(self._round_event, self._most(rounds, most), METHODS)
-        event = self.sampler.released_event(self._round_event, self.num_clients)
-        return self._figures(event, rounds, self.sampler.figures)
+            return self._figures(self._taken(self._most(rounds, most)), METHODS)
+        return self._figures(self._released(rounds), self.sampler.figures)
 
     def participant(self, participations: int) -> Figures:
         """ε of a client that took part so often, against someone who knows the cohorts."""
-        return self._figures(self._round_event, participations, METHODS)
+        return self._figures(self._taken(participations), METHODS)
 
     def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float:
         chosen = method or self.method
         if not self.amplified(rounds):
-            return self._epsilon(self._round_event, self._most(rounds, most), chosen)
-        event = self.sampler.released_event(self._round_event, self.num_clients)
-        return self._epsilon(event, rounds, chosen)
+            return self._epsilon(self._taken(self._most(rounds, most)), chosen)
+        return self._epsilon(self._released(rounds), chosen)
+
+    def _released(self, rounds: int) -> Releases:
+        """What so many rounds show somebody who does not know the cohorts.
+
+        Nothing else is charged before every vote was, so the votes among the first rounds are all that there are.
+        """
+        votes = 0 if self.votes is None else min(rounds, self.votes.rounds + self.votes.repeated)
+        return tuple((self.sampler.released_event(e, self.num_clients), n) for e, n in self._split(rounds, votes))
+
+    def _taken(self, participations: int) -> Releases:
+        """What a client has given that took part so often. As many were votes as would cost most."""
+        if self.votes is None:
+            return self._split(participations, 0)
+        dearer = self._vote_event.noise_multiplier < self._round_event.noise_multiplier
+        most = self.votes.rounds + self.votes.repeated
+        return self._split(participations, min(participations, most) if dearer else 0)
+
+    def _split(self, rounds: int, votes: int) -> Releases:
+        """So many rounds, of which so many are votes."""
+        trained = (self._round_event, rounds - votes)
+        return (trained,) if votes == 0 else ((self._vote_event, votes), trained)
 
     def amplified(self, rounds: int) -> bool:
         """Whether sampling lowers the released ε. Where that is not proven, it is the ε of every round's participant.
@@ -183,53 +231,76 @@ class Accountant:
         return min(x for x in (rounds, self.max_participations, most) if x is not None)
 
     def participant_epsilon(self, participations: int, method: str = "pld") -> float:
-        return self._epsilon(self._round_event, participations, method)
+        return self._epsilon(self._taken(participations), method)
 
     @property
     def _round_event(self) -> DpEvent:
-        return self.noise.event(
+        return self._event(self.noise, self.sensitivity)
+
+    @property
+    def _vote_event(self) -> DpEvent:
+        assert self.votes is not None
+        return self._event(self.votes.noise, self.votes.sensitivity)
+
+    def _event(self, noise: Noise, sensitivity: float) -> DpEvent:
+        return noise.event(
             sensitivity_scale=self.sampler.sensitivity_scale,
-            sensitivity=self.sensitivity,
+            sensitivity=sensitivity,
             largest_cohort=self.sampler.largest_cohort(self.num_clients, self.groups),
         )
 
-    def _figures(self, event: DpEvent, count: int, methods: tuple[str, ...]) -> Figures:
-        values = {m: self._epsilon(event, count, m) if m in methods else None for m in METHODS}
+    def _figures(self, releases: Releases, methods: tuple[str, ...]) -> Figures:
+        values = {m: self._epsilon(releases, m) if m in methods else None for m in METHODS}
         return Figures(**values)
 
-    def _epsilon(self, event: DpEvent, count: int, method: str) -> float:
-        if count == 0:
-            return 0.0
+    def _epsilon(self, releases: Releases, method: str) -> float:
         # With slack, a hundredth of δ is kept for cohorts that show themselves by being too small (see `amplified`).
         delta = self.delta * 0.99 if self.slack else self.delta
-        return epsilon(event, count, delta, method, replace_one=self.sampler.adjacency == REPLACE_ONE)
+        return composed_epsilon(releases, delta, method, replace_one=self.sampler.adjacency == REPLACE_ONE)
 
 
 def epsilon(event: DpEvent | RecordEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
     """ε of `count` independent releases of the event at this δ."""
+    return composed_epsilon(((event, count),), delta, method, replace_one=replace_one)
+
+
+def composed_epsilon(releases: Releases, delta: float, method: str, *, replace_one: bool = False) -> float:
+    """ε of independent releases at this δ: Rényi divergences add up, and so do privacy losses."""
+    releases = tuple((event, count) for event, count in releases if count)
+    if not releases:
+        return 0.0
     if method == "moments":
-        divergences = renyi_divergences(event, _PAPER_ORDERS, replace_one)
+        divergences = _summed_divergences(releases, _PAPER_ORDERS, replace_one)
         return min(
-            count * divergence - math.log(delta) / (order - 1)
+            divergence - math.log(delta) / (order - 1)
             for order, divergence in zip(_PAPER_ORDERS, divergences, strict=True)
         )
     if method == "rdp":
         from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
         orders = tuple(rdp.DEFAULT_RDP_ORDERS)
-        divergences = renyi_divergences(event, orders, replace_one)
-        return float(rdp.compute_epsilon(orders, [count * d for d in divergences], delta)[0])
+        return float(rdp.compute_epsilon(orders, _summed_divergences(releases, orders, replace_one), delta)[0])
     if method == "pld":
         from dp_accounting import GaussianDpEvent
 
         # A privacy loss distribution grows with ε; where ε is that large, rdp's bound (never smaller) says enough.
         # Moments, never smaller than rdp, are quicker to ask.
-        if not isinstance(event, GaussianDpEvent) and epsilon(event, count, delta, "moments") > _LARGEST_PLD:
-            bound = epsilon(event, count, delta, "rdp")
+        sampled = any(not isinstance(event, GaussianDpEvent) for event, _ in releases)
+        if sampled and composed_epsilon(releases, delta, "moments") > _LARGEST_PLD:
+            bound = composed_epsilon(releases, delta, "rdp")
             if bound > _LARGEST_PLD:
                 return bound
-        return tight_epsilon(event, count, delta)
+        *before, last = releases
+        return tight_epsilon(*last, delta, *before)
     raise ValueError(f"unknown method {method}")
+
+
+def _summed_divergences(releases: Releases, orders: tuple[float, ...], replace_one: bool) -> list[float]:
+    total = [0.0] * len(orders)
+    for event, count in releases:
+        divergences = renyi_divergences(event, orders, replace_one)
+        total = [known + count * more for known, more in zip(total, divergences, strict=True)]
+    return total
 
 
 def largest(fits: Callable[[int], bool], at_most: int) -> int:

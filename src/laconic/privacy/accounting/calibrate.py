@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import one_of, positive, positive_int, probability
-from laconic.privacy.accounting.accountant import METHODS, Accountant, RunAccountant
+from laconic.privacy.accounting.accountant import METHODS, Accountant, RunAccountant, Votes
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 
@@ -28,11 +29,13 @@ def calibrate_noise(
     slack: int = 0,
     groups: int = 1,
     max_participations: int | None = None,
+    votes: Votes | None = None,
 ) -> float:
     """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
 
     The released ε after `rounds` rounds, or, with `participations`, the participant's after so many. `noise` makes the
-    noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code.
+    noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code. `votes` are the
+    first of the rounds and have their own noise, which stays as it is.
     """
     make = noise or (lambda sigma: Gaussian(noise_multiplier=sigma))
 
@@ -47,8 +50,17 @@ def calibrate_noise(
             groups=groups,
             max_participations=max_participations,
             horizon=rounds,
+            votes=votes,
         )
 
+    if votes is not None and participations is None:
+        example = replace(accountant(1.0), noise=votes.noise, sensitivity=votes.sensitivity, votes=None)
+        alone = example.released_epsilon(votes.rounds, method)
+        if alone >= epsilon:
+            raise PrivacyError(
+                f"the votes alone cost ε = {alone:.3f} of --epsilon {epsilon:g} ({method or example.method}): lower"
+                " --vote-share, or raise --vote-noise-multiplier"
+            )
     return smallest_noise(
         accountant, epsilon=epsilon, delta=delta, rounds=rounds, method=method, participations=participations
     )

@@ -27,6 +27,9 @@ frequencies left out are bounded in `_tail`, times the moduli of the geometric s
 would raise ε by more than a twenty-thousandth, there is no answer.
 
 So ε is never below that of the given distribution, and hardly above it.
+
+**Releases of another kind** may come first, g convolved with itself v times: a vote. All of the above holds for the
+product F^t·G^v, with M(s)^t·M_g(s)^v for M(s)^t. |G_k| ≤ 1, so frequencies that are negligible without it stay so.
 """
 
 from __future__ import annotations
@@ -66,20 +69,50 @@ class Loss:
         return np.array([self.tilted(order)[1] for order in _ORDERS])
 
 
-class ComposedLoss:
-    """δ and ε of a loss after any number of rounds above most/2 and up to `most`, near one δ."""
+@dataclass(frozen=True, eq=False)
+class _Transformed:
+    """A tilted loss, wrapped around so many points: its FFT, ln M(s), its mean, and how far the FFT may be off."""
 
-    def __init__(self, loss: Loss, most: int, delta: float) -> None:
+    spectrum: np.ndarray
+    log_moment: float
+    mean: float
+    roundoffs: float
+
+    @classmethod
+    def of(cls, loss: Loss, tilt: float, size: int) -> _Transformed:
+        from scipy import fft
+
+        exponents, log_moment = loss.tilted(tilt)
+        probabilities = np.exp(exponents - log_moment)
+        # The FFT, the wrapping, the exponents of p_s, and the power.
+        magnitude = np.abs(tilt * loss.interval * loss.numbers) + np.abs(loss.log_probabilities)
+        tilting = 3 * (float(probabilities @ magnitude) + abs(log_moment))
+        return cls(
+            spectrum=fft.rfft(np.bincount(loss.numbers % size, probabilities, size)),
+            log_moment=log_moment,
+            mean=float(probabilities @ loss.numbers) * loss.interval,
+            roundoffs=8 * math.log2(size) + len(loss.numbers) / size + tilting + 16,
+        )
+
+
+class ComposedLoss:
+    """δ and ε of a loss after any number of rounds above most/2 and up to `most`, near one δ.
+
+    `first` is another loss, on the same grid, and how often it came before.
+    """
+
+    def __init__(self, loss: Loss, most: int, delta: float, first: tuple[Loss, int] | None = None) -> None:
         from scipy import fft
 
         self._loss, self._delta = loss, delta
-        self._tilt, length = _tilt_and_length(loss.log_moments, most, delta)
-        exponents, self._log_moment = loss.tilted(self._tilt)
-        probabilities = np.exp(exponents - self._log_moment)
-        self._mean = float(probabilities @ loss.numbers) * loss.interval
-
+        moments = most * loss.log_moments
+        if first is not None:
+            assert first[0].interval == loss.interval
+            moments = moments + first[1] * first[0].log_moments
+        self._tilt, length = _tilt_and_length(moments, delta)
         self._size = size = int(fft.next_fast_len(max(64, math.ceil(length / loss.interval)), real=True))
-        spectrum = fft.rfft(np.bincount(loss.numbers % size, probabilities, size))
+        transformed = _Transformed.of(loss, self._tilt, size)
+        self._log_moment, self._mean, spectrum = transformed.log_moment, transformed.mean, transformed.spectrum
         # The largest modulus from each frequency on.
         reach = np.maximum.accumulate(np.abs(spectrum)[::-1])[::-1]
         kept = int(np.count_nonzero(reach > _LEFT_OUT ** (1 / (most // 2 + 1))))
@@ -87,6 +120,7 @@ class ComposedLoss:
             self._decay = -np.log(reach[:kept])
             self._log_modulus = np.log(np.abs(spectrum[:kept]))
         self._angle = np.angle(spectrum[:kept])
+        self._come_first(first, kept)
 
         weights = np.full(kept, 2 / size)
         weights[np.arange(kept) % (size / 2) == 0] /= 2
@@ -98,11 +132,23 @@ class ComposedLoss:
         # At least the sum of |end| + h·|slope| over all frequencies, by Parseval and Cauchy-Schwarz.
         squares, next_squares = (-1.01 / math.expm1(-2 * x) for x in (step, next_step))
         self._moduli = loss.interval * (squares + math.sqrt(next_squares))
+        self._roundoffs_a_round = transformed.roundoffs
 
-        # The FFT, the wrapping, the exponents of p_s, and the power.
-        magnitude = np.abs(self._tilt * loss.interval * loss.numbers) + np.abs(loss.log_probabilities)
-        tilting = 3 * (float(probabilities @ magnitude) + abs(self._log_moment))
-        self._roundoffs_a_round = 8 * math.log2(size) + len(loss.numbers) / size + tilting + 16
+    def _come_first(self, first: tuple[Loss, int] | None, kept: int) -> None:
+        """What comes first, all of it together: ln M_g(s)^v, its mean, its errors, ln(1 − g∞)^v and ln G^v."""
+        self._first_log_moment = self._first_mean = self._first_roundoffs = self._first_log_finite = 0.0
+        self._first_log_modulus = self._first_angle = np.zeros(kept)
+        if first is None:
+            return
+        loss, count = first
+        transformed = _Transformed.of(loss, self._tilt, self._size)
+        self._first_log_moment = count * transformed.log_moment
+        self._first_mean = count * transformed.mean
+        self._first_roundoffs = count * transformed.roundoffs
+        self._first_log_finite = count * math.log1p(-loss.infinity)
+        with np.errstate(divide="ignore"):
+            self._first_log_modulus = count * np.log(np.abs(transformed.spectrum[:kept]))
+        self._first_angle = count * np.angle(transformed.spectrum[:kept])
 
     def delta(self, count: int, epsilon: float) -> float:
         """At most this δ at the ε."""
@@ -119,9 +165,10 @@ class ComposedLoss:
         finite = delta - self._infinite(count)
         if finite <= 0:
             return math.inf
-        chernoff = max(0.0, (count * self._log_moment + _log_weight(self._tilt) - math.log(finite)) / self._tilt)
+        moment = count * self._log_moment + self._first_log_moment
+        chernoff = max(0.0, (moment + _log_weight(self._tilt) - math.log(finite)) / self._tilt)
         low, high = 0, int(chernoff / interval) + 1
-        guess = min(count * self._mean, chernoff)
+        guess = min(count * self._mean + self._first_mean, chernoff)
         while low <= high:
             cell = min(max(low, int(guess / interval)), high)
             end = (cell + 1) * interval
@@ -145,37 +192,39 @@ class ComposedLoss:
         return low * interval
 
     def _infinite(self, count: int) -> float:
-        return -math.expm1(count * math.log1p(-self._loss.infinity))
+        return -math.expm1(count * math.log1p(-self._loss.infinity) + self._first_log_finite)
 
     def _tail(self, count: int, cell: int) -> tuple[float, float, float]:
         """a, b and a bound of their errors, with which δ(ε) ≤ a + b·(1 − e^(ε − end)) + error in the cell."""
         kept = int(np.searchsorted(self._decay, -math.log(_LEFT_OUT) / count))
         turns = np.arange(kept) * (cell + 1) % self._size
-        phases = count * self._angle[:kept] + (2 * math.pi / self._size) * turns
-        powers = np.exp(count * self._log_modulus[:kept] + 1j * phases)
+        phases = count * self._angle[:kept] + (2 * math.pi / self._size) * turns + self._first_angle[:kept]
+        powers = np.exp(count * self._log_modulus[:kept] + self._first_log_modulus[:kept] + 1j * phases)
         at_end, slope = (self._series[:, :kept] * powers).sum(axis=1).real  # pairwise, as the error bound needs it
 
         tilting = self._tilt * (cell + 1) * self._loss.interval
-        exponent = count * self._log_moment - tilting
+        exponent = count * self._log_moment + self._first_log_moment - tilting
         if exponent > 600:
             return 0.0, 0.0, math.inf
         scale = math.exp(exponent)
-        error = _UNIT_ROUNDOFF * (count * self._roundoffs_a_round + 4 * tilting + 200) + _LEFT_OUT
+        roundoffs = count * self._roundoffs_a_round + self._first_roundoffs + 4 * tilting + 200
+        error = _UNIT_ROUNDOFF * roundoffs + _LEFT_OUT
         return self._infinite(count) + scale * float(at_end), scale * float(slope), scale * error * self._moduli
 
 
-def _tilt_and_length(log_moments: np.ndarray, most: int, delta: float) -> tuple[float, float]:
-    """The tilt s, and its L. Rounding errors weigh e^excess times as much as at the tilt of the best Chernoff bound.
+def _tilt_and_length(log_moments: np.ndarray, delta: float) -> tuple[float, float]:
+    """The tilt s, and its L, from ln M(s)^t of all rounds.
 
-    Twice the length is worth it if they become 256 times smaller.
+    Rounding errors weigh e^excess times as much as at the tilt of the best Chernoff bound. Twice the length is worth it
+    if they become 256 times smaller.
     """
     tilts = _ORDERS[:-1]  # each has an s' above it
-    moments = most * log_moments[:-1] + _log_weight(tilts) - math.log(delta)
+    moments = log_moments[:-1] + _log_weight(tilts) - math.log(delta)
     excess = moments - tilts * np.min(moments / tilts)
     room = -math.log(_WRAPPED * delta)
     gaps = _ORDERS - tilts[:, None]
     with np.errstate(divide="ignore"):
-        beyond = np.where(gaps > 0, (most * np.maximum(log_moments, 0.0) + room) / gaps, math.inf).min(axis=1)
+        beyond = np.where(gaps > 0, (np.maximum(log_moments, 0.0) + room) / gaps, math.inf).min(axis=1)
     lengths = np.maximum(room / tilts, beyond)
     chosen = int(np.argmin(np.log(lengths) + excess / 8))
     return float(tilts[chosen]), float(lengths[chosen])

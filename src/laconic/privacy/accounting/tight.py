@@ -1,5 +1,7 @@
 """The tight ε of many equal releases: in closed form for a Gaussian, by its loss distribution for a sampled one.
 
+Some releases of another kind may come first, as votes do.
+
 dp-accounting makes the loss distribution of one release, pessimistically on a grid of 1e-4, one for each direction
 (a client's code goes, or comes). `composed_loss` composes it, fast enough for a figure in every round. Where rounding
 would show, dp-accounting composes it as well, at about a tenth of a second a figure.
@@ -22,23 +24,44 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 
+Release = tuple["DpEvent | RecordEvent", int]
+"""An event, and how often it is released."""
+Releases = tuple[Release, ...]
+
+
 @functools.lru_cache(maxsize=4096)
-def tight_epsilon(event: DpEvent | RecordEvent, count: int, delta: float) -> float:
-    """ε of `count` independent releases of a Gaussian, a Poisson-sampled one, or a round of those."""
+def tight_epsilon(event: DpEvent | RecordEvent, count: int, delta: float, first: Release | None = None) -> float:
+    """ε of `count` independent releases of a Gaussian, a Poisson-sampled one, or a round of those.
+
+    `first` are releases of another event besides, of the same kind.
+    """
     from dp_accounting import GaussianDpEvent
 
     if isinstance(event, GaussianDpEvent):
-        return gaussian_epsilon(event.noise_multiplier / math.sqrt(count), delta)
+        multiplier = event.noise_multiplier / math.sqrt(count)
+        if first is not None:
+            other, times = first
+            assert isinstance(other, GaussianDpEvent), "both are sampled, or none is"
+            multiplier = (multiplier**-2 + times / other.noise_multiplier**2) ** -0.5
+        return gaussian_epsilon(multiplier, delta)
     # Composed for the next power of two, so that ε does not depend on what was asked before.
-    directions = _composed(event, 1 << (count - 1).bit_length(), delta)
+    directions = _composed(event, 1 << (count - 1).bit_length(), delta, first)
     largest = 0.0
     for direction in directions:
         if largest < math.inf and not direction.delta(count, largest) <= delta:
             found = direction.epsilon(count)
             if found is None:
-                return float(_distribution(event).self_compose(count).get_epsilon_for_delta(delta))
+                return _convolved(event, count, delta, first)
             largest = max(largest, found)
     return largest
+
+
+def _convolved(event: DpEvent | RecordEvent, count: int, delta: float, first: Release | None) -> float:
+    """The same by dp-accounting's own composition."""
+    composed = _distribution(event).self_compose(count)
+    if first is not None:
+        composed = composed.compose(_distribution(first[0]).self_compose(first[1]))
+    return float(composed.get_epsilon_for_delta(delta))
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
@@ -64,8 +87,10 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 @functools.lru_cache(maxsize=32)
-def _composed(event: DpEvent | RecordEvent, most: int, delta: float) -> tuple[ComposedLoss, ...]:
-    return tuple(ComposedLoss(loss, most, delta) for loss in _losses(event))
+def _composed(event: DpEvent | RecordEvent, most: int, delta: float, first: Release | None) -> tuple[ComposedLoss, ...]:
+    losses = _losses(event)
+    before = [None] * len(losses) if first is None else [(loss, first[1]) for loss in _losses(first[0])]
+    return tuple(ComposedLoss(loss, most, delta, one) for loss, one in zip(losses, before, strict=True))
 
 
 @functools.lru_cache(maxsize=16)

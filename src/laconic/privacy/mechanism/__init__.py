@@ -1,6 +1,6 @@
 """Clipping and noise of codes. Imports torch only inside functions that are handed tensors.
 
-clip               `Clip`, `NoClip`, `L2Clip`, `UnitEntries` (for signs)
+clip               `Clip`, `NoClip`, `L2Clip`, `UnitEntries` (for signs), `Marks` (for votes)
 discrete_gaussian  `DiscreteGaussian`: integers drawn around a code, and why the Gaussian's ε holds
 discrete_sampler   draws from the discrete Gaussian with any mean and scale
 discrete_table     its exact tables

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laconic.errors import ConfigError
-from laconic.parts import Part, positive
+from laconic.parts import Part, positive, rate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +54,34 @@ class UnitEntries(Clip):
 
     def sensitivity(self, code_size: int) -> float:
         return math.sqrt(code_size)
+
+
+def marks_of(ratio: float, code_size: int) -> int:
+    """M = ⌈r·m⌉: how many of m entries may be marked."""
+    return min(code_size, math.ceil(ratio * code_size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks(Clip):
+    """Entries of 0 and 1, and at most M = ⌈r·m⌉ ones: ‖code‖₂ ≤ √M, without rounding (thesis section 5.4.3).
+
+    Of a code with more ones the first M are left. What is not above 0, a NaN too, is no mark.
+    """
+
+    ratio: float
+
+    def __post_init__(self) -> None:
+        rate(ratio=self.ratio)
+
+    def __call__(self, code: Tensor) -> Tensor:
+        import torch
+
+        marked = code > 0
+        allowed = marked.cumsum(-1, dtype=torch.int32) <= marks_of(self.ratio, code.shape[-1])
+        return (marked & allowed).to(code.dtype)
+
+    def sensitivity(self, code_size: int) -> float:
+        return math.sqrt(marks_of(self.ratio, code_size))
 
 
 @dataclass(frozen=True, kw_only=True)

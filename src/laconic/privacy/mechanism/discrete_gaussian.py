@@ -49,8 +49,8 @@ class DiscreteGaussian(Noise):
     """DG(u·code, u·S·σ/√min_cohort) mod 2^b, per client and coordinate (thesis Alg. 9, for any code).
 
     `bits` is b; unless given, it is as small as the sum allows. `ring_bits` makes b larger without a finer grid: room
-    in the ring that costs bytes and changes neither noise nor ε. `signs` says that the code is a vector of signs: no
-    entry exceeds 1, and all are whole.
+    in the ring that costs bytes and changes neither noise nor ε. `signs` says that the code is a vector of signs, or of
+    marks: no entry exceeds 1, and all are whole.
     """
 
     noise_multiplier: float
@@ -129,6 +129,10 @@ class DiscreteGaussian(Noise):
         left = (share - smoothed) / (1 - smoothed)
         return replace(self, noise_multiplier=self.noise_multiplier * math.sqrt(max(left, 1e-12)))
 
+    def for_votes(self, noise_multiplier: float | None) -> DiscreteGaussian:
+        """On a grid and in a ring of its own: as coarse, and of as few bits, as ballots allow."""
+        return DiscreteGaussian(noise_multiplier=noise_multiplier or self.noise_multiplier, signs=True)
+
     def without_noise(self, code: Tensor, *, boost: float, sensitivity: float, plan: RoundPlan) -> Tensor:
         """boost·u·code as residues mod 2^b: a message like any other, to whoever sees masked residues."""
         grid = self.grid(code_size=code.shape[-1], sensitivity=sensitivity, plan=plan)
@@ -150,6 +154,11 @@ class DiscreteGaussian(Noise):
             total = total + draw_discrete_gaussian(
                 total.new_zeros(total.shape), math.sqrt(missing), rng, integer_mean=True
             )
+        return self.read(total, sensitivity=sensitivity, plan=plan)
+
+    def read(self, total: Tensor, *, sensitivity: float, plan: RoundPlan) -> Tensor:
+        """Centred and scaled back."""
+        grid = self.grid(code_size=total.shape[-1], sensitivity=sensitivity, plan=plan)
         half = 2 ** (grid.bits - 1)
         centred: Tensor = ((total + half) & (2**grid.bits - 1)) - half
         return centred.double().div_(grid.units).float()

@@ -72,6 +72,10 @@ class Noise(Part):
         """The noise of which only this share of the variance is there, for the accountant."""
         raise NotImplementedError
 
+    def for_votes(self, noise_multiplier: float | None) -> Noise:
+        """The same kind of noise for ballots of 0 and 1; None: with the same noise multiplier."""
+        raise NotImplementedError
+
     def without_noise(self, code: Tensor, *, boost: float, sensitivity: float, plan: RoundPlan) -> Tensor:
         """What a client sends that leaves out clip and noise and counts its code `boost` times."""
         return boost * code
@@ -83,6 +87,10 @@ class Noise(Part):
     def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
         """The scale of the noise in each coordinate of a released sum, in units of the code."""
         raise NotImplementedError
+
+    def read(self, total: Tensor, *, sensitivity: float, plan: RoundPlan) -> Tensor:
+        """A code, or a sum of some, in units of the code. Nothing is added: whoever has the integers can do it."""
+        return total
 
     def delta_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         """What the sampler's finite precision adds to δ."""
@@ -99,6 +107,9 @@ class NoNoise(Noise):
 
     def about(self, *, code_size: int, sensitivity: float, plan: RoundPlan, rounds: int, delta_slack: float) -> str:
         return "there is no noise"
+
+    def for_votes(self, noise_multiplier: float | None) -> NoNoise:
+        return self
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         return code
@@ -134,6 +145,9 @@ class Gaussian(Noise):
 
     def weakened(self, share: float) -> Gaussian:
         return replace(self, noise_multiplier=self.noise_multiplier * math.sqrt(share))
+
+    def for_votes(self, noise_multiplier: float | None) -> Gaussian:
+        return self if noise_multiplier is None else replace(self, noise_multiplier=noise_multiplier)
 
     def share_std(self, *, sensitivity: float, min_cohort: int) -> float:
         """S·σ/√min_cohort."""

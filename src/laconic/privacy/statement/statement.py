@@ -104,12 +104,33 @@ def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
         ("Adjacency", f"{statement['adjacency']['relation']}: {statement['adjacency']['meaning']}"),
         ("Secure aggregation", statement["secure_aggregation"]),
     ]
+    votes = statement["mechanism"].get("selection")
+    if votes is not None:
+        lines.append(("Coordinates", votes_text(votes)))
     grid = statement["mechanism"].get("grid")
     if grid is not None:
         lines.append(("Grid", grid_text(grid)))
     lines += [("Assumed", text) for text in statement["assumptions"]]
     lines += [("Not covered", text) for text in statement["not_covered"]]
     return lines
+
+
+def votes_text(votes: dict[str, Any]) -> str:
+    """How the kept coordinates were chosen, in a sentence or two."""
+    rounds = "round 1" if votes["rounds"] == 1 else f"rounds 1 to {votes['rounds']}"
+    what = "weights" if votes["block"] == 1 else f"blocks of {votes['block']} weights"
+    text = (
+        f"the {votes['kept']:,} kept weights are chosen by votes in {rounds}: a client marks {votes['marks']:,} of"
+        f" {votes['blocks']:,} {what}"
+    )
+    if "noise" not in votes:
+        return text
+    alone = min(figure for figure in votes["alone"].values() if figure is not None)
+    return (
+        f"{text}, so the sensitivity is √{votes['marks']:,} = {votes['sensitivity']:.4g}, with noise multiplier"
+        f" {votes['noise']['noise_multiplier']:g}; alone they would cost ε = {alone:.3f}, and both ε of the run have"
+        " them in"
+    )
 
 
 def grid_text(grid: dict[str, Any], unit: str = "") -> str:
