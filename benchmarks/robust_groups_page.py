@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import table as markdown
-from benchmarks.robust_groups import FOLDER, read_rows
+from benchmarks.robust_groups import DEFENCES, FOLDER, read_rows
 from laconic.group_testing.detector import Verdict
 from laconic.group_testing.evidence import chance_of_a_group, first_findings, learnt
 from laconic.plan import RoundPlan
@@ -80,7 +80,7 @@ def the_map(rows: list[dict[str, str]], part: str) -> str:
     of_part = [row for row in rows if row["part"] == part]
     clean = {(r["scheme"], r["epsilon"]): float(r["accuracy"]) for r in of_part if r["attackers"] == "0"}
     defences = sorted({(r["defence"], int(r["groups"])) for r in of_part if r["attackers"] != "0"})
-    defences.sort(key=lambda one: (("none", "median", "testing").index(one[0]), one[1]))
+    defences.sort(key=lambda one: (DEFENCES.index(one[0]), one[1]))
     keys = dict.fromkeys(
         (r["scheme"], r["epsilon"], r["attack"], r["attackers"], r["boost"]) for r in of_part if r["attackers"] != "0"
     )
@@ -95,7 +95,7 @@ def the_map(rows: list[dict[str, str]], part: str) -> str:
         start = [scheme, f"{float(epsilon):g}", attack, attackers, f"{float(boost):g}"]
         none = clean.get((scheme, epsilon))
         lines.append([*start, "" if none is None else f"{none:.4f}", *(_cell(cells.get(one)) for one in defences)])
-    names = {"none": "mean", "median": "median", "testing": "testing"}
+    names = {"none": "mean", "median": "median", "krum": "Multi-Krum", "testing": "testing"}
     head = ["scheme", "ε", "attack", "attackers", "boost", "no attack"]
     return markdown([*head, *(f"{names[kind]}{'' if g == 1 else f', g = {g}'}" for kind, g in defences)], lines)
 
