@@ -35,6 +35,13 @@ class RoundPlan:
     shared: Mapping[str, Any] = field(default_factory=dict)
     """What clients were told once, before their first round (the kept coordinates of FL-TOP)."""
     groups: tuple[RoundPlan, ...] = ()
+    excluded: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Who was drawn but is left out, since the sums of earlier rounds tell that it attacks."""
+
+    @property
+    def drawn(self) -> np.ndarray:
+        """All that were drawn, sorted. Each is charged for the round: what excluded it may depend on its data."""
+        return np.sort(np.concatenate([self.cohort, self.excluded])) if len(self.excluded) else self.cohort
 
     @property
     def sums(self) -> tuple[RoundPlan, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -46,8 +45,13 @@ def plan_round(
     max_dropouts: int = 0,
     max_colluders: int = 0,
     shared: Mapping[str, Tensor] | None = None,
+    groups: int | None = None,
+    excluded: np.ndarray | None = None,
 ) -> RoundPlan:
-    """Draw the cohort and the public seeds of a round. `exhausted` clients have reached `max_participations`."""
+    """Draw the cohort and the public seeds of a round. `exhausted` clients have reached `max_participations`.
+
+    `groups` are those of this round, if not the scheme's; `excluded` clients are drawn, but do not take part.
+    """
     cohort = drawn_cohort(sampler, streams, round, attempt, num_clients, exhausted, arrange)
     return plan_for(
         scheme,
@@ -60,6 +64,8 @@ def plan_round(
         max_dropouts=max_dropouts,
         max_colluders=max_colluders,
         shared=shared,
+        groups=groups,
+        excluded=excluded,
     )
 
 
@@ -71,21 +77,45 @@ def plan_for(
     streams: Streams,
     round: int,
     attempt: int,
-    **public: Any,
+    num_clients: int,
+    max_dropouts: int = 0,
+    max_colluders: int = 0,
+    shared: Mapping[str, Tensor] | None = None,
+    groups: int | None = None,
+    excluded: np.ndarray | None = None,
 ) -> RoundPlan:
-    """The plan of a round with this cohort, and of each of its groups; `public` is what `plan_of_sum` takes besides.
+    """The plan of a round for which this cohort was drawn, and of each of its groups.
 
-    Groups come from a stream of their own. It is not public: who attacks need not know beforehand with whom.
+    Groups come from a stream of their own. It is not public: who attacks need not know beforehand with whom. In fewer
+    groups than the scheme's, each has the dropouts and colluders of those that it is made of.
     """
+    groups = scheme.groups if groups is None else groups
+    out = np.zeros(0, dtype=np.int64) if excluded is None else excluded
+    left_out = np.isin(cohort, out)
+    merged = -(-scheme.groups // groups)
 
     def of(some: np.ndarray) -> RoundPlan:
-        return plan_of_sum(scheme, sampler, some, streams=streams, round=round, attempt=attempt, **public)
+        return plan_of_sum(
+            scheme,
+            sampler,
+            some,
+            streams=streams,
+            round=round,
+            attempt=attempt,
+            num_clients=num_clients,
+            max_dropouts=merged * max_dropouts,
+            max_colluders=merged * max_colluders,
+            shared=shared,
+            groups=groups,
+            num_excluded=len(out),
+        )
 
-    if scheme.groups == 1:
-        return of(cohort)
+    whole = replace(of(cohort[~left_out]), excluded=cohort[left_out])
+    if groups == 1:
+        return whole
     key = streams.key("groups", round, attempt) & (2**64 - 1)
-    dealt = sampler.deal(cohort, public["num_clients"], scheme.groups, key)
-    return replace(of(cohort), groups=tuple(of(members) for members in dealt))
+    dealt = sampler.deal(whole.cohort, num_clients, groups, key)
+    return replace(whole, groups=tuple(of(members) for members in dealt))
 
 
 def plan_of_sum(
@@ -100,18 +130,21 @@ def plan_of_sum(
     max_dropouts: int = 0,
     max_colluders: int = 0,
     shared: Mapping[str, Tensor] | None = None,
+    groups: int | None = None,
+    num_excluded: int = 0,
 ) -> RoundPlan:
     """The plan of one sum: of these clients, who are the cohort or one group of it.
 
-    All else follows from public numbers, for server and clients alike.
+    All else follows from public numbers, for server and clients alike. `groups` are those of the round, if not the
+    scheme's.
     """
-    groups = scheme.groups
+    groups = scheme.groups if groups is None else groups
     return RoundPlan(
         round=round,
         attempt=attempt,
         cohort=cohort,
         planned_cohort=sampler.planned_cohort(num_clients, groups),
-        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders, groups),
+        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders, groups, num_excluded),
         largest_cohort=sampler.largest_cohort(num_clients, groups),
         max_dropouts=max_dropouts,
         max_colluders=max_colluders,
@@ -199,9 +232,9 @@ def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
     return streams.stream("noise", plan.round, plan.attempt, client)
 
 
-def empty_sum(scheme: Scheme, code_size: int, device: torch.device) -> Tensor:
+def empty_sum(scheme: Scheme, plan: RoundPlan, code_size: int, device: torch.device) -> Tensor:
     """The sum of no codes, of the type in which they are summed; with groups one for each, (groups, m)."""
-    shape = (code_size,) if scheme.groups == 1 else (scheme.groups, code_size)
+    shape = (len(plan.groups), code_size) if plan.groups else (code_size,)
     return torch.zeros(shape, dtype=torch.int64 if scheme.noise.on_integers else torch.float32, device=device)
 
 
@@ -275,10 +308,8 @@ def single_codes_step(
     """
     mine = {name.removeprefix(AGGREGATOR): value for name, value in state.items() if name.startswith(AGGREGATOR)}
     code, mine = scheme.aggregator.step(codes, counts, mine)
-    updated, rule = _moved(
-        scheme, plan, code, weights, {name: value for name, value in state.items() if not name.startswith(AGGREGATOR)}
-    )
-    return updated, rule | {AGGREGATOR + name: value for name, value in mine.items()}
+    remembered = {AGGREGATOR + name: value for name, value in mine.items()}
+    return _moved(scheme, plan, code, weights, state | remembered)
 
 
 def server_step(
@@ -302,9 +333,9 @@ def server_step(
     releases noise alone. Otherwise the size of a cohort would show, and with it a little of who was in it.
     """
     if scheme.noise.private:
-        total = _released(scheme, plan, total, survivors, stream)
-    denominator = plan.planned_cohort if scheme.noise.private else total_weight
-    return _moved(scheme, plan, total / denominator, weights, state)
+        released = released_sums(scheme, plan, total[None], survivors=[survivors], stream=stream)
+        return sums_step(scheme, plan, released, weights=weights, state=state)
+    return _moved(scheme, plan, total / total_weight, weights, state)
 
 
 def grouped_step(
@@ -317,17 +348,31 @@ def grouped_step(
     state: State,
     stream: Stream,
 ) -> tuple[Tensor, State]:
-    """New weights and state from the sums of the groups (groups, m), and how many messages are in each.
+    """New weights and state from the sums of the groups (groups, m), and how many messages are in each."""
+    released = released_sums(scheme, plan, totals, survivors=survivors, stream=stream)
+    return sums_step(scheme, plan, released, weights=weights, state=state)
 
-    Each is released as the sum of a round is: with its noise topped up, or as noise alone if nobody came. Divided by
-    the planned size of a group they are means, which the aggregator combines. All of it is post-processing.
+
+def released_sums(
+    scheme: Scheme, plan: RoundPlan, totals: Tensor, *, survivors: Sequence[int], stream: Stream
+) -> Tensor:
+    """The sums of a private round (sums, m) as they are released: with their noise topped up, or as noise alone."""
+    streams = [stream.fork(f"group {number}") for number in range(len(plan.groups))] or [stream]
+    every = zip(plan.sums, totals, survivors, streams, strict=True)
+    return torch.stack([_released(scheme, one, total, count, own) for one, total, count, own in every])
+
+
+def sums_step(scheme: Scheme, plan: RoundPlan, sums: Tensor, *, weights: Tensor, state: State) -> tuple[Tensor, State]:
+    """New weights and state from released sums (sums, m), all of the round or some. All of it is post-processing.
+
+    Divided by their planned size they are means. Those of groups are combined by the aggregator, as if they were codes.
     """
-    means = [
-        _released(scheme, group, total, count, stream.fork(f"group {number}")) / group.planned_cohort
-        for number, (group, total, count) in enumerate(zip(plan.groups, totals, survivors, strict=True))
-    ]
-    counts = torch.ones(len(means), device=totals.device)
-    return single_codes_step(scheme, plan, torch.stack(means), counts, weights=weights, state=state)
+    means = sums / plan.sums[0].planned_cohort
+    if not plan.groups:
+        return _moved(scheme, plan, means[0], weights, state)
+    return single_codes_step(
+        scheme, plan, means, torch.ones(len(means), device=means.device), weights=weights, state=state
+    )
 
 
 def _released(scheme: Scheme, plan: RoundPlan, total: Tensor, survivors: int, stream: Stream) -> Tensor:
@@ -341,15 +386,17 @@ def _released(scheme: Scheme, plan: RoundPlan, total: Tensor, survivors: int, st
 
 
 def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state: State) -> tuple[Tensor, State]:
-    """The server rule's step, refused if its weights are no longer finite."""
-    change, state = scheme.rule.step(code, state, scheme.codec, len(weights), plan)
+    """The server rule's step, refused if its weights are no longer finite. What an aggregator remembers stays."""
+    remembered = {name: value for name, value in state.items() if name.startswith(AGGREGATOR)}
+    own = {name: value for name, value in state.items() if name not in remembered}
+    change, own = scheme.rule.step(code, own, scheme.codec, len(weights), plan)
     updated = weights + change
     if not bool(torch.isfinite(updated).all()):
         raise Diverged(
             f"the weights are no longer finite after round {plan.round}: training diverged;"
             " lower --local-lr or --server-lr"
         )
-    return updated, state
+    return updated, own | remembered
 
 
 def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[dict[str, Tensor] | None, State]:

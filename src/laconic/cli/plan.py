@@ -75,6 +75,8 @@ def _print(result: dict[str, Any]) -> None:
         console.print("No differential privacy: this scheme adds no noise.")
     if result["groups"]:
         console.print(groups_text(result["groups"]))
+    if result["group_testing"]:
+        console.print(testing_text(result["group_testing"]))
     if result["votes"]:
         console.print(f"{votes_text(result['votes'])}.")
         console.print(
@@ -109,4 +111,20 @@ def groups_text(groups: dict[str, Any]) -> str:
         f"{count} groups of {size:g} clients, each with the whole noise: in a step the noise is"
         f" {groups['noise_factor']:.3g} times that of one sum ({of_mean:.3g} for the mean of the groups). One attacker"
         f" spoils one group; {kind} stands {groups['spoilt_groups_tolerated']} spoilt groups, whatever is sent."
+    )
+
+
+def testing_text(testing: dict[str, Any]) -> str:
+    """What group testing notices, how soon, and what an attacker below that can do."""
+    rounds = testing["rounds_to_exclude"]
+    found = ", ".join(
+        f"{norm}·S {'never' if count is None else f'after about {count:.0f} rounds'}" for norm, count in rounds.items()
+    )
+    return (
+        f"group testing: a group is taken for spoilt from about {testing['noticed_from']:.3g}·S on that one attacker"
+        f" sends ({testing['noticed_in_one_sum_from']:.3g}·S in one sum), and honest ones in"
+        f" {100 * testing['false_alarms_per_round']:g} % of the rounds at most. {testing['attackers']} attackers that"
+        f" send so much are excluded: {found}; and {testing['false_exclusions']:g} honest clients or fewer, on average."
+        f" One that stays below moves the mean by {testing['hidden_bias']:.3g}·S a round at most,"
+        f" {testing['hidden_bias_to_noise']:.3g} times the norm of the noise in it."
     )

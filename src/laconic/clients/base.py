@@ -151,8 +151,8 @@ class Clients(ModelView, ABC):
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         """Have the cohort train, and the sum of what it sends."""
 
-    def recall(self, finished: list[tuple[int, int, list[int]]]) -> None:
-        """Round, attempt and cohort of what was finished before this process, in a run that goes on."""
+    def recall(self, finished: list[RoundPlan]) -> None:
+        """The rounds that were finished before this process, in a run that goes on."""
 
 
 def shared_bytes(shared: dict[str, Tensor]) -> int:

@@ -23,7 +23,7 @@ def collect_groups(clients: SimulatedClients, plan: RoundPlan, weights: Tensor) 
     assert clients.secure is not None, "a scheme with groups has secure sums"
     scheme, (code_size, weights_down) = clients.experiment.scheme.at(plan.round), clients.sizes(plan.round)
     attempts = clients.secure.attempts(plan)
-    result = Collected(empty_sum(scheme, code_size, clients.device), groups=[0] * len(attempts))
+    result = Collected(empty_sum(scheme, plan, code_size, clients.device), groups=[0] * len(attempts))
     coming = np.sort(np.concatenate([attempt.clients for attempt in attempts if attempt is not None]))
     for chunk in clients.work.codes(plan, weights, coming) if len(coming) else ():
         groups = plan.group_of(chunk.clients)

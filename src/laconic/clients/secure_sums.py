@@ -6,7 +6,8 @@ process. Both lose the same clients, open the same sums and abort the same round
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import torch
@@ -79,8 +80,8 @@ class SecureSums:
             beacon=b"".join(half.to_bytes(16, "little") for half in beacon),
             consistency=experiment.consistency,
         )
-        self._federation = InProcessFederation(self.terms) if experiment.secagg == "masked" else None
-        self._known = KnownKeys()
+        self._federations = dict[Terms, InProcessFederation]()
+        self._known = defaultdict[Terms, KnownKeys](KnownKeys)
         self._finished: list[RoundPlan] = []
 
     def recall(self, finished: list[RoundPlan]) -> None:
@@ -94,17 +95,22 @@ class SecureSums:
     def attempt(self, plan: RoundPlan, whole: RoundPlan | None = None) -> Attempt:
         """An attempt at one sum: that of the round, or of one group of the `whole` round."""
         vanishing, clients = self._who_vanishes(plan, whole)
-        if self._federation is None and not vanishing:
+        masked = self._experiment.secagg == "masked"
+        if not masked and not vanishing:
             return Attempt(plan.cohort)
         planned = self._sum_plan(plan)
-        if self._federation is None:
+        if not masked:
             return Attempt(clients, foretold=foretell(planned, vanishing)[1])
         for earlier in self._finished:
             for one in (one for one in earlier.sums if one.viable):
-                self._known.recall(self._sum_plan(one), self._who_vanishes(one, earlier)[1].tolist())
+                done = self._sum_plan(one)
+                self._known[done.terms].recall(done, self._who_vanishes(one, earlier)[1].tolist())
         self._finished = []
-        again = self._known.counted_before(planned, clients.tolist())
-        return Attempt(clients, masked=self._federation.begin(planned, vanishing), counted_before=again)
+        again = self._known[planned.terms].counted_before(planned, clients.tolist())
+        if planned.terms not in self._federations:
+            self._federations[planned.terms] = InProcessFederation(planned.terms)
+        federation = self._federations[planned.terms]
+        return Attempt(clients, masked=federation.begin(planned, vanishing), counted_before=again)
 
     def _who_vanishes(self, plan: RoundPlan, whole: RoundPlan | None = None) -> tuple[dict[int, Vanishes], np.ndarray]:
         """Who does, and who comes as far as the upload. It is drawn for the whole cohort, whatever the groups."""
@@ -116,7 +122,21 @@ class SecureSums:
         return vanishing, uploading(plan, vanishing)
 
     def _sum_plan(self, plan: RoundPlan) -> SumPlan:
-        return sum_plan(self.terms, self._experiment.scheme, plan, self._size)
+        return sum_plan(self._terms_of(plan), self._experiment.scheme, plan, self._size)
+
+    def _terms_of(self, plan: RoundPlan) -> Terms:
+        """With group testing a round may have one sum, in which more clients may vanish or collude, or fewer clients.
+
+        Sums under other terms have keys of their own, which are counted like all bytes.
+        """
+        if not self._experiment.group_testing:
+            return self.terms
+        return replace(
+            self.terms,
+            max_dropouts=plan.max_dropouts,
+            max_colluders=plan.max_colluders,
+            least_cohort=plan.slack + 1,
+        )
 
 
 @dataclass(frozen=True)

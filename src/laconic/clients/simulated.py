@@ -19,7 +19,7 @@ from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, empty_sum, plan_for, uplink_encoding
+from laconic.round import client_weight, downlink_encoding, empty_sum, uplink_encoding
 from laconic.streams import Streams
 from laconic.train.engines.engine import Trained, Updates
 
@@ -51,22 +51,10 @@ class SimulatedClients(Clients):
         seed = self.experiment.seed
         return [f"noise is drawn from a seed (simulation): whoever knows seed {seed} can subtract it"]
 
-    def recall(self, finished: list[tuple[int, int, list[int]]]) -> None:
-        """Round, attempt and cohort of what was finished before this process, in a run that goes on."""
-        e = self.experiment
+    def recall(self, finished: list[RoundPlan]) -> None:
+        """What was finished before this process, in a run that goes on."""
         if self.secure is not None:
-            plan = functools.partial(
-                plan_for,
-                e.scheme,
-                e.sampler,
-                streams=self.streams,
-                num_clients=self.num_clients,
-                max_dropouts=e.max_dropouts,
-                max_colluders=e.max_colluders,
-            )
-            self.secure.recall(
-                [plan(np.array(cohort, dtype=np.int64), round=n, attempt=a) for n, a, cohort in finished]
-            )
+            self.secure.recall(finished)
 
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:
         """Train the cohort and add up its messages: in the open, or masked."""
@@ -79,9 +67,9 @@ class SimulatedClients(Clients):
         up_size = wire.message_size(code_size, uplink_encoding(scheme, code_size, plan))
         down_size = wire.message_size(weights_down, downlink_encoding(scheme))
         masked = attempt is not None and attempt.masked is not None
-        single = not scheme.aggregator.sums
+        single = not scheme.aggregator.sums and not scheme.noise.private
         on_sum = self.work.sums_only(plan)
-        result = Collected(empty_sum(scheme, self.model.size if on_sum else code_size, self.device))
+        result = Collected(empty_sum(scheme, plan, self.model.size if on_sum else code_size, self.device))
         if single:
             result.total = torch.empty(len(clients), code_size, device=self.device)
             result.counts = torch.empty(len(clients), device=self.device)

@@ -13,6 +13,9 @@ from laconic.codecs.votes import VotedSubset
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
 from laconic.features.front_end import describe
+from laconic.group_testing.detector import Detector, detector_of
+from laconic.group_testing.evidence import chance_of_a_group
+from laconic.group_testing.forecast import Prospects
 from laconic.privacy.mechanism.clip import marks_of
 from laconic.secagg.claims import CURIOUS
 
@@ -108,6 +111,56 @@ def about_groups(e: Experiment) -> dict[str, Any] | None:
     }
 
 
+_EXAMPLES = (10, 30, 100, 300, 1000)
+"""Norms of what an attacker sends, in units of S, for which the rounds are foretold."""
+
+
+def about_testing(e: Experiment) -> dict[str, Any] | None:
+    """What group testing will notice, and how soon; None without it. Norms are in units of S."""
+    if not e.group_testing:
+        return None
+    prospects = prospects_of(e)
+    count = min(e.scheme.groups, max(1, len(e.malicious) or e.scheme.groups // 5))
+    rounds = {norm: prospects.rounds_to_exclude(count, norm) for norm in _EXAMPLES}
+    return {
+        "false_alarms_per_round": e.false_alarms,
+        "false_exclusions": e.false_exclusions,
+        "noticed_from": prospects.noticed,
+        "noticed_in_one_sum_from": prospects.noticed_in_one_sum,
+        "hidden_bias": prospects.hidden_bias,
+        "hidden_bias_to_noise": prospects.hidden_bias_to_noise,
+        "attackers": count,
+        "rounds_to_exclude": {str(norm): None if math.isinf(found) else found for norm, found in rounds.items()},
+    }
+
+
+def prospects_of(e: Experiment) -> Prospects:
+    """The federation as group testing sees it beforehand."""
+    clients, groups = e.population.num_clients, e.scheme.groups
+    planned = e.sampler.planned_cohort(clients)
+
+    def test(sums: int) -> Detector:
+        return detector_of(
+            e.scheme,
+            e.sampler,
+            e.mechanism.typical_plan(sums),
+            sums=sums,
+            num_clients=clients,
+            code_size=e.code_size,
+            false_alarms=e.false_alarms,
+        )
+
+    return Prospects(
+        test=test(groups),
+        one_sum=test(1),
+        chance=chance_of_a_group(groups, round(planned), dealt=e.sampler.dealt(clients)),
+        rate=e.sampler.rate_in(clients),
+        num_clients=clients,
+        planned_cohort=planned,
+        false_exclusions=e.false_exclusions,
+    )
+
+
 @functools.lru_cache(maxsize=8)
 def _left_of_noise(rule: Aggregator, groups: int, size: int, scale: float) -> float:
     """The noise that a rule leaves of so many codes that are noise of this scale alone, in units of the scale."""
@@ -144,7 +197,7 @@ def about_noise(e: Experiment) -> str:
     return e.scheme.noise.about(
         code_size=e.code_size,
         sensitivity=e.sensitivity,
-        plan=e.typical_plan(),
+        plan=e.mechanism.largest_plan,
         rounds=e.rounds,
         delta_slack=e.delta_slack() if e.scheme.private else 0.0,
     )
@@ -178,6 +231,11 @@ def about_dropouts(e: Experiment) -> list[str]:
         texts.append(
             f"each cohort is split at random into {e.scheme.groups} groups, whatever the clients' data, and the server"
             " sees one noisy sum of each; a client is in one of them"
+        )
+    if e.group_testing:
+        texts.append(
+            "clients are excluded, and groups left out, by what the noisy sums show: that costs no privacy. Where there"
+            f" is one sum, {e.scheme.groups} times as many clients may drop out or collude"
         )
     if e.dropout_rate:
         texts.append(

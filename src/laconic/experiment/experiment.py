@@ -19,7 +19,7 @@ from laconic.experiment.cautions import count_units
 from laconic.experiment.dropouts import BEFORE_UPLOAD
 from laconic.experiment.mechanism import Mechanism
 from laconic.options.declare import problems_of
-from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions
+from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions, TestingOptions
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import METHODS, RunAccountant
 from laconic.privacy.accounting.budget import Budget
@@ -33,7 +33,7 @@ from laconic.train.losses import Loss
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
+class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOptions):
     """Everything a run needs. Its options (rounds, seed, device, …) are declared in `options/sections.py`.
 
     `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
@@ -47,7 +47,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
     sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
     `dropout_rate` vanishes, at `dropout_stage`.
 
-    With an `attack` some clients are malicious: see `adversary/`. Only simulations and tests have one.
+    With an `attack` some clients are malicious: see `adversary/`. Only simulations and tests have one. With
+    `group_testing` those that spoil the sums of their groups are found and excluded: see `group_testing/`.
 
     A δ of one over the number of clients (or records) or more is refused, unless `allow_large_delta` insists on it.
     """
@@ -79,6 +80,13 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
                 " use --sampling-rate 1"
             )
         check_cohort(self.scheme, self.sampler, self.population.num_clients)
+        if self.group_testing:
+            check_testable(self.scheme)
+            if self.false_exclusions >= self.population.num_clients:
+                raise ConfigError(
+                    f"--false-exclusions {self.false_exclusions:g} of {self.population.num_clients} clients would"
+                    " exclude everybody at once: use a small number such as 1"
+                )
         if self.secagg == "masked":
             check_maskable(self.scheme)
         if self.dropout_rate and not self.scheme.noise.private:
@@ -170,6 +178,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions):
             # Of a larger cohort more clients vanish before their upload, so a lost round makes it less likely that one
             # client was there, and amplification holds. Whether a committee can open depends on who is in it.
             loses_by_cohort=self.dropout_rate > 0 and self.dropout_stage != BEFORE_UPLOAD,
+            group_testing=self.group_testing,
         )
 
     @property
@@ -220,6 +229,27 @@ def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:
         raise ConfigError(
             f"{type(scheme.aggregator).__name__} takes {least} codes or more, but a cohort has {planned:g}: lower"
             " --byzantine, or have more clients in a round (--sampling-rate, --cohort-size)"
+        )
+
+
+def check_testable(scheme: Scheme) -> None:
+    """Refuse group testing where there are no groups with noise, or where every round must move the weights."""
+    if not scheme.noise.private:
+        raise ConfigError(
+            f"--group-testing tests noisy sums, and {scheme.name} adds no noise: its server sees single codes, so use a"
+            " rule that looks at them (--aggregator median, multi-krum, …), or a scheme in -dp with --groups"
+        )
+    if scheme.groups == 1:
+        raise ConfigError("--group-testing needs groups to test: add --groups (20, say)")
+    if scheme.codec.vote_rounds:
+        raise ConfigError(
+            f"--group-testing tests codes of one kind, and {scheme.name} begins with votes: choose the weights with"
+            " public data (fl-top-dp), or leave it out"
+        )
+    if scheme.downlink == "signs":
+        raise ConfigError(
+            f"--group-testing leaves out the step of a spoilt round, but {scheme.name} sends signs down, which say that"
+            " every weight moves: use fl-sign-dp"
         )
 
 

@@ -17,7 +17,7 @@ from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant, Votes
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
-from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.accounting.sampling import Poisson, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.round import plan_of_sum
 from laconic.scheme import Scheme
@@ -49,6 +49,8 @@ class Mechanism(Agreed):
     """How many records all clients have together, where records are what is protected."""
     loses_by_cohort: bool = False
     """Whether a round may be lost because of who took part."""
+    group_testing: bool = False
+    """Whether clients are excluded because of what their groups' sums show."""
 
     @property
     def slack(self) -> int:
@@ -82,7 +84,19 @@ class Mechanism(Agreed):
         stoppable = self.budget.participant_epsilon is not None and (
             cap is None or not self.budget.participant_fits(accountant, cap)
         )
-        return replace(accountant, cohort_dependent=stoppable or self.loses_by_cohort)
+        return replace(accountant, cohort_dependent=stoppable or self.loses_by_cohort or self._excludes_by_cohort)
+
+    @property
+    def _excludes_by_cohort(self) -> bool:
+        """Whether who is excluded, which depends on who took part, shows besides in what an outsider sees.
+
+        With coins and no slack it does not: the client itself comes less often than q, and all else follows from the
+        sums. With slack the noise of a sum is made for as many clients as are left, and of a cohort of a fixed size
+        fewer others are left if the client is in it.
+        """
+        if not self.group_testing or self.sampler.rate_in(self.num_clients) >= 1:
+            return False
+        return self.slack > 0 or not isinstance(self.sampler, Poisson)
 
     @property
     def voting(self) -> Mechanism | None:
@@ -100,10 +114,11 @@ class Mechanism(Agreed):
         """S: the largest norm of a client's code."""
         return self.scheme.clip.sensitivity(self.code_size)
 
-    def typical_plan(self) -> RoundPlan:
+    def typical_plan(self, groups: int | None = None) -> RoundPlan:
         """The plan of a sum of as many clients as are expected: for bits, bytes and precision beforehand."""
-        groups = self.scheme.groups
-        expected = max(1 + self.slack, round(self.sampler.planned_cohort(self.num_clients, groups)))
+        groups = self.scheme.groups if groups is None else groups
+        merged = -(-self.scheme.groups // groups)
+        expected = max(1 + merged * self.slack, round(self.sampler.planned_cohort(self.num_clients, groups)))
         return plan_of_sum(
             self.scheme,
             self.sampler,
@@ -112,9 +127,15 @@ class Mechanism(Agreed):
             round=1,
             attempt=0,
             num_clients=self.num_clients,
-            max_dropouts=self.max_dropouts,
-            max_colluders=self.max_colluders,
+            max_dropouts=merged * self.max_dropouts,
+            max_colluders=merged * self.max_colluders,
+            groups=groups,
         )
+
+    @property
+    def largest_plan(self) -> RoundPlan:
+        """That of the largest sum of the run: with group testing, of a whole cohort."""
+        return self.typical_plan(1 if self.group_testing else None)
 
     @property
     def grid(self) -> Grid | None:
@@ -136,7 +157,7 @@ class Mechanism(Agreed):
             code_size=self.code_size,
             num_draws=draws,
             sensitivity=self.sensitivity,
-            plan=self.typical_plan(),
+            plan=self.largest_plan,
         )
         slack *= 1 + math.exp(20)  # a distance between distributions counts so often in δ, for any ε up to 20
         if slack > self.budget.delta / 100:

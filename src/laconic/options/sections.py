@@ -194,7 +194,34 @@ class SchemeSection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregatorSection:
+class TestingOptions:
+    """Which groups' sums are spoilt, and who is excluded for it."""
+
+    group_testing: bool = option(
+        False,
+        "With --groups: leave out groups whose noisy sum no honest clients can have, exclude who is in them too often,"
+        " and go back to one sum when nothing is spoilt any more.",
+        identity=True,
+    )
+    false_exclusions: float = option(
+        1.0, "Group testing: how many honest clients a run excludes at most, on average.", check=positive, identity=True
+    )
+    false_alarms: float = option(
+        0.001,
+        "Group testing: the probability that a sum of honest clients is taken for spoilt in a round, at most.",
+        check=probability,
+        identity=True,
+    )
+    calm_rounds: int = option(
+        2,
+        "Group testing: after so many rounds in a row without a spoilt group there is one sum, until that is spoilt.",
+        check=positive_int,
+        identity=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatorSection(TestingOptions):
     """How the server makes one code of many. Any other key is an option of the rule."""
 
     name: str | None = option(

@@ -52,7 +52,7 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         cost = f"{human_bytes(summary['best']['bytes_up'])} up, {human_bytes(summary['best']['bytes_down'])} down"
         lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data{by})"))
         lines += _about_best(summary["best"])
-    return lines + attack_lines(summary.get("attack"))
+    return lines + attack_lines(summary.get("attack")) + testing_lines(summary.get("group_testing"))
 
 
 def attack_lines(attack: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -72,6 +72,38 @@ def attack_lines(attack: dict[str, Any] | None) -> list[tuple[str, str]]:
         lines.append((f"  {name}", f"{over}: {values['min']:.4f} at least, {values['mean']:.4f} on average"))
     if attack["ring"]:
         lines.append(("  ring", attack["ring"]))
+    return lines
+
+
+def testing_lines(testing: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """(heading, text) pairs: whom group testing has excluded, and when."""
+    if testing is None:
+        return []
+    excluded = testing["excluded"]
+    shown = ", ".join(f"{one['client']} (round {one['after_round']})" for one in excluded[:20])
+    more = f" and {len(excluded) - 20} more" if len(excluded) > 20 else ""
+    lines = [("Excluded", f"{len(excluded)} clients{': ' if excluded else ''}{shown}{more}")]
+    if "attackers" in testing:
+        lines.append(
+            (
+                "  of them",
+                f"{testing['attackers_excluded']} of {testing['attackers']} attackers, and"
+                f" {testing['honest_excluded']} honest clients",
+            )
+        )
+    lines.append(
+        (
+            "  expected",
+            f"{testing['expected_false_exclusions']:g} honest clients or fewer, if {testing['assumes']}",
+        )
+    )
+    lines.append(
+        (
+            "  rounds",
+            f"{testing['spoilt_rounds']} with a spoilt sum, {testing['rounds_without_a_step']} without a step,"
+            f" {testing['rounds_of_one_sum']} of one sum",
+        )
+    )
     return lines
 
 

@@ -8,4 +8,5 @@ planned     which rounds a statement covers: the charged ones, or all planned on
 progress    `Progress`: what a run knows of itself, for statement and result
 run         `Run`: one round after another, whoever the clients are
 spending    the budget: whether one more round fits, and what was spent
+tested      group testing in a run: which sums go into the step, and who was excluded
 """

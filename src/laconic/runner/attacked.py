@@ -61,7 +61,8 @@ def counted_attackers(e: Experiment, plan: RoundPlan) -> dict[str, int]:
     inside = [int(np.isin(group.cohort, attackers).sum()) for group in plan.groups]
     # A group of attackers alone has nobody whose data the noise would protect.
     protecting = [(len(g.cohort), count) for g, count in zip(plan.groups, inside, strict=True) if count < len(g.cohort)]
-    worst = worst_of(_attacked(e, size, count) for size, count in protecting) or _attacked(e, 0, 0)
+    merged = -(-e.scheme.groups // len(plan.groups))
+    worst = worst_of(_attacked(e, size, count, merged) for size, count in protecting) or _attacked(e, 0, 0)
     return {
         "malicious": len(attackers),
         "spoilt_groups": sum(count > 0 for count in inside),
@@ -71,9 +72,10 @@ def counted_attackers(e: Experiment, plan: RoundPlan) -> dict[str, int]:
     }
 
 
-def _attacked(e: Experiment, clients: int, attackers: int) -> Attacked:
-    """A sum of so many clients."""
-    return Attacked(cohort=clients, attackers=attackers, max_dropouts=e.max_dropouts, max_colluders=e.max_colluders)
+def _attacked(e: Experiment, clients: int, attackers: int, merged: int = 1) -> Attacked:
+    """A sum of so many clients: of so many `merged` groups, where group testing has fewer of them."""
+    dropouts, colluders = merged * e.max_dropouts, merged * e.max_colluders
+    return Attacked(cohort=clients, attackers=attackers, max_dropouts=dropouts, max_colluders=colluders)
 
 
 def _most_in_a_sum(row: dict[str, Any]) -> int:
@@ -87,10 +89,14 @@ def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
     if e.attack is None or accountant is None or e.budget is None or not e.attack.omit_noise:
         return None
     sums = [
-        (row.get("worst_group", row["cohort"]), row.get("worst_group_malicious", row["malicious"]))
+        (
+            row.get("worst_group", row["cohort"]),
+            row.get("worst_group_malicious", row["malicious"]),
+            -(-e.scheme.groups // row.get("groups", e.scheme.groups)),
+        )
         for row in run.history
     ]
-    rounds = [_attacked(e, size, attackers) for size, attackers in sums if 0 < attackers < size]
+    rounds = [_attacked(e, size, attackers, merged) for size, attackers, merged in sums if 0 < attackers < size]
     worst = worst_of(rounds)
     if worst is None:
         return None

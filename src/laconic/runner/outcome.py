@@ -16,6 +16,7 @@ from laconic.round import downlink_encoding
 from laconic.runner.attacked import about_attack, missing_noise
 from laconic.runner.planned import answered_for
 from laconic.runner.progress import Progress
+from laconic.runner.tested import about_testing
 from laconic.scheme import Scheme
 from laconic.store.folder import json_text
 
@@ -43,6 +44,8 @@ class RunResult:
     """By which the best round was chosen."""
     attack: dict[str, Any] | None = None
     """What the attack was and what became of the run, if there was one."""
+    group_testing: dict[str, Any] | None = None
+    """Who was excluded by group testing, if there was any."""
 
     def summary(self) -> dict[str, Any]:
         """All of it but the model and the history, for JSON."""
@@ -58,6 +61,7 @@ class RunResult:
             "epsilon_is_of": "the whole run, also beside the best round: all rounds decide which one that is",
             "last": self.last,
             **({} if self.attack is None else {"attack": self.attack}),
+            **({} if self.group_testing is None else {"group_testing": self.group_testing}),
             "ledger": self.ledger,
             "statement": self.statement,
             "seconds": round(self.seconds, 2),
@@ -106,6 +110,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         profile=_profile(run, seconds),
         metric=run.evaluation.metric,
         attack=about_attack(run),
+        group_testing=about_testing(run),
     )
     if run.folder:
         write_statement(run)

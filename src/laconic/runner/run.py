@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from laconic.clients.base import Clients, Collected, shared_bytes
@@ -17,15 +18,18 @@ from laconic.round import (
     elected,
     empty_sum,
     finite_codes,
-    grouped_step,
+    plan_for,
     plan_round,
     release_stream,
+    released_sums,
     server_step,
     single_codes_step,
+    sums_step,
 )
 from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
+from laconic.runner.tested import Tested, sums_in_round, tested_step
 from laconic.server.tally import VOTES
 from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.folder import RunFolder
@@ -97,11 +101,35 @@ class Run(Progress):
         for row in restored.rows:
             self.history.append(row)
             self.ledger.add(row)
-        self.clients.recall(self.journal.finished([(row["round"], row["attempt"]) for row in self.history]))
+        self.clients.recall(self._finished_plans())
         self._refuse_spent_budget()
         if self.folder:
             self._open_folder(self.folder, identity, restored)
         self._begun = True
+
+    def _finished_plans(self) -> list[RoundPlan]:
+        """The plans of the rounds that were finished before this process."""
+        e, rows = self.experiment, {(row["round"], row["attempt"]): row for row in self.history}
+        return [
+            plan_for(
+                e.scheme,
+                e.sampler,
+                np.array(cohort, dtype=np.int64),
+                streams=self.clients.streams,
+                round=number,
+                attempt=attempt,
+                num_clients=self.clients.num_clients,
+                max_dropouts=e.max_dropouts,
+                max_colluders=e.max_colluders,
+                groups=rows[number, attempt].get("groups"),
+                excluded=self._excluded(number),
+            )
+            for number, attempt, cohort in self.journal.finished(list(rows))
+        ]
+
+    def _excluded(self, number: int) -> np.ndarray | None:
+        """Who is left out of a round by group testing."""
+        return None if self.state.findings is None else self.state.findings.excluded_before(number)
 
     def _open_folder(self, folder: RunFolder, identity: dict[str, Any], restored: Restored) -> None:
         """Everything fits: cut off what will be repeated, and write down what a kill left open."""
@@ -152,7 +180,7 @@ class Run(Progress):
 
     def nothing(self, plan: RoundPlan) -> Collected:
         """What is collected if nobody is asked."""
-        return Collected(empty_sum(self.experiment.scheme, self.clients.sizes(plan.round)[0], self.device))
+        return Collected(empty_sum(self.experiment.scheme, plan, self.clients.sizes(plan.round)[0], self.device))
 
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
         """Use what the clients sent. The state changes only at the end, in one go."""
@@ -161,8 +189,11 @@ class Run(Progress):
         row |= self._left_out(sent)
         if e.attack is not None:
             row |= counted_attackers(e, plan)
+        findings = state.findings
         try:
-            weights, rule = self._stepped(plan, sent)
+            weights, rule, tested = self._stepped(plan, sent)
+            if tested is not None:
+                findings, row = tested.findings, row | tested.row
         except Diverged:
             if e.attack is None:
                 raise
@@ -195,8 +226,8 @@ class Run(Progress):
                 row |= self.spending.epsilons(released, self._busiest(plan), self.repeated_votes())
 
         self._committing = True
-        state.weights, state.rule, state.rounds = weights, rule, number
-        state.take_part(plan.cohort)
+        state.weights, state.rule, state.rounds, state.findings = weights, rule, number, findings
+        state.take_part(plan.drawn)
         state.tell(newcomers if once else [], told)
         self.ledger.add(traffic)
         self._record(row)
@@ -232,28 +263,27 @@ class Run(Progress):
             sent.messages = 0
         return row
 
-    def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor]]:
-        """(new weights, new rule state). Without privacy, a round in which nobody came changes nothing."""
-        scheme, state = self.experiment.scheme.at(plan.round), self.state
+    def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor], Tested | None]:
+        """(new weights, new rule state, what was tested). Without privacy, nothing changes if nobody came."""
+        e, scheme, state = self.experiment, self.experiment.scheme.at(plan.round), self.state
         if not scheme.noise.private and not sent.messages:
-            return state.weights, state.rule
+            return state.weights, state.rule, None
         if sent.counts is not None:
             with self.clients.clock("aggregate"):
-                return single_codes_step(scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule)
+                step = single_codes_step(scheme, plan, sent.total, sent.counts, weights=state.weights, state=state.rule)
+            return *step, None
         stream = release_stream(self.clients.streams, plan)
-        if plan.groups:
+        if plan.groups or e.group_testing:
             with self.clients.clock("aggregate"):
-                return grouped_step(
-                    scheme,
-                    plan,
-                    sent.total,
-                    survivors=sent.groups or [0] * len(plan.groups),
-                    weights=state.weights,
-                    state=state.rule,
-                    stream=stream,
-                )
+                survivors = (sent.groups or [0] * len(plan.groups)) if plan.groups else [sent.messages]
+                totals = sent.total if plan.groups else sent.total[None]
+                sums = released_sums(scheme, plan, totals, survivors=survivors, stream=stream)
+                if not e.group_testing:
+                    return *sums_step(scheme, plan, sums, weights=state.weights, state=state.rule), None
+                tested = tested_step(e, state, plan, sums)
+                return tested.weights, tested.rule, tested
         with self.clients.clock("decode"):
-            return server_step(
+            step = server_step(
                 scheme,
                 plan,
                 sent.total,
@@ -263,6 +293,7 @@ class Run(Progress):
                 state=state.rule,
                 stream=stream,
             )
+        return *step, None
 
     def plan(self, number: int) -> RoundPlan:
         e = self.experiment
@@ -280,6 +311,8 @@ class Run(Progress):
             max_dropouts=e.max_dropouts,
             max_colluders=e.max_colluders,
             shared=self.state.shared,
+            groups=None if self.state.findings is None else sums_in_round(e, self.state.findings),
+            excluded=self._excluded(number),
         )
 
     def _within_budget(self, plan: RoundPlan) -> bool:
@@ -289,7 +322,7 @@ class Run(Progress):
     def _busiest(self, plan: RoundPlan) -> int:
         """How often the busiest client will have taken part after this round."""
         taken = self.state.participations
-        return max([self.state.most_participations, *(taken.get(c, 0) + 1 for c in plan.cohort.tolist())])
+        return max([self.state.most_participations, *(taken.get(c, 0) + 1 for c in plan.drawn.tolist())])
 
     def _record(self, row: dict[str, Any]) -> None:
         """Note whether the round is the best, then write the row."""

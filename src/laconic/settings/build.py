@@ -15,7 +15,7 @@ from laconic.data.federated import FederatedData, pooled
 from laconic.errors import DataError
 from laconic.experiment.experiment import Experiment
 from laconic.models.registry import build_model, default_model, takes_option
-from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions
+from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions, TestingOptions
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
@@ -104,7 +104,7 @@ def settle(
 
 def _run_options(config: RunConfig) -> dict[str, Any]:
     """The options that an experiment declares, too, as they stand in the sections."""
-    shared = (RunOptions, SlackOptions, SumOptions, DeltaOptions)
+    shared = (RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOptions)
     sections = [getattr(config, field.name) for field in dataclasses.fields(config)]
     pairs = [(kind, section) for kind in shared for section in sections if isinstance(section, kind)]
     return {field.name: getattr(section, field.name) for kind, section in pairs for field in dataclasses.fields(kind)}

@@ -11,7 +11,7 @@ from laconic.codecs.votes import VotedSubset
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, several, unknown
 from laconic.experiment.devices import choose_device
-from laconic.experiment.experiment import check_maskable, check_votes
+from laconic.experiment.experiment import check_maskable, check_testable, check_votes
 from laconic.models.registry import find_model
 from laconic.options.sections import DataSection
 from laconic.privacy.accounting.accountant import METHODS
@@ -64,7 +64,10 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
             yield from _raised(lambda: draft_budget(config).check(make_sampler(config.sampler, None), figures))
     yield from _raised(check_attack, config, built[0] if built else None)
     for draft in built:
-        yield from _raised(with_aggregator, draft, config.aggregator)
+        combined = list(_raised(with_aggregator, draft, config.aggregator))
+        yield from combined
+        if config.aggregator.group_testing and not combined:
+            yield from _raised(lambda: check_testable(with_aggregator(draft, config.aggregator)))  # noqa: B023
         if config.secagg.secagg == "masked" and draft.private:
             yield from _raised(check_maskable, draft)
         yield from _vote_problems(config, draft)

@@ -8,7 +8,7 @@ from typing import Any
 from laconic.catalogue import scheme_entry
 from laconic.clients import wire
 from laconic.clients.simulated import SimulatedClients
-from laconic.experiment.about import about_grid, about_groups, about_votes
+from laconic.experiment.about import about_grid, about_groups, about_testing, about_votes
 from laconic.experiment.cautions import planned_cautions
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import ScatteringFrontEnd, full_shape
@@ -56,6 +56,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "noise_seconds_per_round": noise_seconds(experiment, simulated),
         "privacy": _privacy(experiment, simulation, measured),
         "groups": about_groups(experiment),
+        "group_testing": about_testing(experiment),
         "votes": votes,
     }
     vote_rounds = experiment.scheme.codec.vote_rounds

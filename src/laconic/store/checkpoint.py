@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from laconic.errors import RunFolderError
+from laconic.group_testing.evidence import Findings
 from laconic.server.rules import State
 from laconic.store.chain import WAY_OUT, digest_of
 from laconic.store.folder import RunFolder
@@ -39,6 +40,8 @@ class RunState:
     stale: int = 0
     """Evaluations since the held-out metric last improved."""
     best_holdout: float | None = None
+    findings: Findings | None = None
+    """What group testing has found."""
     voted: bool = False
     """Whether `shared` was voted on: then those who know it are the `told`, else all who ever took part."""
     told: set[int] = field(default_factory=set)
@@ -74,6 +77,7 @@ def state_bytes(state: RunState, head: str) -> bytes:
         "participations": torch.tensor([state.participations[c] for c in clients], dtype=torch.int64),
         **{f"rule.{name}": value for name, value in state.rule.items()},
         **{f"shared.{name}": value for name, value in state.shared.items()},
+        **({} if state.findings is None else {"findings.running": torch.from_numpy(state.findings.running)}),
         **({"told": torch.tensor(sorted(state.told), dtype=torch.int64)} if state.voted else {}),
     }
     progress = {
@@ -83,10 +87,25 @@ def state_bytes(state: RunState, head: str) -> bytes:
         "stale": state.stale,
         "best_holdout": state.best_holdout,
         "journal": head,
+        **({} if state.findings is None else {"findings": _progress_of(state.findings)}),
     }
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     data: bytes = save(contiguous, metadata={"progress": json.dumps(progress)})
     return data
+
+
+def _progress_of(findings: Findings) -> dict[str, Any]:
+    """What group testing has found, but for the ratios: for JSON."""
+    found = {f.name: getattr(findings, f.name) for f in fields(findings) if f.name != "running"}
+    return found | {"excluded": list(findings.excluded.items())}
+
+
+def _findings(progress: dict[str, Any], tensors: dict[str, Tensor]) -> Findings | None:
+    """The same read back; None if nothing was tested."""
+    if "findings" not in progress:
+        return None
+    found = progress["findings"] | {"excluded": {int(c): int(last) for c, last in progress["findings"]["excluded"]}}
+    return Findings(running=tensors["findings.running"].numpy(), **found)
 
 
 def save_state(folder: RunFolder, state: RunState, journal: Journal, rows: RoundRows, best: bytes | None) -> None:
@@ -142,6 +161,7 @@ def parsed_state(data: bytes, path: Path, size: int, device: torch.device) -> tu
             best_file=progress["best_file"],
             stale=progress["stale"],
             best_holdout=progress["best_holdout"],
+            findings=_findings(progress, tensors),
             voted="told" in tensors,
             told=set(tensors["told"].tolist()) if "told" in tensors else set(),
         )

@@ -102,7 +102,7 @@ class Journal:
     def charge(self, plan: RoundPlan) -> None:
         """Write the charge down, unless it is an identical replay."""
         key = (plan.round, plan.attempt)
-        cohort = plan.cohort.tolist()
+        cohort = plan.drawn.tolist()
         if key in self._charged:
             if self._charged[key].cohort != cohort:
                 raise PrivacyError(

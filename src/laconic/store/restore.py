@@ -9,6 +9,7 @@ from typing import Any
 from laconic.clients.base import Clients
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
+from laconic.group_testing.evidence import first_findings
 from laconic.round import first_server_state
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.checkpoint import BEST, STATE, RunState, parsed_state
@@ -50,7 +51,10 @@ def first_state(experiment: Experiment, clients: Clients, folder: RunFolder | No
         repeated = _later_rows(experiment, folder, journal, finished)
     if restored is None:
         rule = first_server_state(experiment.scheme, clients.model.size, clients.code_size, clients.device)
-        restored = Restored(RunState(weights=clients.model.initial.clone(), rule=rule, shared=clients.shared()))
+        state = RunState(weights=clients.model.initial.clone(), rule=rule, shared=clients.shared())
+        if experiment.group_testing:
+            state.findings = first_findings(clients.num_clients, experiment.calm_rounds)
+        restored = Restored(state)
     if experiment.scheme.private:
         # From the journal, so that no resume counts a participation twice or loses one.
         restored.state.participations = {}

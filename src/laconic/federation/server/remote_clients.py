@@ -152,7 +152,7 @@ class RemoteClients(Clients):
 
     def collected(self, plan: RoundPlan, requests: Mapping[int, Fields], answers: Answers) -> Collected:
         """The sum of the answers, opened if it may be; and the bytes that travelled."""
-        result = Collected(empty_sum(self._offer.scheme, self.sizes(plan.round)[0], self.device))
+        result = Collected(empty_sum(self._offer.scheme, plan, self.sizes(plan.round)[0], self.device))
         result.groups = [0] * len(plan.groups) if plan.groups else None
         result.down = [len(bytes_in(fields, "weights")) for fields in requests.values()]
         result.transport = self._joining

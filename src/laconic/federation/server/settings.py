@@ -49,6 +49,11 @@ def settle_federated(config: RunConfig, federation: FederatedData | None = None)
             "--clip-norm median is measured on the clients' own updates, which no server of a federation sees:"
             " give a number, or 'public'"
         )
+    if config.aggregator.group_testing:
+        raise ConfigError(
+            "--group-testing is for simulations: a node is told who else is in its group, so an attacker could spoil"
+            " just the groups of others that it wants excluded; use --groups with --aggregator median"
+        )
     if config.attack.kind is not None:
         raise ConfigError(
             "--attack is for simulations: the nodes of a federation are real clients; use laconic run to try an attack"

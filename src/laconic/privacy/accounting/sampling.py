@@ -56,8 +56,11 @@ class Sampler(Part):
         """The public denominator of a round: the expected cohort, or group of it, never the drawn one."""
         return self.rate_in(num_clients) * num_clients / groups
 
-    def least_cohort(self, num_clients: int, slack: int, groups: int = 1) -> int:
-        """The smallest cohort, or group, whose sum is opened, given how many of it may vanish or collude."""
+    def least_cohort(self, num_clients: int, slack: int, groups: int = 1, excluded: int = 0) -> int:
+        """The smallest cohort, or group, whose sum is opened, given how many of it may vanish or collude.
+
+        So many of the clients are `excluded`: they are drawn like all others, and do not take part.
+        """
         raise NotImplementedError
 
     def largest_cohort(self, num_clients: int, groups: int = 1) -> int:
@@ -105,15 +108,15 @@ class Poisson(Sampler):
     def rate_in(self, num_clients: int) -> float:
         return self.sampling_rate
 
-    def least_cohort(self, num_clients: int, slack: int, groups: int = 1) -> int:
+    def least_cohort(self, num_clients: int, slack: int, groups: int = 1, excluded: int = 0) -> int:
         if not slack:
             return 1
         if self.dealt(num_clients):
-            return max(slack + 1, num_clients // groups)
+            return max(slack + 1, (num_clients - excluded) // groups)
         # So small that hardly any cohort is smaller: a cohort that is not opened shows its size.
         from scipy.stats import binom
 
-        return max(slack + 1, int(binom.ppf(1e-15, num_clients, self.sampling_rate / groups)))
+        return max(slack + 1, int(binom.ppf(1e-15, num_clients - excluded, self.sampling_rate / groups)))
 
     def largest_cohort(self, num_clients: int, groups: int = 1) -> int:
         if self.dealt(num_clients):
@@ -155,8 +158,8 @@ class FixedSize(Sampler):
     def rate_in(self, num_clients: int) -> float:
         return self.cohort_size / num_clients
 
-    def least_cohort(self, num_clients: int, slack: int, groups: int = 1) -> int:
-        return self.cohort_size // groups
+    def least_cohort(self, num_clients: int, slack: int, groups: int = 1, excluded: int = 0) -> int:
+        return max(min(self.cohort_size // groups, slack + 1), (self.cohort_size - excluded) // groups)
 
     def largest_cohort(self, num_clients: int, groups: int = 1) -> int:
         return math.ceil(self.cohort_size / groups)

@@ -163,6 +163,10 @@ class DiscreteGaussian(Noise):
         centred: Tensor = ((total + half) & (2**grid.bits - 1)) - half
         return centred.double().div_(grid.units).float()
 
+    def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
+        grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
+        return grid.released_scale / grid.units
+
     def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         from dp_accounting import GaussianDpEvent
 

@@ -84,6 +84,10 @@ class Noise(Part):
         """The sum in units of the code, its noise topped up to the same variance in every round."""
         return total
 
+    def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
+        """The scale of the noise in each coordinate of a released sum, in units of the code."""
+        raise NotImplementedError
+
     def read(self, total: Tensor, *, sensitivity: float, plan: RoundPlan) -> Tensor:
         """A code, or a sum of some, in units of the code. Nothing is added: whoever has the integers can do it."""
         return total
@@ -166,6 +170,9 @@ class Gaussian(Noise):
             return total
         std = sensitivity * self.noise_multiplier * math.sqrt(missing)
         return total + rng.normal(tuple(total.shape), total.device) * std
+
+    def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
+        return sensitivity * self.noise_multiplier * math.sqrt(plan.released_variance)
 
     def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         from dp_accounting import GaussianDpEvent
