@@ -17,7 +17,7 @@ from dp_accounting.rdp import RdpAccountant
 from scheme_tools import SIZES, model, run, scheme
 
 import laconic
-from conftest import make_population
+from conftest import make_population, make_records
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.aggregate.protocol import PlainSum
 from laconic.clients import wire
@@ -204,6 +204,12 @@ def test_a_run_ends_when_votes_and_training_together_have_used_the_budget() -> N
     assert figures == sorted(figures)
     stopped = small(chosen, epsilon=figures[2] + 1e-9)
     assert (stopped.stop_reason, len(stopped.history)) == ("budget", 3)
+
+
+def test_patience_begins_after_the_votes_since_they_cannot_improve_the_model() -> None:
+    result = small(voting(vote_rounds=3), rounds=9, holdout=make_records(20, seed=4), patience=1)
+    assert [row["round"] for row in result.history if "vote" in row] == [1, 2, 3]
+    assert len(result.history) > 3
 
 
 def test_a_client_that_marks_everything_is_cut_to_what_the_sensitivity_allows(monkeypatch: pytest.MonkeyPatch) -> None:
