@@ -57,6 +57,8 @@ class Offer(Agreed):
     loss: str = "auto"
 
     def __post_init__(self) -> None:
+        from laconic.experiment.experiment import check_votes
+
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
         if self.scheme.record_level:
@@ -68,6 +70,8 @@ class Offer(Agreed):
             raise ConfigError("an offer's records have one to eight dimensions, each of 1 to 2^31 values")
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
         one_of(("plain", "signed"), consistency=self.consistency)
+        # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
+        check_votes(self.scheme, self.rounds, self.size)
 
     @property
     def masked(self) -> bool:

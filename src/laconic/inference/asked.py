@@ -30,6 +30,11 @@ def asked_schemes(names: tuple[str, ...], values: Mapping[str, Any], **defaults:
             flag = f"--{option.replace('_', '-')}"
             raise ConfigError(f"{flag} means nothing to {', '.join(entries)}: leave it out")
     given = {key.replace("__", "."): value for key, value in defaults.items()} | dict(values)
+    if given.get("scheme.top_selection") == "votes":
+        raise ConfigError(
+            "with --top-selection votes the first rounds are votes, and these attacks take rounds of training: leave it"
+            " out, and choose with public records"
+        )
     if any("init_steps" in entry.options for entry in entries.values()) and "data.public_dataset" not in given:
         given.setdefault("data.public_records", _PUBLIC_RECORDS)  # for all, so that all have the same clients
     configs = [RunConfig().with_values(_completed(name, entry, given)) for name, entry in entries.items()]

@@ -100,11 +100,14 @@ class Evaluation:
         return self._test.some(torch.nonzero(~self._held)[:, 0])
 
     def note(self, row: dict[str, Any], state: RunState) -> bool:
-        """Write the best round and the progress on the held-out set into the state; True if this round is the best."""
+        """Write the best round and the progress on the held-out set into the state; True if this round is the best.
+
+        A vote leaves the weights as they are, so that they do not improve says nothing: patience begins after it.
+        """
         best = "loss" in row and (state.best is None or self._score(row) > state.best["score"])
         if best:
             state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in _BEST}
-        if "holdout_loss" in row:
+        if "holdout_loss" in row and "vote" not in row:
             held = self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
             better = state.best_holdout is None or held > state.best_holdout
             state.stale = 0 if better else state.stale + 1

@@ -39,10 +39,11 @@ class Progress:
         """It knows of votes that were charged again; None for a scheme that promises nothing."""
         return self.spending.with_votes(self.repeated_votes())
 
-    def repeated_votes(self, also: RoundPlan | None = None) -> int:
-        """How many were charged again, once this round is charged too."""
+    def repeated_votes(self, also: RoundPlan | None = None, through: int | None = None) -> int:
+        """How many were charged again, once this round is charged too; or of what is released through a round."""
         votes = self.experiment.scheme.codec.vote_rounds
-        return self.journal.repeated(votes, None if also is None else (also.round, also.attempt)) if votes else 0
+        key = None if also is None else (also.round, also.attempt)
+        return self.journal.repeated(votes, also=key, through=through) if votes else 0
 
     @property
     def path(self) -> Path | None:

@@ -223,7 +223,7 @@ class Run(Progress):
                 row |= self.evaluation.metrics(weights)
             with self.clients.clock("account"):
                 released = self.journal.num_released(number)
-                row |= self.spending.epsilons(released, self._busiest(plan), self.repeated_votes())
+                row |= self.spending.epsilons(released, self._busiest(plan), self.repeated_votes(through=number))
 
         self._committing = True
         state.weights, state.rule, state.rounds, state.findings = weights, rule, number, findings
@@ -353,7 +353,7 @@ class Run(Progress):
         last = self.history[-1]
         released, most = self.journal.num_released(last["round"]), self.state.most_participations
         more = {} if DIVERGED in last else self.evaluation.metrics(self.state.weights)
-        more |= self.spending.epsilons(released, most, self.repeated_votes())
+        more |= self.spending.epsilons(released, most, self.repeated_votes(through=last["round"]))
         last |= more
         if self._rows and more:
             self._rows.complete(last)

@@ -90,10 +90,15 @@ class Journal:
         same = self._charged[round, last].environment == self._environment
         return last if same and all(number > round for number, _ in since) else last + 1
 
-    def repeated(self, rounds: int, also: tuple[int, int] | None = None) -> int:
-        """How many charges of the first so many rounds are not a round's first; `also` is about to be charged."""
-        charged = {key for key in (*self._charged, also) if key is not None and key[0] <= rounds}
-        return len(charged) - len({round for round, _ in charged})
+    def repeated(self, rounds: int, *, also: tuple[int, int] | None = None, through: int | None = None) -> int:
+        """How many charges of the first so many rounds are not a round's first; `also` is about to be charged.
+
+        Of all charges, or only of those that `num_released(through)` counts.
+        """
+        counted = self.charges if through is None else released_charges(self.charges, through, self._environment)
+        keys = {(charge.round, charge.attempt) for charge in counted} | ({also} if also is not None else set())
+        early = [round for round, _ in keys if round <= rounds]
+        return len(early) - len(set(early))
 
     def would_add(self, round: int, attempt: int) -> int:
         """1 if the attempt is not charged yet, else 0."""

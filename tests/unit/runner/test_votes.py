@@ -17,7 +17,7 @@ from dp_accounting.rdp import RdpAccountant
 from scheme_tools import SIZES, model, run, scheme
 
 import laconic
-from conftest import make_population
+from conftest import make_population, make_records
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.aggregate.protocol import PlainSum
 from laconic.clients import wire
@@ -72,7 +72,7 @@ def begun(path: Path, clients: SimulatedClients | None = None) -> Iterator[Run]:
     folder = RunFolder(path)
     folder.make()
     folder.open()
-    e = experiment(voting(), checkpoint_seconds=1e9)
+    e = experiment(voting(), checkpoint_seconds=1e9, eval_every=1)
     try:
         started = Run(e, clients=clients, folder=folder)
         started.begin()
@@ -204,6 +204,29 @@ def test_a_run_ends_when_votes_and_training_together_have_used_the_budget() -> N
     assert figures == sorted(figures)
     stopped = small(chosen, epsilon=figures[2] + 1e-9)
     assert (stopped.stop_reason, len(stopped.history)) == ("budget", 3)
+
+
+def test_a_replayed_row_takes_no_training_round_for_a_vote_that_is_not_replayed_yet(tmp_path: Path) -> None:
+    def figures(environment: str, rounds: int) -> list[float]:
+        clients = SimulatedClients(experiment(voting()))
+        clients.environment = environment
+        with begun(tmp_path / "run", clients) as started:
+            for number in range(1, rounds + 1):
+                started._one_round(number)
+            return [row["epsilon"] for row in started.history]
+
+    figures("one machine", 4)
+    before = figures("another", 1)
+    figures("another", 3)
+    # A second vote and a training round are charged now, and will be replayed: the first row is what it was.
+    assert figures("another", 1) == before
+    assert before[0] == pytest.approx(experiment(voting()).accountant.with_repeated_votes(1).released_epsilon(5))
+
+
+def test_patience_begins_after_the_votes_since_they_cannot_improve_the_model() -> None:
+    result = small(voting(vote_rounds=3), rounds=9, holdout=make_records(20, seed=4), patience=1)
+    assert [row["round"] for row in result.history if "vote" in row] == [1, 2, 3]
+    assert len(result.history) > 3
 
 
 def test_a_client_that_marks_everything_is_cut_to_what_the_sensitivity_allows(monkeypatch: pytest.MonkeyPatch) -> None:

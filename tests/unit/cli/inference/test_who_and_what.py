@@ -86,3 +86,9 @@ def test_bad_input_is_one_line_that_names_the_culprit(
     text = refused.value.format_message() if isinstance(refused.value, click.UsageError) else str(refused.value)
     assert problem in text and "\n" not in text
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("attack", [WHO, WHAT])
+def test_votes_are_refused_with_a_reason(attack: list[str]) -> None:
+    with pytest.raises(LaconicError, match="the first rounds are votes"):
+        CliRunner().invoke(infer, [*attack, "fl-top-dp", "--top-selection", "votes"], catch_exceptions=False)

@@ -304,6 +304,24 @@ def test_a_run_is_joined_on_one_offer_only(tmp_path: Path) -> None:
     assert "announcement" in small.node(0).answer("keys", {"offer": sign_offer(small.offer, 0, SERVER)})
 
 
+@pytest.mark.parametrize(
+    ("votes", "reason"), [({"vote_rounds": 5}, "leaves none to train in"), ({"vote_block": 10**9}, "blocks of")]
+)
+def test_votes_that_cannot_be_are_refused_before_the_run_is_joined(
+    votes: dict[str, int], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a round it would look like a failure of the records, and the node would wait for its owner."""
+    options = {"ratio": 0.5, "top_selection": "votes", "vote_rounds": 1, "vote_block": 2} | votes
+    scheme = schemes.fl_top_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=2, **options)
+    with monkeypatch.context() as lying:
+        lying.setattr("laconic.experiment.experiment.check_votes", lambda *_: None)
+        offered = sign_offer(make_offer(scheme=scheme), 0, SERVER)
+    small = Small(tmp_path)
+    answer = small.node(0).answer("keys", {"offer": offered})
+    assert reason in str(answer.get(REFUSED))
+    assert NodeFolder(tmp_path / "node-0").attention is None
+
+
 def test_another_model_is_refused(tmp_path: Path) -> None:
     small = Small(tmp_path)
     for changes, reason in (({"initial": "0" * 32}, "initial weights"), ({"size": 20}, "21 weights, the server's 20")):
