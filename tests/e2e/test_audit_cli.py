@@ -65,6 +65,12 @@ def test_what_cannot_be_audited_is_refused_in_one_line(
     assert not (tmp_path / "audit").exists()
 
 
+def test_votes_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = words("--ratio 0.2 --top-selection votes")
+    ended = call(capsys, "audit", "fl-top-dp", *RUN[1:], *options, "--rounds", "6", "--out", tmp_path / "audit")
+    assert ended.code == 2 and "leave out --top-selection votes" in ended.err
+
+
 @pytest.mark.parametrize("scheme", ["fl-std", "fl-std-record-dp"])
 def test_schemes_without_a_promise_per_client_are_refused(capsys: pytest.CaptureFixture[str], scheme: str) -> None:
     more = words("--clip-norm 1 --noise-multiplier 1 --record-rate 0.2 --batch-size 20 --balance none --delta 1e-5")

@@ -107,6 +107,8 @@ def test_one_attacked_row_in_full() -> None:
             "source": "0",
             "target": "1",
             "removed": "0",
+            "share": "cohort",
+            "steps": "pool",
             "boost": 5000.0,
             "fraction": 0.02,
         },

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
+FIGURES = ("accuracy", "auc", "auc_low", "auc_high")
 VIEWS = {"one client's code": "single", "sum of the others": "others", "change of the model": "model"}
 
 
@@ -15,14 +16,13 @@ def test_figures_of_property_inference_are_those_of_the_file() -> None:
         rows = {(r["scheme"], r["view"], r["features"], r["classifier"]): r for r in csv.DictReader(stream)}
     text = (RESULTS / "inference.md").read_text(encoding="utf-8")
     lines = re.findall(rf"^\| (fl-[\w-]+) \| ({'|'.join(VIEWS)}) \| (.*) \|$", text, re.MULTILINE)
-    assert len(lines) == len(rows) // 4  # two feature maps and two classifiers in a line
+    assert len(lines) == len(rows) // 4  # two feature maps and two classifiers
+    columns = (("absolute", "forest"), ("signed", "forest"), ("signed", "logistic"))
     for scheme, view, cells in lines:
-        printed = cells.split(" | ")
-        for features, places in (("absolute", (0, 1)), ("signed", (2, 3))):
-            row = rows[scheme, VIEWS[view], features, "forest"]
-            for key, place in zip(("accuracy", "auc"), places, strict=True):
-                low, high = float(row[f"{key}_low"]), float(row[f"{key}_high"])
-                assert printed[place] == f"{float(row[key]):.3f} ({low:.2f} – {high:.2f})"
+        for printed, (features, classifier) in zip(cells.split(" | "), columns, strict=True):
+            row = {k: float(v) for k, v in rows[scheme, VIEWS[view], features, classifier].items() if k in FIGURES}
+            interval = f"({row['auc_low']:.2f} – {row['auc_high']:.2f})"
+            assert printed == f"{row['accuracy']:.3f}, {row['auc']:.3f} {interval}"
 
 
 def test_every_figure_is_of_a_stand_in_and_says_so() -> None:

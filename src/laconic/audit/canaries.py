@@ -27,10 +27,16 @@ OVERSHOOT = 100.0
 """How many times longer than S a canary's code is before the clip."""
 _AT_ONCE = 1 << 24
 """So many numbers of canaries' updates are held in memory at once."""
+_MOST_KEPT = 1 << 26
+"""So many numbers of canaries' codes are kept from round to round."""
 
 
 class Directions(Protocol):
     """Where the canaries point. `codes` is what the adversary knows, `updates` what the canaries hand to the codec."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers of one canary are in memory while its code is made."""
 
     def updates(self, plan: RoundPlan, canaries: np.ndarray) -> Tensor:
         """(canaries, n)"""
@@ -44,6 +50,11 @@ class RandomDirections:
 
     def __init__(self, view: ModelView) -> None:
         self._view = view
+        self._kept: dict[int, Tensor] = {}
+
+    @property
+    def size(self) -> int:
+        return self._view.model.size
 
     def updates(self, plan: RoundPlan, canaries: np.ndarray) -> Tensor:
         updates, codes = self._raw(plan, canaries)
@@ -51,9 +62,20 @@ class RandomDirections:
         return scaled
 
     def codes(self, plan: RoundPlan, canaries: np.ndarray) -> Tensor:
+        """Kept for the next round where they stay the same and are not too many."""
+        if self._view.experiment.scheme.codec.new_each_round:
+            return self._units(plan, canaries)
+        if len(missing := np.setdiff1d(canaries, list(self._kept))):
+            units = self._units(plan, missing)
+            if (len(self._kept) + len(missing)) * self._view.code_size > _MOST_KEPT:
+                return units if len(missing) == len(canaries) else self._units(plan, canaries)
+            self._kept |= dict(zip(missing.tolist(), units, strict=True))
+        return torch.stack([self._kept[canary] for canary in canaries.tolist()])
+
+    def _units(self, plan: RoundPlan, canaries: np.ndarray) -> Tensor:
         codes = self._raw(plan, canaries)[1]
-        directions: Tensor = codes / codes.norm(dim=1, keepdim=True)
-        return directions
+        units: Tensor = codes / codes.norm(dim=1, keepdim=True)
+        return units
 
     def _raw(self, plan: RoundPlan, canaries: np.ndarray) -> tuple[Tensor, Tensor]:
         view = self._view
@@ -75,6 +97,10 @@ class OrthogonalDirections:
         self.rows = torch.nn.functional.pad(rows, (0, size - order))
         """(order, m)"""
         self._lifted: tuple[tuple[int, int], Tensor] | None = None
+
+    @property
+    def size(self) -> int:
+        return self._view.code_size
 
     def updates(self, plan: RoundPlan, canaries: np.ndarray) -> Tensor:
         lifted = self._lift(plan)
@@ -119,7 +145,7 @@ class Canaries:
 
     def along(self, plan: RoundPlan, values: Tensor) -> np.ndarray:
         """What a vector in code space (m) has along each canary's direction."""
-        chunks = np.split(self.numbers, range(rows := rows_at_once(values.numel()), len(self.numbers), rows))
+        chunks = np.split(self.numbers, range(rows := rows_at_once(self.directions.size), len(self.numbers), rows))
         parts = [self.directions.codes(plan, some).double() @ values.double() for some in chunks]
         return torch.cat(parts).cpu().numpy()
 

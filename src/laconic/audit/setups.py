@@ -14,6 +14,7 @@ from torch import nn
 
 from laconic.audit.planted import Still, WithCanaries, watched
 from laconic.codecs.base import Codec
+from laconic.codecs.dct import LowPassDCT
 from laconic.data.population import FunctionPopulation, Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
@@ -32,6 +33,11 @@ def check_auditable(experiment: Experiment) -> None:
         raise ConfigError(f"{scheme.name} promises no ε, so there is nothing to audit: use a scheme in -dp")
     if scheme.record_level:
         raise ConfigError(f"{scheme.name} protects single records, and canaries are clients: use a scheme in -dp")
+    if scheme.codec.vote_rounds:
+        raise ConfigError(
+            f"{scheme.name} begins with votes, which have another S and another noise than the rest, and an audit takes"
+            " rounds that are all alike: leave out --top-selection votes, and choose with public records"
+        )
     if experiment.attack is not None:
         raise ConfigError(
             "an audit asks whether the promise holds where clients keep to the protocol: leave out --attack"
@@ -99,7 +105,7 @@ def tiny_size(codec: Codec) -> int:
     while (size := _smallest(codec, wanted)) > _LARGEST_MODEL and wanted > 32:
         wanted //= 2
     # A DCT pads the last chunk: sizes that fill all of them come first.
-    if hasattr(codec, "chunk_sizes"):
+    if isinstance(codec, LowPassDCT):
         for some in range(size, 2 * size):
             chunks, length, _ = codec.chunk_sizes(some)
             if chunks * length == some:

@@ -4,10 +4,6 @@ The adversary follows the protocol. It knows the weights and the target's own re
 rounds with and without the target, fits a Gaussian to a statistic in each world, and compares the likelihoods of what
 it sees in the round that counts (Carlini et al. 2022). It does not know whose else's codes are in a round, which
 batches were drawn, and the noise.
-
-A *client* is there, or somebody else is in its place: the server counts messages, so a missing one would show. Under a
-sum with noise it is there or not, as the ε has it (with cohorts of a fixed size, somebody else is there). A *record*
-is among the client's records, or another one is in its place; under record-level privacy it is there or not.
 """
 
 from __future__ import annotations
@@ -17,39 +13,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from laconic.data.population import PooledPopulation, pooled_records
 from laconic.errors import ConfigError, several, unknown
 from laconic.experiment.experiment import Experiment
 from laconic.inference.membership.likelihood_ratio import LikelihoodRatio
+from laconic.inference.membership.questions import Numbers, Seen, clients_asked, drawn_clients, records_asked, replaced
 from laconic.inference.membership.roc import Roc, roc
 from laconic.inference.membership.trade_off import Claim, claim_of
-from laconic.inference.membership.trials import VIEWS, Pool, Trials, Victim, filters_for, statistics
+from laconic.inference.membership.trials import VIEWS, Pool
 from laconic.inference.membership.whole_runs import WholeRun
 from laconic.inference.standing import Standing
 from laconic.parts import positive_int
-from laconic.privacy.accounting.sampling import FixedSize
 
 LEVELS = ("client", "record", "run")
-_RECORD_DRAWS = 1 << 20
-"""Batches of a victim are drawn under numbers from here on, apart from those of all clients."""
-
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MembershipGame:
-    """How often it is played. Every number is for each target and each of the two worlds, with and without it."""
+class MembershipGame(Numbers):
+    """How often it is played, and what is looked at."""
 
-    targets: int = 10
-    shadows: int = 200
-    """Rounds that the adversary plays for its fits and thresholds."""
-    trials: int = 200
-    """Rounds that are counted."""
-    draws: int = 8
-    """Draws of all clients' batches: for the direction that is looked at, for shadows, and for trials."""
     pool: int = 1000
     """Clients that may be in a round, at most."""
     after: int = 0
@@ -173,11 +156,11 @@ def _targets(standing: Standing, level: str, game: MembershipGame) -> Iterator[d
         yield from _runs(standing, game)
         return
     pool = Pool.of(standing, 3 * game.draws, game.pool)
-    for question in _clients(pool, game) if level == "client" else _records(pool, game):
-        yield question.play(pool, game)
+    for question in clients_asked(pool, game) if level == "client" else records_asked(pool, game):
+        yield _scores(question.play(pool, game.views, slice(game.draws)), game.views)
 
 
-def _scores(seen: dict[tuple[str, bool], dict[str, np.ndarray]], views: tuple[str, ...]) -> dict[str, _Scores]:
+def _scores(seen: Seen, views: tuple[str, ...]) -> dict[str, _Scores]:
     """Fit to the shadows, score the tests."""
     found = {}
     for view in views:
@@ -192,125 +175,14 @@ def _scores(seen: dict[tuple[str, bool], dict[str, np.ndarray]], views: tuple[st
 def _runs(standing: Standing, game: MembershipGame) -> Iterator[dict[str, _Scores]]:
     """Clients drawn at random, each with whole runs of its own."""
     available = min(game.pool, standing.experiment.population.num_clients)
-    for client in _drawn_clients(standing, available, game.targets):
+    for client in drawn_clients(standing, available, game.targets):
         run = WholeRun(
-            start=standing, target=client, rounds=game.rounds, replaced=_replaced(standing.experiment), pool=available
+            start=standing, target=client, rounds=game.rounds, replaced=replaced(standing.experiment), pool=available
         )
-        seen: dict[tuple[str, bool], dict[str, np.ndarray]] = {}
+        seen: Seen = {}
         for part, count in (("shadow", game.shadows), ("test", game.trials)):
             for member in (True, False):
                 name = ("membership", "run", client, part, int(member))
                 rows = [run.statistics(game.views, member, (*name, trial)) for trial in range(count)]
                 seen[part, member] = {view: np.array([row[view] for row in rows]) for view in game.views}
         yield _scores(seen, game.views)
-
-
-def _replaced(experiment: Experiment) -> bool:
-    """Whether somebody else is in the place of a client that is not there."""
-    return isinstance(experiment.sampler, FixedSize) or not experiment.scheme.noise.private
-
-
-def _drawn_clients(standing: Standing, available: int, count: int) -> list[int]:
-    drawn = standing.clients.streams.numpy("membership", "clients").permutation(available)[:count]
-    return [int(client) for client in drawn]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """One target, and its trials in both worlds: of the adversary, and of the test."""
-
-    victim: Victim
-    worlds: dict[tuple[str, bool], Trials]
-
-    def play(self, pool: Pool, game: MembershipGame) -> dict[str, _Scores]:
-        others = self.worlds["shadow", True].others
-        filters = filters_for(pool, self.victim, others, slice(game.draws))
-        seen = {name: statistics(pool, trials, game.views, filters) for name, trials in self.worlds.items()}
-        return _scores(seen, game.views)
-
-
-def _halves(pool: Pool, game: MembershipGame, *name: str | int) -> Iterator[tuple[str, bool, np.ndarray]]:
-    """Part, whether the target is there, and which draw of batches each trial uses."""
-    streams = pool.standing.clients.streams
-    for place, (part, count) in enumerate((("shadow", game.shadows), ("test", game.trials)), start=1):
-        for member in (True, False):
-            rng = streams.numpy("membership", *name, part, int(member), "draws")
-            yield part, member, place * game.draws + rng.integers(game.draws, size=count)
-
-
-def _clients(pool: Pool, game: MembershipGame) -> Iterator[_Question]:
-    """Clients of the pool, drawn at random."""
-    standing = pool.standing
-    replaced = _replaced(standing.experiment)
-    for client in _drawn_clients(standing, pool.num_clients, game.targets):
-        sent = pool.codes[:, client]
-        own = sent[: game.draws].mean(0)
-        common = pool.codes[: game.draws, pool.all_but(client)].mean((0, 1))
-        expected = own - common if replaced else own
-        victim = Victim(expected=expected, own=own, records=standing.records(client), client=client)
-        yield _Question(
-            victim=victim,
-            worlds={
-                (part, member): Trials(
-                    victim=victim,
-                    codes=sent[torch.from_numpy(draws)] if member else None,
-                    others=standing.size - (0 if replaced and not member else 1),
-                    draws=draws,
-                    size=int(pool.sizes[client]),
-                    name=("membership", "client", client, part, int(member)),
-                )
-                for part, member, draws in _halves(pool, game, "client", client)
-            },
-        )
-
-
-def _records(pool: Pool, game: MembershipGame) -> Iterator[_Question]:
-    """Records of clients of the pool. The victim's other records are drawn from everybody's, anew in each trial."""
-    standing = pool.standing
-    e, streams = standing.experiment, standing.clients.streams
-    every = pooled_records(e.population)
-    sizes = [e.population.size(client) for client in range(e.population.num_clients)]
-    owners = np.repeat(np.arange(len(sizes)), sizes)
-    theirs = np.flatnonzero(owners < pool.num_clients)
-    chosen = streams.numpy("membership", "records").permutation(theirs)[: game.targets]
-    for number, record in enumerate(chosen.tolist()):
-        owner = int(owners[record])
-        held = sizes[owner]
-        seen = standing.clients.seen(every.some(np.array([record])))
-        assert seen is not None
-
-        def sent(
-            name: str, count: int, member: bool, draw: int, record: int = record, number: int = number, held: int = held
-        ) -> Tensor:
-            """What the victim sends with so many different data sets; the same ones for the same name."""
-            rng = streams.numpy("membership", "record", record, name, "data")
-            rows = _data_sets(rng, len(every.targets), record, held, count, member, removed=e.scheme.record_level)
-            draw += _RECORD_DRAWS + 5 * number
-            return standing.bounded(PooledPopulation(every, rows), np.arange(count), draw)
-
-        # With all else the same, down to the batches: what is left is what the record does to a code.
-        with_it, without = (sent("expected", game.shadows, member, 0) for member in (True, False))
-        victim = Victim(expected=(with_it - without).mean(0), own=None, records=seen, client=owner)
-        worlds = {}
-        for place, (part, member, draws) in enumerate(_halves(pool, game, "record", record), start=1):
-            codes = sent(f"{part} {int(member)}", len(draws), member, place)
-            worlds[part, member] = Trials(
-                victim=victim,
-                codes=codes,
-                others=standing.size - 1,
-                draws=draws,
-                size=held,
-                name=("membership", "record", record, part, int(member)),
-            )
-        yield _Question(victim=victim, worlds=worlds)
-
-
-def _data_sets(
-    rng: np.random.Generator, available: int, record: int, held: int, count: int, member: bool, *, removed: bool
-) -> np.ndarray:
-    """The victim's records in each trial, (trials, records); without the record another is there, or none."""
-    rows = np.stack([rng.choice(available - 1, size=max(2, held), replace=False) for _ in range(count)])
-    rows += rows >= record
-    if member:
-        rows[:, 0] = record
-    return rows[:, 1:] if removed and not member else rows
