@@ -174,6 +174,19 @@ def test_where_fewer_clients_are_left_there_are_fewer_groups_of_two_at_least() -
     assert all(row["cohort"] >= 2 * row["groups"] for row in found.history)
 
 
+@pytest.mark.parametrize("sampler", [ALL, FixedSize(cohort_size=CLIENTS)], ids=str)
+def test_fewer_groups_are_large_enough_for_the_dropouts_of_those_that_they_replace(sampler: Sampler) -> None:
+    """20 groups of two with one dropout each. 19 groups would have two dropouts each, and none could be opened."""
+    run = Run(experiment(replace(scheme(), groups=20), sampler=sampler, max_dropouts=1))
+    run.begin()
+    assert run.state.findings is not None
+    for count in range(19):
+        run.state.findings = replace(run.state.findings, excluded=dict.fromkeys(range(count), 0))
+        plan = run.plan(1)
+        assert all(one.viable and one.released_variance > 0 for one in plan.sums)
+        assert (len(plan.sums) == 20) is (count == 0)
+
+
 def test_in_one_sum_as_many_may_drop_out_or_collude_as_in_all_groups() -> None:
     e = experiment(max_dropouts=1, max_colluders=1)
     run = Run(e)
