@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from laconic.experiment.about import testing_assumes
 from laconic.experiment.experiment import Experiment
 from laconic.group_testing.detector import detector_of
 from laconic.group_testing.evidence import Findings, chance_of_a_group, learnt
@@ -117,10 +118,7 @@ def about_testing(run: Progress) -> dict[str, Any] | None:
         "spoilt_rounds": sum(row["spoilt_sums"] > 0 for row in run.history),
         "rounds_of_one_sum": sum(row["groups"] == 1 for row in run.history),
         "rounds_without_a_step": sum("no_step" in row for row in run.history),
-        "assumes": (
-            f"no more than {e.scheme.groups} clients attack in a round, and what they send does not depend on who is in"
-            " their group"
-        ),
+        "assumes": testing_assumes(e),
     }
     if e.attack is None:
         return found

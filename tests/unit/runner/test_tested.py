@@ -201,6 +201,12 @@ def test_in_one_sum_as_many_may_drop_out_or_collude_as_in_all_groups() -> None:
     assert plan.noise_shares == 38 - 16
 
 
+def test_the_statement_says_what_exclusions_rest_on_and_that_they_are_kept_secret(result: laconic.RunResult) -> None:
+    text = json.dumps(result.statement, ensure_ascii=False)
+    assert "no more than 8 clients attack in a round" in text
+    assert "Who is excluded shows who took part" in text
+
+
 @pytest.mark.parametrize(
     ("sampler", "slack", "amplified"),
     [
