@@ -15,6 +15,7 @@ import laconic
 from conftest import make_population, make_records
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
 from laconic.aggregate.median import Median
+from laconic.audit.setups import check_auditable
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
@@ -247,3 +248,8 @@ def test_what_cannot_be_tested_is_refused_with_the_way_out() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             replace(experiment(), **change)
+
+
+def test_an_audit_of_group_testing_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match="audit the run without it"):
+        check_auditable(experiment(attack=None))
