@@ -38,6 +38,11 @@ def check_auditable(experiment: Experiment) -> None:
             f"{scheme.name} begins with votes, which have another S and another noise than the rest, and an audit takes"
             " rounds that are all alike: leave out --top-selection votes, and choose with public records"
         )
+    if experiment.group_testing:
+        raise ConfigError(
+            "an audit takes rounds that are all alike, and with --group-testing they change with what was found: audit"
+            " the run without it, whose sums have the same noise"
+        )
     if experiment.attack is not None:
         raise ConfigError(
             "an audit asks whether the promise holds where clients keep to the protocol: leave out --attack"

@@ -125,6 +125,8 @@ def testing_text(testing: dict[str, Any]) -> str:
         f" sends ({testing['noticed_in_one_sum_from']:.3g}·S in one sum), and honest ones in"
         f" {100 * testing['false_alarms_per_round']:g} % of the rounds at most. {testing['attackers']} attackers that"
         f" send so much are excluded: {found}; and {testing['false_exclusions']:g} honest clients or fewer, on average."
-        f" One that stays below moves the mean by {testing['hidden_bias']:.3g}·S a round at most,"
-        f" {testing['hidden_bias_to_noise']:.3g} times the norm of the noise in it."
+        f" One that stays below moves the mean by about {testing['hidden_bias']:.3g}·S in a round of groups,"
+        f" {testing['hidden_bias_to_noise']:.3g} times the norm of the noise in it"
+        f" ({testing['hidden_bias_at_most']:.3g}·S if it sends against honest clients that all agree), and by"
+        f" {testing['hidden_bias_in_one_sum']:.3g}·S in a round of one sum."
     )

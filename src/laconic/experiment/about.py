@@ -128,10 +128,20 @@ def about_testing(e: Experiment) -> dict[str, Any] | None:
         "noticed_from": prospects.noticed,
         "noticed_in_one_sum_from": prospects.noticed_in_one_sum,
         "hidden_bias": prospects.hidden_bias,
+        "hidden_bias_at_most": prospects.hidden_bias_at_most,
+        "hidden_bias_in_one_sum": prospects.hidden_bias_in_one_sum,
         "hidden_bias_to_noise": prospects.hidden_bias_to_noise,
         "attackers": count,
         "rounds_to_exclude": {str(norm): None if math.isinf(found) else found for norm, found in rounds.items()},
     }
+
+
+def testing_assumes(e: Experiment) -> str:
+    """What the number of honest clients that are excluded rests on."""
+    return (
+        f"no more than {e.scheme.groups} clients attack in a round, and what they send does not depend on who is in"
+        " their group"
+    )
 
 
 def prospects_of(e: Experiment) -> Prospects:
@@ -235,7 +245,11 @@ def about_dropouts(e: Experiment) -> list[str]:
     if e.group_testing:
         texts.append(
             "clients are excluded, and groups left out, by what the noisy sums show: that costs no privacy. Where there"
-            f" is one sum, {e.scheme.groups} times as many clients may drop out or collude"
+            f" is one sum, {e.scheme.groups} times as many clients may drop out or collude. Who is excluded shows"
+            " who took part: for the outsider's ε the server keeps that, and how many they are, to itself"
+        )
+        texts.append(
+            f"group testing excludes {e.false_exclusions:g} honest clients or fewer on average if {testing_assumes(e)}"
         )
     if e.dropout_rate:
         texts.append(

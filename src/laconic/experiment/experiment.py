@@ -243,8 +243,8 @@ def check_testable(scheme: Scheme) -> None:
         raise ConfigError("--group-testing needs groups to test: add --groups (20, say)")
     if scheme.codec.vote_rounds:
         raise ConfigError(
-            f"--group-testing tests codes of one kind, and {scheme.name} begins with votes: choose the weights with"
-            " public data (fl-top-dp), or leave it out"
+            f"--group-testing tests codes of one kind, and {scheme.name} begins with votes: leave out"
+            " --top-selection votes, and choose the weights with public data, or leave out --group-testing"
         )
     if scheme.downlink == "signs":
         raise ConfigError(

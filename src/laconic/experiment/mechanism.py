@@ -84,19 +84,8 @@ class Mechanism(Agreed):
         stoppable = self.budget.participant_epsilon is not None and (
             cap is None or not self.budget.participant_fits(accountant, cap)
         )
-        return replace(accountant, cohort_dependent=stoppable or self.loses_by_cohort or self._excludes_by_cohort)
-
-    @property
-    def _excludes_by_cohort(self) -> bool:
-        """Whether who is excluded, which depends on who took part, shows besides in what an outsider sees.
-
-        With coins and no slack it does not: the client itself comes less often than q, and all else follows from the
-        sums. With slack the noise of a sum is made for as many clients as are left, and of a cohort of a fixed size
-        fewer others are left if the client is in it.
-        """
-        if not self.group_testing or self.sampler.rate_in(self.num_clients) >= 1:
-            return False
-        return self.slack > 0 or not isinstance(self.sampler, Poisson)
+        excludes = self.group_testing and excludes_by_cohort(self.sampler, self.num_clients, self.slack)
+        return replace(accountant, cohort_dependent=stoppable or self.loses_by_cohort or excludes)
 
     @property
     def voting(self) -> Mechanism | None:
@@ -172,3 +161,13 @@ def votes_of(scheme: Scheme, size: int) -> Votes | None:
         return None
     sensitivity = voting.clip.sensitivity(voting.codec.code_size(size))
     return Votes(noise=voting.noise, sensitivity=sensitivity, rounds=rounds)
+
+
+def excludes_by_cohort(sampler: Sampler, num_clients: int, slack: int) -> bool:
+    """Whether whom group testing excludes, which depends on who took part, shows besides in what an outsider sees.
+
+    With coins and no slack it does not: the client itself comes less often than q, and all else follows from the sums.
+    With slack the noise of a sum is made for as many clients as are left, and of a cohort of a fixed size fewer others
+    are left if the client is in it.
+    """
+    return sampler.rate_in(num_clients) < 1 and (slack > 0 or not isinstance(sampler, Poisson))

@@ -9,11 +9,11 @@ multiplied by
     β               if its group is not clearly spoilt, but another one is spoilt,
     1               if nothing is spoilt but perhaps its own group, and that is not clear,
 
-and by 1/(1 + 6α) for false alarms (`docs/maths.md` has the proof that it does not grow on average for an honest
-client). The ratio that counts is a mean: over two β, and over the spoilt rounds in which the attack may have begun, the
-i-th with weight 1/(i·(i + 1)). So who behaves at first, or stops and comes back, is not cleared for ever. By Ville's
-inequality an honest client's ratio ever reaches N/F with probability F/N at most; so if clients are excluded there, no
-more than F honest ones are on average, in a run of any length.
+and by 1/(1 + 6α) for false alarms, in calm rounds as well (`docs/maths.md` has the proof that it does not grow on
+average for an honest client). The ratio that counts is a mean: over two β, and over when the attack may have begun: at
+first, or after the (i − 1)-th spoilt round, with weight 1/(i·(i + 1)). So who behaves at first, or stops and comes
+back, is not cleared for ever. By Ville's inequality an honest client's ratio ever reaches N/F with probability F/N at
+most; so if clients are excluded there, no more than F honest ones are on average, in a run of any length.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Findings:
     @property
     def ratios(self) -> np.ndarray:
         """The likelihood ratio of every client."""
-        waiting = 1 / (self.spoilt_rounds + 1)
+        waiting = 1 / (self.spoilt_rounds + 2)
         ratios: np.ndarray = self.running.mean(axis=0) + waiting
         return ratios
 
@@ -67,7 +67,7 @@ class Findings:
 
 def first_findings(num_clients: int, calm_rounds: int) -> Findings:
     """Before the first round: nobody is suspected, and cohorts are summed in groups."""
-    return Findings(running=np.zeros((len(MISSES), num_clients)), needed=calm_rounds)
+    return Findings(running=np.full((len(MISSES), num_clients), 0.5), needed=calm_rounds)
 
 
 def chance_of_a_group(groups: int, cohort: int, *, dealt: bool) -> float:
@@ -93,21 +93,27 @@ def learnt(
 ) -> Findings:
     """What is known after a round with this verdict. `chance` is π, of a round in groups."""
     spoilt = int(verdict.spoilt.sum())
+    running = findings.running.copy()
+    if plan.groups:
+        running[:, plan.cohort] *= _factors(plan, verdict, chance) / (1 + _ALARMS * false_alarms)
     if not spoilt:
         calm = findings.calm + 1
-        return replace(findings, calm=calm, one_sum=findings.one_sum or calm >= findings.needed)
+        return replace(findings, running=running, calm=calm, one_sum=findings.one_sum or calm >= findings.needed)
     if not plan.groups:  # twice as long in groups as before: who attacks single sums alone gains ever less
         return replace(findings, calm=0, one_sum=False, needed=2 * findings.needed)
-    own = plan.group_of(plan.cohort)
-    others = spoilt - verdict.spoilt[own].astype(np.int64)
-    begun = findings.spoilt_rounds + 1
-    running = findings.running + 1 / (begun * (begun + 1))
-    for row, miss in enumerate(MISSES):
-        factors = np.where(others > 0, miss, 1.0)
-        clear = verdict.clear[own]
-        factors[clear] = (1 - miss) / np.minimum(1.0, (others[clear] + 1) * chance)
-        running[row, plan.cohort] *= factors / (1 + _ALARMS * false_alarms)
-    after = replace(findings, running=running, spoilt_rounds=begun, calm=0)
+    rounds = findings.spoilt_rounds + 1
+    running += 1 / ((rounds + 1) * (rounds + 2))
+    after = replace(findings, running=running, spoilt_rounds=rounds, calm=0)
     found = np.flatnonzero(after.ratios >= running.shape[1] / false_exclusions).tolist()
     new = {client: plan.round for client in found if client not in findings.excluded}
     return replace(after, excluded={**findings.excluded, **new})
+
+
+def _factors(plan: RoundPlan, verdict: Verdict, chance: float) -> np.ndarray:
+    """By what a round in groups multiplies the ratios of its cohort, for each β, (β, clients)."""
+    own = plan.group_of(plan.cohort)
+    clear, others = verdict.clear[own], verdict.spoilt.sum() - verdict.spoilt[own]
+    misses = np.array(MISSES)[:, None]
+    factors: np.ndarray = np.where(others > 0, misses, 1.0)
+    factors[:, clear] = (1 - misses) / np.minimum(1.0, (others[clear] + 1) * chance)
+    return factors

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from laconic.experiment.about import testing_assumes
 from laconic.experiment.experiment import Experiment
 from laconic.group_testing.detector import detector_of
 from laconic.group_testing.evidence import Findings, chance_of_a_group, learnt
@@ -29,13 +30,19 @@ class Tested:
 
 
 def sums_in_round(e: Experiment, findings: Findings) -> int:
-    """In how many groups the next round is summed: the scheme's, fewer if too few clients are left, or one."""
+    """In how many groups the next round is summed: the scheme's, fewer if too few clients are left, or one.
+
+    A group of fewer than two hides nobody. One with no more clients than may drop out or collude is never opened; and
+    fewer groups have more of these each, as `plan_for` merges them.
+    """
     if findings.one_sum:
         return 1
     if not e.sampler.dealt(e.population.num_clients):
         return e.scheme.groups
     left = e.sampler.planned_cohort(e.population.num_clients) - len(findings.excluded)
-    return max(1, min(e.scheme.groups, int(left // 2)))
+    slack, most = e.max_dropouts + e.max_colluders, e.scheme.groups
+    fitting = (groups for groups in range(most, 1, -1) if left // groups >= max(2, -(-most // groups) * slack + 1))
+    return next(fitting, 1)
 
 
 def tested_step(e: Experiment, state: RunState, plan: RoundPlan, sums: Tensor) -> Tested:
@@ -111,10 +118,7 @@ def about_testing(run: Progress) -> dict[str, Any] | None:
         "spoilt_rounds": sum(row["spoilt_sums"] > 0 for row in run.history),
         "rounds_of_one_sum": sum(row["groups"] == 1 for row in run.history),
         "rounds_without_a_step": sum("no_step" in row for row in run.history),
-        "assumes": (
-            f"no more than {e.scheme.groups} clients attack in a round, and what they send does not depend on who is in"
-            " their group"
-        ),
+        "assumes": testing_assumes(e),
     }
     if e.attack is None:
         return found

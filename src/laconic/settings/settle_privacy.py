@@ -11,7 +11,7 @@ from laconic.data.federated import FederatedData
 from laconic.data.population import Population
 from laconic.errors import ConfigError
 from laconic.experiment.cautions import count_units
-from laconic.experiment.mechanism import votes_of
+from laconic.experiment.mechanism import excludes_by_cohort, votes_of
 from laconic.privacy.accounting.accountant import METHODS, RunAccountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise, smallest_noise
@@ -123,8 +123,10 @@ def _with_noise(config: RunConfig, options: dict[str, Any], sigma: float) -> Sch
 
 def _public_numbers(config: RunConfig, example: Scheme, sampler: Sampler, num_clients: int) -> dict[str, Any]:
     """What a calibration needs besides noise and rounds."""
+    slack = config.sampler.max_dropouts + config.sampler.max_colluders
     return {
-        "slack": config.sampler.max_dropouts + config.sampler.max_colluders,
+        "slack": slack,
+        "cohort_dependent": config.aggregator.group_testing and excludes_by_cohort(sampler, num_clients, slack),
         "groups": config.aggregator.groups or example.groups,
         "max_participations": config.sampler.max_participations,
         "delta": 1e-5 if config.privacy.delta is None else config.privacy.delta,

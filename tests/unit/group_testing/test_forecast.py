@@ -72,6 +72,25 @@ def test_attackers_are_excluded_after_about_as_many_rounds_as_foretold(
     assert about.rounds_to_exclude(attackers, norm) == pytest.approx(rounds, rel=0.3, abs=1.5)
 
 
+def test_near_the_threshold_it_is_not_foretold_that_attackers_are_excluded_sooner_than_they_are() -> None:
+    """There groups are spoilt more often than clearly so: others' count against an attacker whose own is not clear."""
+    about = prospects()
+    norm = 1.15 * about.noticed
+    rounds = np.mean([simulated(about, 4, norm, seed) for seed in range(4)])
+    assert about.rounds_to_exclude(4, norm) >= 0.8 * rounds
+
+
+def test_an_attacker_that_sends_against_honest_clients_is_noticed_no_earlier_than_foretold() -> None:
+    about, rng, others = prospects(), np.random.default_rng(3), CLIENTS // GROUPS - 1
+    against = norms(about.test, np.full(4000, about.noticed) - others, rng) > about.test.threshold
+    assert against.mean() < 0.1
+    most = about.hidden_bias_at_most * CLIENTS
+    assert (norms(about.test, np.full(4000, most) - others, rng) > about.test.threshold).mean() == pytest.approx(
+        0.5, abs=0.03
+    )
+    assert about.hidden_bias < about.hidden_bias_at_most < about.hidden_bias_in_one_sum
+
+
 def test_how_often_a_group_shows_is_as_foretold() -> None:
     about, rng = prospects(), np.random.default_rng(1)
     for norm in (about.noticed, 1.1 * about.noticed, 1.3 * about.noticed):

@@ -15,6 +15,7 @@ import laconic
 from conftest import make_population, make_records
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
 from laconic.aggregate.median import Median
+from laconic.audit.setups import check_auditable
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
@@ -174,6 +175,19 @@ def test_where_fewer_clients_are_left_there_are_fewer_groups_of_two_at_least() -
     assert all(row["cohort"] >= 2 * row["groups"] for row in found.history)
 
 
+@pytest.mark.parametrize("sampler", [ALL, FixedSize(cohort_size=CLIENTS)], ids=str)
+def test_fewer_groups_are_large_enough_for_the_dropouts_of_those_that_they_replace(sampler: Sampler) -> None:
+    """20 groups of two with one dropout each. 19 groups would have two dropouts each, and none could be opened."""
+    run = Run(experiment(replace(scheme(), groups=20), sampler=sampler, max_dropouts=1))
+    run.begin()
+    assert run.state.findings is not None
+    for count in range(19):
+        run.state.findings = replace(run.state.findings, excluded=dict.fromkeys(range(count), 0))
+        plan = run.plan(1)
+        assert all(one.viable and one.released_variance > 0 for one in plan.sums)
+        assert (len(plan.sums) == 20) is (count == 0)
+
+
 def test_in_one_sum_as_many_may_drop_out_or_collude_as_in_all_groups() -> None:
     e = experiment(max_dropouts=1, max_colluders=1)
     run = Run(e)
@@ -186,6 +200,12 @@ def test_in_one_sum_as_many_may_drop_out_or_collude_as_in_all_groups() -> None:
     assert (plan.max_dropouts, plan.max_colluders, len(plan.cohort), plan.least_cohort) == (8, 8, 38, 38)
     assert plan.excluded.tolist() == [7, 9] and len(plan.drawn) == 40 and plan.viable
     assert plan.noise_shares == 38 - 16
+
+
+def test_the_statement_says_what_exclusions_rest_on_and_that_they_are_kept_secret(result: laconic.RunResult) -> None:
+    text = json.dumps(result.statement, ensure_ascii=False)
+    assert "no more than 8 clients attack in a round" in text
+    assert "Who is excluded shows who took part" in text
 
 
 @pytest.mark.parametrize(
@@ -228,3 +248,8 @@ def test_what_cannot_be_tested_is_refused_with_the_way_out() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             replace(experiment(), **change)
+
+
+def test_an_audit_of_group_testing_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match="audit the run without it"):
+        check_auditable(experiment(attack=None))

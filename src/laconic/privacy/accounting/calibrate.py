@@ -30,12 +30,14 @@ def calibrate_noise(
     groups: int = 1,
     max_participations: int | None = None,
     votes: Votes | None = None,
+    cohort_dependent: bool = False,
 ) -> float:
     """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
 
     The released ε after `rounds` rounds, or, with `participations`, the participant's after so many. `noise` makes the
     noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code. `votes` are the
-    first of the rounds and have their own noise, which stays as it is.
+    first of the rounds and have their own noise, which stays as it is. If what is released is `cohort_dependent`,
+    sampling does not lower the ε.
     """
     make = noise or (lambda sigma: Gaussian(noise_multiplier=sigma))
 
@@ -51,6 +53,7 @@ def calibrate_noise(
             max_participations=max_participations,
             horizon=rounds,
             votes=votes,
+            cohort_dependent=cohort_dependent,
         )
 
     if votes is not None and participations is None:
