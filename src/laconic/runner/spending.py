@@ -14,10 +14,11 @@ class Spending:
 
     def __init__(self, experiment: Experiment) -> None:
         self._rounds, self._budget = experiment.rounds, experiment.budget
+        self._votes = experiment.scheme.codec.vote_rounds
         self.accountant = experiment.accountant
 
     def check_first_round(self) -> None:
-        """Refuse a budget that does not allow a single round, before anything is written."""
+        """Refuse a budget that does not allow a single round of training, before anything is written."""
         budget, accountant = self._budget, self.accountant
         if budget is None or accountant is None:
             return
@@ -25,6 +26,11 @@ class Spending:
             raise PrivacyError(
                 "the budget does not allow a single round: raise --epsilon (or --participant-epsilon),"
                 " raise --noise-multiplier, or lower --sampling-rate"
+            )
+        if self._votes and not budget.released_fits(accountant, self._votes + 1, 1):
+            raise PrivacyError(
+                f"the budget ends within the {self._votes} votes, before anything is trained: raise --epsilon or"
+                " --vote-noise-multiplier, or lower --vote-rounds"
             )
 
     def with_votes(self, repeated: int) -> RunAccountant | None:

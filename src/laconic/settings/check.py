@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from laconic.errors import ConfigError, several, unknown
 from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import check_maskable, check_testable, check_votes
 from laconic.models.registry import find_model
-from laconic.options.sections import DataSection
+from laconic.options.sections import DataSection, TestingOptions
 from laconic.privacy.accounting.accountant import METHODS
 from laconic.scheme import Scheme
 from laconic.settings.attack import check_attack
@@ -65,9 +66,7 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
     yield from _raised(check_attack, config, built[0] if built else None)
     for draft in built:
         combined = list(_raised(with_aggregator, draft, config.aggregator))
-        yield from combined
-        if config.aggregator.group_testing and not combined:
-            yield from _raised(lambda: check_testable(with_aggregator(draft, config.aggregator)))  # noqa: B023
+        yield from combined or _testing_problems(config, draft)
         if config.secagg.secagg == "masked" and draft.private:
             yield from _raised(check_maskable, draft)
         yield from _vote_problems(config, draft)
@@ -80,6 +79,18 @@ def _raised(check: Callable[..., Any], *arguments: Any) -> Iterator[str]:
         check(*arguments)
     except ConfigError as error:
         yield str(error)
+
+
+def _testing_problems(config: RunConfig, draft: Scheme) -> Iterator[str]:
+    """What group testing cannot test, and its options where nothing is tested."""
+    given = config.aggregator
+    if given.group_testing:
+        yield from _raised(check_testable, with_aggregator(draft, given))
+        return
+    idle = [field.name for field in fields(TestingOptions) if getattr(given, field.name) != field.default]
+    if idle:
+        flags = ", ".join("--" + name.replace("_", "-") for name in idle)
+        yield f"only group testing uses {flags}: add --group-testing, or leave out {flags}"
 
 
 def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Scheme]) -> Iterator[str]:

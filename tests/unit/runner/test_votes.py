@@ -204,6 +204,8 @@ def test_a_run_ends_when_votes_and_training_together_have_used_the_budget() -> N
     assert figures == sorted(figures)
     stopped = small(chosen, epsilon=figures[2] + 1e-9)
     assert (stopped.stop_reason, len(stopped.history)) == ("budget", 3)
+    with pytest.raises(PrivacyError, match="within the 2 votes"):
+        small(chosen, epsilon=figures[1] + 1e-9)
 
 
 def test_a_replayed_row_takes_no_training_round_for_a_vote_that_is_not_replayed_yet(tmp_path: Path) -> None:
