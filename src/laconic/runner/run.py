@@ -359,8 +359,9 @@ class Run(Progress):
             self._rows.complete(last)
 
     def _finish(self, seconds: float) -> RunResult:
-        if self.state.rounds == 0:
+        if self.state.rounds <= self.experiment.scheme.codec.vote_rounds:
             self.spending.check_first_round()
+        if self.state.rounds == 0:
             raise PrivacyError("the budget is spent before the first round was finished: start a new run")
         if self.folder:
             self.folder.write("model.safetensors", self._model_file(self.state.weights))
