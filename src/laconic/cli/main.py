@@ -75,7 +75,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command; a `LaconicError` ends it with one line on stderr (and as JSON with --json)."""
     try:
-        cli(standalone_mode=False)
+        _call()
     except LaconicError as error:
         fail(str(error), error.exit_code)
     except click.exceptions.Exit as stop:
@@ -89,6 +89,15 @@ def main() -> None:
         fail("interrupted", 130)
     except BrokenPipeError:
         sys.exit(141)
+
+
+def _call() -> None:
+    """Run the command. `laconic`, or a group of commands, by itself says what there is."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        assert asked.ctx is not None
+        print(asked.ctx.get_help())
 
 
 def fail(message: str, code: int) -> None:
