@@ -1,4 +1,4 @@
-"""One round as pure functions: plan, what a client sends, what the server does with the sum.
+"""One round as pure functions: what a client sends, and what the server does with the sum. `planning` has its plan.
 
 Where the first rounds are votes, what clients send and what the server does follow from the scheme of the round
 (`Scheme.at`); plans are those of the whole scheme.
@@ -6,8 +6,7 @@ Where the first rounds are votes, what clients send and what the server does fol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from laconic.codecs.votes import VotedSubset
 from laconic.errors import Diverged, PrivacyError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.sampling import Sampler
 from laconic.scheme import Scheme
 from laconic.server.rules import State
 from laconic.server.tally import VOTES
@@ -27,149 +25,6 @@ from laconic.streams import Stream, Streams, joint, side_by_side
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
 AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
-
-Arrange = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
-"""(drawn cohort, exhausted clients, randomness) → cohort: in an attacked run, so many malicious clients in each."""
-
-
-def plan_round(
-    scheme: Scheme,
-    sampler: Sampler,
-    *,
-    streams: Streams,
-    round: int,
-    attempt: int = 0,
-    num_clients: int,
-    exhausted: Sequence[int] | np.ndarray = (),
-    arrange: Arrange | None = None,
-    max_dropouts: int = 0,
-    max_colluders: int = 0,
-    shared: Mapping[str, Tensor] | None = None,
-    groups: int | None = None,
-    excluded: np.ndarray | None = None,
-) -> RoundPlan:
-    """Draw the cohort and the public seeds of a round. `exhausted` clients have reached `max_participations`.
-
-    `groups` are those of this round, if not the scheme's; `excluded` clients are drawn, but do not take part.
-    """
-    cohort = drawn_cohort(sampler, streams, round, attempt, num_clients, exhausted, arrange)
-    return plan_for(
-        scheme,
-        sampler,
-        cohort,
-        streams=streams,
-        round=round,
-        attempt=attempt,
-        num_clients=num_clients,
-        max_dropouts=max_dropouts,
-        max_colluders=max_colluders,
-        shared=shared,
-        groups=groups,
-        excluded=excluded,
-    )
-
-
-def plan_for(
-    scheme: Scheme,
-    sampler: Sampler,
-    cohort: np.ndarray,
-    *,
-    streams: Streams,
-    round: int,
-    attempt: int,
-    num_clients: int,
-    max_dropouts: int = 0,
-    max_colluders: int = 0,
-    shared: Mapping[str, Tensor] | None = None,
-    groups: int | None = None,
-    excluded: np.ndarray | None = None,
-) -> RoundPlan:
-    """The plan of a round for which this cohort was drawn, and of each of its groups.
-
-    Groups come from a stream of their own. It is not public: who attacks need not know beforehand with whom. In fewer
-    groups than the scheme's, each has the dropouts and colluders of those that it is made of.
-    """
-    groups = scheme.groups if groups is None else groups
-    out = np.zeros(0, dtype=np.int64) if excluded is None else excluded
-    left_out = np.isin(cohort, out)
-    merged = -(-scheme.groups // groups)
-
-    def of(some: np.ndarray) -> RoundPlan:
-        return plan_of_sum(
-            scheme,
-            sampler,
-            some,
-            streams=streams,
-            round=round,
-            attempt=attempt,
-            num_clients=num_clients,
-            max_dropouts=merged * max_dropouts,
-            max_colluders=merged * max_colluders,
-            shared=shared,
-            groups=groups,
-            num_excluded=len(out),
-        )
-
-    whole = replace(of(cohort[~left_out]), excluded=cohort[left_out])
-    if groups == 1:
-        return whole
-    key = streams.key("groups", round, attempt) & (2**64 - 1)
-    dealt = sampler.deal(whole.cohort, num_clients, groups, key)
-    return replace(whole, groups=tuple(of(members) for members in dealt))
-
-
-def plan_of_sum(
-    scheme: Scheme,
-    sampler: Sampler,
-    cohort: np.ndarray,
-    *,
-    streams: Streams,
-    round: int,
-    attempt: int,
-    num_clients: int,
-    max_dropouts: int = 0,
-    max_colluders: int = 0,
-    shared: Mapping[str, Tensor] | None = None,
-    groups: int | None = None,
-    num_excluded: int = 0,
-) -> RoundPlan:
-    """The plan of one sum: of these clients, who are the cohort or one group of it.
-
-    All else follows from public numbers, for server and clients alike. `groups` are those of the round, if not the
-    scheme's.
-    """
-    groups = scheme.groups if groups is None else groups
-    return RoundPlan(
-        round=round,
-        attempt=attempt,
-        cohort=cohort,
-        planned_cohort=sampler.planned_cohort(num_clients, groups),
-        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders, groups, num_excluded),
-        largest_cohort=sampler.largest_cohort(num_clients, groups),
-        max_dropouts=max_dropouts,
-        max_colluders=max_colluders,
-        run_seed=streams.public_seed("public"),
-        round_seed=streams.public_seed("public", round, attempt),
-        fingerprint=scheme.fingerprint,
-        shared=shared or {},
-    )
-
-
-def drawn_cohort(
-    sampler: Sampler,
-    streams: Streams,
-    round: int,
-    attempt: int,
-    num_clients: int,
-    exhausted: Sequence[int] | np.ndarray = (),
-    arrange: Arrange | None = None,
-) -> np.ndarray:
-    """Who takes part in an attempt at a round; `exhausted` clients do not."""
-    drawn = sampler.draw(num_clients, streams.numpy("cohort", round, attempt))
-    drawn = drawn[~np.isin(drawn, exhausted)] if len(exhausted) else drawn
-    if arrange is None:
-        return drawn
-    return arrange(drawn, np.asarray(exhausted, dtype=np.int64), streams.numpy("malicious", round, attempt))
 
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:

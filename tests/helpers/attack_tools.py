@@ -16,7 +16,7 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.data.population import PooledPopulation
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.round import plan_round
+from laconic.planning import plan_round
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 from laconic.train.local import LocalSGD

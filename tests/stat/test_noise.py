@@ -11,10 +11,11 @@ from scipy import stats
 
 from laconic import schemes
 from laconic.packing import centred
+from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian
-from laconic.round import client_messages, noise_stream, plan_round
+from laconic.round import client_messages, noise_stream
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 

@@ -11,17 +11,11 @@ import torch
 from laconic import schemes
 from laconic.errors import PrivacyError, TrainingError
 from laconic.plan import RoundPlan
+from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import NoNoise
-from laconic.round import (
-    client_message,
-    client_messages,
-    noise_stream,
-    plan_round,
-    server_step,
-    uplink_encoding,
-)
+from laconic.round import client_message, client_messages, noise_stream, server_step, uplink_encoding
 from laconic.streams import Stream, Streams
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.2, local_lr=0.1, local_steps=3, batch_size=4)

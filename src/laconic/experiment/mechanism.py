@@ -14,12 +14,12 @@ import numpy as np
 from laconic.errors import PrivacyError
 from laconic.options.sections import SlackOptions
 from laconic.plan import RoundPlan
+from laconic.planning import plan_of_sum
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant, Votes
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Poisson, Sampler
 from laconic.privacy.mechanism.grid import Grid
-from laconic.round import plan_of_sum
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 

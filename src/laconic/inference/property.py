@@ -31,17 +31,10 @@ from laconic.inference.scores import Score
 from laconic.inference.views import Moment, check_views
 from laconic.parts import non_negative_int, positive_int, probability
 from laconic.plan import RoundPlan
+from laconic.planning import plan_for
 from laconic.privacy.accounting.sampling import FixedSize
 from laconic.privacy.mechanism.gaussian import NoNoise
-from laconic.round import (
-    bounded_codes,
-    first_server_state,
-    noise_stream,
-    noisy_codes,
-    plan_for,
-    received,
-    release_stream,
-)
+from laconic.round import bounded_codes, first_server_state, noise_stream, noisy_codes, received, release_stream
 from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 from laconic.train.engines.choose import choose_engine

@@ -15,7 +15,8 @@ from laconic.experiment.experiment import Experiment
 from laconic.features.population import as_features
 from laconic.inference.views import Moment
 from laconic.plan import RoundPlan
-from laconic.round import bounded_codes, first_server_state, plan_for, received, rows_at_once
+from laconic.planning import plan_for
+from laconic.round import bounded_codes, first_server_state, received, rows_at_once
 from laconic.runner.run import Run
 from laconic.server.rules import State
 from laconic.streams import Stream

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from laconic.planning import drawn_cohort
 from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.budget import Budget
-from laconic.round import drawn_cohort
 from laconic.runner.progress import Progress
 from laconic.streams import Streams
 

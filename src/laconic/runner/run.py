@@ -14,12 +14,11 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.errors import Diverged, PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
+from laconic.planning import plan_for, plan_round
 from laconic.round import (
     elected,
     empty_sum,
     finite_codes,
-    plan_for,
-    plan_round,
     release_stream,
     released_sums,
     server_step,

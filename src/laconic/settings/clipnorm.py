@@ -16,10 +16,10 @@ from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import ConfigError, TrainingError
 from laconic.experiment.experiment import Experiment
+from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import FixedSize
 from laconic.privacy.mechanism.clip import NoClip
 from laconic.privacy.mechanism.gaussian import NoNoise
-from laconic.round import plan_round
 from laconic.scheme import Scheme
 from laconic.settings.config import RunConfig
 from laconic.streams import Streams

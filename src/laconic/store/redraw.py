@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from laconic.clients.base import Clients
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
-from laconic.round import drawn_cohort
+from laconic.planning import drawn_cohort
 from laconic.store.chain import CHARGES, WAY_OUT
 from laconic.store.folder import RunFolder
 from laconic.store.journal import Charge, released_charges

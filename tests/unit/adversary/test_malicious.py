@@ -12,8 +12,8 @@ from laconic import schemes
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
+from laconic.planning import drawn_cohort
 from laconic.privacy.accounting.sampling import Sampler
-from laconic.round import drawn_cohort
 from laconic.streams import Streams
 
 STD = schemes.fl_std(**TRAIN)

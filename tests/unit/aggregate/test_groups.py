@@ -22,8 +22,9 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError, PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
+from laconic.planning import plan_for, plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
-from laconic.round import grouped_step, noise_stream, noisy_codes, noisy_in_groups, plan_for, plan_round
+from laconic.round import grouped_step, noise_stream, noisy_codes, noisy_in_groups
 from laconic.runner.attacked import counted_attackers
 from laconic.runner.run import Run
 from laconic.scheme import Scheme

@@ -24,7 +24,8 @@ from laconic.audit.watch import Seen, watch
 from laconic.catalogue import SCHEMES
 from laconic.clients.simulated import SimulatedClients
 from laconic.experiment.experiment import Experiment
-from laconic.round import bounded_codes, noise_stream, plan_round
+from laconic.planning import plan_round
+from laconic.round import bounded_codes, noise_stream
 from laconic.runner.run import Run
 from laconic.train.engines.engine import Trained, Updates
 

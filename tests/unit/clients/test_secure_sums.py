@@ -20,8 +20,8 @@ from laconic.clients.secure_sums import sum_plan, sum_terms
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.experiment.dropouts import STAGES, uploading, vanishing_clients
 from laconic.plan import RoundPlan
+from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
-from laconic.round import plan_round
 from laconic.scheme import Scheme
 from laconic.secagg import Vanishes
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES

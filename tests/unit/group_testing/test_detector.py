@@ -14,8 +14,9 @@ from scipy.stats import ncx2
 
 from laconic.group_testing.detector import MARGIN, Detector, detector_of
 from laconic.plan import RoundPlan
+from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
-from laconic.round import noise_stream, noisy_in_groups, plan_round, released_sums
+from laconic.round import noise_stream, noisy_in_groups, released_sums
 from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 

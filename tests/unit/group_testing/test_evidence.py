@@ -12,8 +12,8 @@ import pytest
 from laconic.group_testing.detector import Verdict
 from laconic.group_testing.evidence import Findings, chance_of_a_group, first_findings, learnt
 from laconic.plan import RoundPlan
+from laconic.planning import drawn_cohort
 from laconic.privacy.accounting.sampling import Poisson, Sampler
-from laconic.round import drawn_cohort
 from laconic.streams import Streams
 
 ALL = Poisson(sampling_rate=1.0)

@@ -10,8 +10,9 @@ from torch import Tensor
 from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.inference.views import Moment, check_views
+from laconic.planning import plan_for
 from laconic.privacy.accounting.sampling import FixedSize
-from laconic.round import client_messages, first_server_state, plan_for, release_stream
+from laconic.round import client_messages, first_server_state, release_stream
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 

@@ -17,7 +17,8 @@ from laconic.federation.offer import Offer
 from laconic.federation.populations import OwnRecords
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, plan_of_sum, uplink_encoding, weights_encoding
+from laconic.planning import plan_of_sum
+from laconic.round import client_weight, downlink_encoding, uplink_encoding, weights_encoding
 from laconic.streams import Streams
 
 

@@ -32,9 +32,9 @@ from laconic.federation.server import remote_clients as server
 from laconic.federation.server.members import Members, invite
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.weights import initial_weights, weights_digest
+from laconic.planning import plan_round
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
-from laconic.round import plan_round
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.crypto.run_key import RunKey
 from laconic.streams import Streams
