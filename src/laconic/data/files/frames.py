@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laconic.data.files.user_file import (
+    arrow_file,
     gunzipped,
     listed,
     named,
@@ -117,7 +118,7 @@ def _read_parquet(file: Path) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     # From an open file: given a path, pyarrow makes columns out of folders called like 'site=3'.
-    with open_file(file) as opened:
+    with arrow_file(file) as opened:
         parquet = pq.ParquetFile(opened)
         about = parquet.metadata
         if too_much(8 * about.num_rows * max(1, about.num_columns), file.stat().st_size):

@@ -59,6 +59,17 @@ def open_file(file: Path) -> BinaryIO:
     return file.open("rb")
 
 
+def arrow_file(file: Path) -> Any:
+    """The file, opened by Arrow. A Python file would be read by Arrow's threads, and what it gave be freed by them.
+
+    Python stops a thread that asks for its lock while the interpreter ends, and C++ aborts the process for that.
+    """
+    import pyarrow as pa
+
+    open_file(file).close()
+    return pa.OSFile(str(file))
+
+
 def lines_of(file: Path, opened: BinaryIO, way_out: str) -> Iterator[bytes]:
     """Its lines, of which none is read whole where it cannot be one record."""
     row = 0
