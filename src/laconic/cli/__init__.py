@@ -1,5 +1,5 @@
-"""The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show,
-`inference/` the subcommands of `laconic infer`.
+"""The command line. Nothing here imports torch before a command that needs it runs. `data/` has those for the
+user's own records, `display/` what they show, `inference/` the subcommands of `laconic infer`.
 
 audit           `laconic audit`
 compare         `laconic compare`
@@ -11,7 +11,6 @@ main            the `laconic` command; errors become one line and an exit code
 node            `laconic node`
 options         the declared options as flags, and what was given as a configuration
 plan            `laconic plan`
-predict         `laconic predict`
 reference       `laconic options`
 reproduce       `laconic reproduce`
 run             `laconic run`

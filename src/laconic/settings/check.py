@@ -9,6 +9,8 @@ from typing import Any
 
 from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
 from laconic.codecs.votes import VotedSubset
+from laconic.data.ehr.schema import Schema
+from laconic.data.files.user_file import looks_like_a_path, no_such_file
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, several, unknown
 from laconic.experiment.devices import choose_device
@@ -136,6 +138,15 @@ def _data_problems(data: DataSection) -> Iterator[str]:
     """Names and paths that lead nowhere."""
     if data.dataset not in SOURCES and ":" not in data.dataset and not Path(data.dataset).exists():
         yield unknown_dataset(data.dataset)
+    if data.schema is not None and not Path(data.schema).is_file():
+        what = "is a folder; a TOML file is expected" if Path(data.schema).is_dir() else ""
+        yield f"--schema {data.schema} {what}" if what else f"--schema {no_such_file(data.schema)}"
+    elif data.schema is not None:
+        yield from _raised(Schema.from_toml, data.schema)
+        target = None if data.target == DataSection.target else data.target
+        for flag, key, value in (("--target", "label", target), ("--client-column", "client", data.client_column)):
+            if value is not None:
+                yield f'{flag} {value} means nothing with --schema: write {key} = "{value}" in {data.schema}'
     public = data.public_dataset
     if public is not None and public == data.dataset:
         yield (
@@ -143,7 +154,10 @@ def _data_problems(data: DataSection) -> Iterator[str]:
             " its records aside with --public-records"
         )
     elif public is not None and public not in (*SOURCES, DEAD_LEAVES) and not Path(public).is_file():
-        yield unknown("public data set", public, [*SOURCES, DEAD_LEAVES]) + ", or a file with records"
+        if looks_like_a_path(public):
+            yield f"--public-dataset {no_such_file(public)}"
+        else:
+            yield unknown("public data set", public, [*SOURCES, DEAD_LEAVES]) + ", or a file with records"
 
 
 def _missing_public_data(config: RunConfig, scheme: Scheme) -> Iterator[str]:

@@ -58,13 +58,7 @@ class Block:
 
 def read_table(path: Path, columns: Sequence[str], separator: str = ",") -> Iterator[Block]:
     """The named columns of a file, block by block."""
-    suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
-    if suffix is None:
-        raise refused(path, f"a table is expected, a file that ends in {', '.join(SUFFIXES)}")
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is a pipe or a device" if path.exists() else "does not exist"
-        raise refused(path, f"{what}; a file is expected")
-    _arrow("pyarrow")
+    suffix = _suffix(path)
     if suffix == ".parquet":
         yield from _parquet(path, columns)
         return
@@ -79,6 +73,30 @@ def read_table(path: Path, columns: Sequence[str], separator: str = ",") -> Iter
         native = arrow_file(path)
     with native:
         yield from _csv_blocks(native, str(path), columns, separator)
+
+
+def column_names(path: Path, separator: str = ",") -> list[str]:
+    """The names of all columns of a file."""
+    suffix = _suffix(path)
+    if suffix == ".parquet":
+        with _explained(str(path)), arrow_file(path) as opened:
+            names = list(_arrow("pyarrow.parquet").ParquetFile(opened).schema_arrow.names)
+        _refuse_repeats(str(path), names)
+        return names
+    with _opened(path) as plain, _explained(str(path)):
+        return header(gunzipped(path, plain) if suffix == ".csv.gz" else plain, str(path), separator)
+
+
+def _suffix(path: Path) -> str:
+    """Which kind of table it is, of those that are read."""
+    suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
+    if suffix is None:
+        raise refused(path, f"a table is expected, a file that ends in {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "is a pipe or a device" if path.exists() else "does not exist"
+        raise refused(path, f"{what}; a file is expected")
+    _arrow("pyarrow")
+    return suffix
 
 
 def read_csv(stream: Any, name: str, columns: Sequence[str], separator: str = ",") -> Iterator[Block]:

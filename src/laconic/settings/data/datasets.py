@@ -9,13 +9,14 @@ from laconic.data.datasets.plugin import own_source
 from laconic.data.federated import FederatedData
 from laconic.data.files.folder import FolderPopulation, load_table
 from laconic.data.files.labels import ClassCount, num_classes
+from laconic.data.files.user_file import looks_like_a_path, no_such_file
 from laconic.data.population import Records
 from laconic.data.sources import SOURCES, SourceInfo, load_source
 from laconic.errors import ConfigError, DataError, one_line, unknown
 from laconic.options.sections import DataSection
 from laconic.parts import below_one
 from laconic.settings.data.clinical import is_clinical, load_clinical
-from laconic.settings.data.divide import divided, split, without_holdout
+from laconic.settings.data.divide import default_clients, divided, split, without_holdout
 from laconic.settings.data.own_records import own_folder, own_table
 from laconic.settings.data.public_records import public_records, refuse_set_aside
 from laconic.settings.data.texts import PICTURE_OPTIONS, TEXT_OPTIONS, refuse_options, source_options
@@ -56,6 +57,8 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
 
 def unknown_dataset(name: str) -> str:
     """The message for a name that leads nowhere."""
+    if looks_like_a_path(name):
+        return f"--dataset {no_such_file(name)}"
     others = ", or a folder with one file per client, or a table, or your own function as package.module:function"
     return unknown("dataset", name, SOURCES) + others
 
@@ -96,22 +99,34 @@ def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams
 
 
 def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
-    if not data.client_column:
-        raise ConfigError(f"--dataset {path}: one table for all clients needs --client-column NAME")
-    column = data.client_column
-    if data.partition == "iid":  # the default; a table says itself whose each record is
+    """One table for all clients. It says itself whose each record is, or the records are dealt out."""
+    by_column = data.client_column is not None and data.partition in ("iid", "column") and data.num_clients is None
+    if data.partition == "column" and not by_column:
+        way = "leave out --num-clients" if data.client_column else "name the column with --client-column"
+        raise ConfigError(f"--partition column divides --dataset {path} by a column: {way}")
+    if by_column:
         data = replace(data, partition="column")
-    found = own_table(data, path, holdout, streams) or _numbers(data, path, column, holdout, streams)
-    by_column = data.partition == "column"
+    found = own_table(data, path, holdout, streams) or _numbers(data, path, holdout, streams)
     client = f"a value of the column {data.client_column}" if by_column else "a random shard of records"
     return replace(found, client=client, dealt=not by_column)
 
 
-def _numbers(data: DataSection, path: Path, client_column: str, holdout: float, streams: Streams) -> FederatedData:
-    records, column = load_table(path, data.target, client_column)
+def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
+    records, column, names = load_table(path, data.target, data.client_column)
     train, test = split(len(records.targets), 0.2, streams, "test")
     classes = num_classes(records.targets, path)
-    return divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
+    owners = None if column is None else column[train]
+    found = divided(
+        data,
+        records.some(train),
+        records.some(test),
+        owners,
+        classes,
+        holdout,
+        streams,
+        clients=default_clients(len(train)),
+    )
+    return replace(found, features=names)
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from laconic.cli.options import AllMissing
 
-@click.command()
+
+@click.command(cls=AllMissing)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("table", type=click.Path(path_type=Path))
 @click.option("--best", is_flag=True, help="Take the weights of the best round, not of the last one.")
