@@ -7,14 +7,17 @@ from typing import Any
 from laconic.errors import ConfigError, RunFolderError
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig, read_toml, write_toml
+from laconic.settings.data.record_kind import FILE, record_kind
 from laconic.store.folder import RunFolder
 
 
 def files_of(settled: Settled) -> dict[str, str]:
-    """What a run folder says of the run: its configuration, how health records were prepared, the words of texts."""
+    """What a run folder says of the run: its configuration, what a record is or how it was prepared, words of texts."""
     files = {"config.toml": write_toml(settled.config.to_dict())}
     if settled.preprocessing is not None:
         files["preprocessing.toml"] = settled.preprocessing.schema.to_toml()
+    else:
+        files[FILE] = record_kind(settled.config.data, settled.federation).to_toml()
     wording = settled.federation.wording
     if wording is not None and wording.listed:
         files["vocabulary.txt"] = "".join(f"{word}\n" for word in wording.listed)

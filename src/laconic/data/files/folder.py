@@ -64,6 +64,11 @@ class FolderPopulation:
         return list(self._files)
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the columns that are learnt from, once the files were read; none if they are arrays."""
+        return self._layout.columns or () if self._layout else ()
+
+    @property
     def test_file(self) -> Path | None:
         return self._test
 

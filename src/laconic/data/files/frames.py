@@ -75,6 +75,21 @@ def records_of(file: Path, frame: pd.DataFrame, target: str) -> tuple[Records, t
     return as_records((inputs, targets), one_line(file)), tuple(str(name) for name in features.columns)
 
 
+def features_of(file: Path, frame: pd.DataFrame, names: tuple[str, ...], count: int) -> np.ndarray:
+    """The named columns of a table without a target; all columns, if no names are known and there are `count`."""
+    if not names and len(frame.columns) != count:
+        raise refused(file, f"has {len(frame.columns)} columns, but a record has {count} numbers")
+    for name in names:
+        need_column(file, frame, name)
+    if len(frame) == 0:
+        raise refused(file, "no rows below the header")
+    problems = Problems(file)
+    columns = [_numbers(frame[name], problems) for name in names or frame.columns]
+    if problems:
+        raise problems.error()
+    return np.stack(columns, axis=1)
+
+
 _SCHEMA = "a schema encodes text and fills gaps: laconic schema init {file} --target {target} drafts one for --schema"
 
 

@@ -88,6 +88,15 @@ def read_picture_folder(path: str | Path, size: tuple[int, int] | None = None) -
     )
 
 
+def every_picture(folder: Path) -> list[Path]:
+    """The pictures in a folder and in the folders below it, sorted: for those without a class."""
+    found = [path for path in sorted(folder.rglob("*")) if is_picture(path) and path.is_file()]
+    shown = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    if not shown:
+        raise refused(folder, f"no pictures ({', '.join(PICTURES)}) in it")
+    return shown
+
+
 def _some(pool: Records, rows: np.ndarray) -> Records:
     """Some of the pictures, still as bytes."""
     assert isinstance(pool.inputs, Pictures)

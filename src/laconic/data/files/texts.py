@@ -71,6 +71,16 @@ def read_texts(path: str | Path, *, text_column: str, target: str) -> Texts:
     return _texts_of(file, _frame(file, text_column), text_column, target)
 
 
+def read_plain_texts(path: str | Path, *, text_column: str) -> list[str]:
+    """The texts of a table without targets."""
+    file = Path(path).expanduser()
+    frame = _frame(file, text_column)
+    need_column(file, frame, text_column)
+    if len(frame) == 0:
+        raise refused(file, "no rows below the header")
+    return _plain(file, frame[text_column])
+
+
 def read_text_folder(path: str | Path, *, text_column: str, target: str) -> TextFolder:
     """A folder with a table per client; a table called `test` is the test set."""
     files, test = client_files(Path(path).expanduser())

@@ -147,7 +147,16 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     classes = _classes_of(folder, test)
     shape = tuple(first.inputs.shape[1:])
     public = public_records(data, first.inputs, classes, streams)
-    return FederatedData(population, test, held, public, classes, shape, client="whoever has one of the files")
+    return FederatedData(
+        population,
+        test,
+        held,
+        public,
+        classes,
+        shape,
+        client="whoever has one of the files",
+        features=folder.features,
+    )
 
 
 def _classes_of(folder: FolderPopulation, test: Records | None) -> int:
