@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from laconic.data.datasets.plugin import own_source
+from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData
 from laconic.data.files.folder import FolderPopulation, load_table
 from laconic.data.files.labels import ClassCount, num_classes
 from laconic.data.files.user_file import looks_like_a_path, no_such_file
 from laconic.data.population import Records
 from laconic.data.sources import SOURCES, SourceInfo, load_source
-from laconic.errors import ConfigError, DataError, one_line, unknown
+from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
 from laconic.options.sections import DataSection
 from laconic.parts import below_one
 from laconic.settings.data.clinical import is_clinical, load_clinical
@@ -59,6 +61,9 @@ def unknown_dataset(name: str) -> str:
     """The message for a name that leads nowhere."""
     if looks_like_a_path(name):
         return f"--dataset {no_such_file(name)}"
+    near = None if nearest(name, SOURCES) else nearest(name, os.listdir())
+    if near is not None:
+        return f"--dataset {name}: neither a data set that is known nor a file or folder here; did you mean {near}?"
     others = ", or a folder with one file per client, or a table, or your own function as package.module:function"
     return unknown("dataset", name, SOURCES) + others
 
@@ -68,6 +73,15 @@ def source_info(name: str) -> SourceInfo | None:
     if name in SOURCES:
         return SOURCES[name]
     return own_source(name) if ":" in name and not Path(name).exists() else None
+
+
+def says_its_clients(data: DataSection) -> bool:
+    """Whether the user's own data say how many clients there are: files of a folder, or values of a column."""
+    if data.num_clients is not None:
+        return False
+    if data.schema is not None:
+        return data.dataset not in SOURCES and Schema.from_toml(data.schema).client is not None
+    return Path(data.dataset).is_dir() or (data.client_column is not None and data.partition in ("iid", "column"))
 
 
 def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams) -> FederatedData:
