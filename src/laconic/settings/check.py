@@ -9,10 +9,11 @@ from typing import Any
 
 from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
 from laconic.codecs.votes import VotedSubset
+from laconic.data.ehr.blocks import column_names
 from laconic.data.ehr.schema import Schema
-from laconic.data.files.user_file import looks_like_a_path, no_such_file
+from laconic.data.files.user_file import listed, looks_like_a_path, named, no_such_file
 from laconic.data.sources import SOURCES
-from laconic.errors import ConfigError, several, unknown
+from laconic.errors import ConfigError, DataError, nearest, one_line, several, unknown
 from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import check_maskable, check_testable, check_votes
 from laconic.models.registry import find_model
@@ -147,6 +148,7 @@ def _data_problems(data: DataSection) -> Iterator[str]:
         for flag, key, value in (("--target", "label", target), ("--client-column", "client", data.client_column)):
             if value is not None:
                 yield f'{flag} {value} means nothing with --schema: write {key} = "{value}" in {data.schema}'
+    yield from _column_problems(data)
     public = data.public_dataset
     if public is not None and public == data.dataset:
         yield (
@@ -158,6 +160,26 @@ def _data_problems(data: DataSection) -> Iterator[str]:
             yield f"--public-dataset {no_such_file(public)}"
         else:
             yield unknown("public data set", public, [*SOURCES, DEAD_LEAVES]) + ", or a file with records"
+
+
+def _column_problems(data: DataSection) -> Iterator[str]:
+    """Columns of a single table that options name and its header does not have."""
+    path = Path(data.dataset)
+    if data.schema is not None or data.dataset in SOURCES or not path.is_file():
+        return
+    try:
+        names = column_names(path)
+    except DataError:  # no table, or a damaged one: its reader says what is wrong
+        return
+    for flag, name in (
+        ("--target", data.target),
+        ("--client-column", data.client_column),
+        ("--text-column", data.text_column),
+    ):
+        if name is not None and name not in names:
+            near = None if name == DataSection.target else nearest(name, names)
+            hint = f"did you mean {named(near)}?" if near else f"name the right one with {flag}"
+            yield f"{one_line(path)}: no column {named(name)} ({hint}); its columns: {listed(names)}"
 
 
 def _missing_public_data(config: RunConfig, scheme: Scheme) -> Iterator[str]:

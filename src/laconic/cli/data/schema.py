@@ -97,12 +97,14 @@ def _show(draft: Draft, file: Path) -> None:
     for heading, justify in (("column", "left"), ("used as", "left"), ("missing", "right"), ("values", "right")):
         table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
     table.add_column("AUROC alone", justify="right")
-    table.add_column("check", overflow="fold")
     for finding in draft.findings:
         area = "" if finding.auroc is None else f"{finding.auroc:.2f}"
-        name = finding.column or "(no name)"
-        table.add_row(name, finding.role, f"{finding.missing:,}", f"{finding.distinct:,}", area, finding.note)
+        table.add_row(finding.column, finding.role, f"{finding.missing:,}", f"{finding.distinct:,}", area)
     console.print(table, markup=False)
+    for heading, left_out in (("Left out:", True), ("To check:", False)):
+        noted = [finding for finding in draft.findings if finding.note and finding.used != left_out]
+        for line in [heading, *(f"  {finding.column}: {finding.note}" for finding in noted)] if noted else []:
+            console.print(line, markup=False, soft_wrap=True)
     share = draft.positives / max(1, draft.rows)
     whose = f"column {schema.client}" if schema.client else "no such column; say --num-clients N when you run it"
     alone = "" if schema.patient else "; every row counts as a person of its own (if not, write patient = COLUMN)"

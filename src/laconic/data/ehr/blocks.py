@@ -20,12 +20,13 @@ from laconic.data.files.user_file import (
     gunzipped,
     listed,
     named,
+    no_such_file,
     open_file,
     refused,
     refused_as_too_much,
     too_much,
 )
-from laconic.errors import DataError, LaconicError, how_to_install, one_line, unknown
+from laconic.errors import DataError, LaconicError, how_to_install, nearest, one_line, unknown
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 24, 1 << 16
@@ -90,11 +91,13 @@ def column_names(path: Path, separator: str = ",") -> list[str]:
 def _suffix(path: Path) -> str:
     """Which kind of table it is, of those that are read."""
     suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
+    if not path.exists():
+        raise DataError(no_such_file(str(path)))
     if suffix is None:
-        raise refused(path, f"a table is expected, a file that ends in {', '.join(SUFFIXES)}")
+        way_out = "; save the sheet as CSV" if path.name.lower().endswith((".xlsx", ".xls", ".ods")) else ""
+        raise refused(path, f"a table is expected, a file that ends in {', '.join(SUFFIXES)}{way_out}")
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is a pipe or a device" if path.exists() else "does not exist"
-        raise refused(path, f"{what}; a file is expected")
+        raise refused(path, f"{'is a folder' if path.is_dir() else 'is a pipe or a device'}; a file is expected")
     _arrow("pyarrow")
     return suffix
 
@@ -205,12 +208,19 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Block]:
 
 
 def check_columns(table: str, wanted: Sequence[str], there: Sequence[str]) -> None:
-    """Refuse a table that lacks a column; the nearest name that it has comes first."""
-    for column in wanted:
-        if column not in there:
-            if len(there) > _MOST_NAMED:
-                raise refused(table, f"no column {named(column)}; its columns: {listed(there)}")
-            raise refused(table, unknown("column", column, [one_line(name, 60) for name in there]))
+    """Refuse a table that lacks columns, all of them at once; of a single one the nearest name that it has."""
+    missing = [column for column in wanted if column not in there]
+    if len(missing) > 1:
+        close = [(column, nearest(column, there)) for column in missing]
+        hints = [f"{named(column)} (did you mean {named(near)}?)" if near else named(column) for column, near in close]
+        more = f" and {len(hints) - _MOST_NAMED} more" if len(hints) > _MOST_NAMED else ""
+        raise refused(
+            table, f"unknown columns {', '.join(hints[:_MOST_NAMED])}{more}; the table has: {listed(sorted(there))}"
+        )
+    for column in missing:
+        if len(there) > _MOST_NAMED:
+            raise refused(table, f"no column {named(column)}; its columns: {listed(there)}")
+        raise refused(table, unknown("column", column, [one_line(name, 60) for name in there]))
 
 
 @contextlib.contextmanager

@@ -25,7 +25,12 @@ _CLIENT = re.compile(
 )
 _NAME_OF_ID = re.compile(r"(^|[_ ])(id|nr|no|nbr|number|index|key|uuid|guid)$|^id|Id$|ID$")
 _NAME_OF_LEVEL = re.compile(r"(_id|id|code|type|class|category|group|kind|zip)$", re.I)
+_NAME_OF_END = re.compile(
+    r"discharg|dispos|death|died|deceas|mortal|expire|outcome|surviv|status|stay_?(days|length)", re.I
+)
 _FEW, _LEVELS = 12, 50
+_ENOUGH, _SHARE = 20, 0.2
+"""A level is looked at as a leak from so many rows on, and if it has such a share of the positives."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,10 @@ def draft_schema(
     for flag, name in (("--target", target), ("--patient", patient), ("--client", client)):
         if name is not None and name not in looks:
             raise DataError(f"{one_line(path)}: {flag} " + unknown("column", name, looks))
+    asked = [name for name in (target, patient, client) if name is not None]
+    for name in asked:
+        if asked.count(name) > 1:
+            raise ConfigError(f"column '{one_line(name, 60)}' has two roles: name another for one of them")
     label = looks[target or _guessed_label(path, looks)]
     positive = _positive(path, label, tuple(positive))
     labels = np.array([text in positive for text in label.texts], dtype=bool)[label.which]
@@ -182,12 +191,31 @@ def _feature(look: Look, labels: np.ndarray, known: np.ndarray, scale: str) -> F
         entry, seen, note = _entry(look, scale)
     if entry is None:
         return Finding(look.name, "left out", missing, distinct, seen, note, area)
-    if area is not None and area >= LEAK:
-        note = f"by itself it tells the label (AUROC {area:.2f}): is it known only with, or after, the outcome?"
+    leak = _leak(look, labels & known, known, area)
+    if leak:
+        note = f"{leak}: is it known only with, or after, the outcome?"
         return Finding(look.name, "left out", missing, distinct, seen, note, area, entry)
     if area is not None and area >= SUSPECT:
         note = "; ".join(filter(None, [note, "tells much by itself: is it known before the outcome?"]))
+    elif _NAME_OF_END.search(look.name):
+        note = "; ".join(filter(None, [note, "its name speaks of the end: is it known before the outcome?"]))
     return Finding(look.name, entry.kind, missing, distinct, seen, note, area, entry)
+
+
+def _leak(look: Look, ill: np.ndarray, known: np.ndarray, area: float | None) -> str:
+    """Why a column looks like the label in disguise: as a whole, or one of its levels. Empty if it does not."""
+    if area is not None and area >= LEAK:
+        return f"by itself it tells the label (AUROC {area:.2f})"
+    if len(look.levels) > _LEVELS:
+        return ""
+    rows = np.bincount(look.which[known], minlength=len(look.texts))
+    positive = np.bincount(look.which[known], weights=ill[known], minlength=len(look.texts))
+    for level in np.argsort(-positive).tolist():
+        rate, share = positive[level] / max(1, rows[level]), positive[level] / max(1, ill.sum())
+        if rows[level] >= _ENOUGH and rate >= SUSPECT and share >= _SHARE and ill.sum() < known.sum() / 2:
+            name = one_line(look.texts[level], 24)
+            return f"{rate:.0%} of its {rows[level]:,} rows with '{name}' are positive, {share:.0%} of all positives"
+    return ""
 
 
 def _on(look: Look, rows: np.ndarray) -> Look:
@@ -265,7 +293,7 @@ def _codes(look: Look) -> tuple[Codes | None, str, str]:
     frequent = sum(count >= 2 * least for count in often.values())
     seen = f"{len(often):,} codes, {frequent} of them in {2 * least} rows or more"
     if not frequent:
-        return None, seen, f"{len(often):,} values, none of them frequent: names or free text"
+        return None, seen, f"{len(often):,} values, none of them frequent: identifiers, names or free text"
     entry = Codes(name=look.name, columns=(look.name,), delimiter=mark, min_count=least)
     return entry, seen, f"many values: those in {least} training records or more are kept"
 

@@ -154,7 +154,8 @@ def separator_of(path: Path) -> str:
     if not path.name.lower().endswith((".csv", ".csv.gz")):
         return ","
     found = {mark: _columns(path, mark) for mark in (",", ";", "\t", "|")}
-    return max(found, key=lambda mark: found[mark])
+    best = max(found, key=lambda mark: found[mark])
+    return best if found[best] > 1 else ","
 
 
 def _columns(path: Path, separator: str) -> int:

@@ -35,7 +35,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Fed
     schema, table = _loaded(data, streams)
     labels, patients = table.labels, table.patients.numbers
     assert labels is not None
-    positive = one_line(" or ".join(schema.positive), 60)
+    positive = one_line(f"{schema.label} = {' or '.join(schema.positive)}", 60)
     if labels.all() or not labels.any():
         raise DataError(
             f"{table.name}: column '{schema.label}' {'always' if labels.all() else 'never'} has the positive value"

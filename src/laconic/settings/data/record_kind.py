@@ -83,5 +83,5 @@ def record_kind(data: DataSection, federation: FederatedData) -> RecordKind:
 
 def schema_kind(schema: Schema, num_features: int) -> RecordKind:
     """The records that a schema makes."""
-    positive = " or ".join(schema.positive)
+    positive = f"{schema.label} = {' or '.join(schema.positive)}"
     return RecordKind(shape=(num_features,), num_classes=2, classes=(f"not {positive}", positive))

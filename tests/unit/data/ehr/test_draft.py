@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from messy_table import write_messy_table
 
 from laconic.cli.main import cli
+from laconic.data.ehr.blocks import read_table
 from laconic.data.ehr.draft import Draft, draft_schema
 from laconic.data.ehr.draft_text import draft_toml
 from laconic.data.ehr.look import look_at
@@ -163,3 +164,23 @@ def test_the_command_writes_the_file_once_and_says_what_is_not_private(table: Pa
     done = CliRunner().invoke(cli, [*arguments, "--force", "--json"], catch_exceptions=False)
     found = json.loads(done.output)
     assert found["rows"] == 600 and {c["column"] for c in found["columns"] if c["missing"]} == {"age", "smoker"}
+
+
+def test_one_level_that_gives_the_label_away_is_a_leak(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{'gone' if i % 10 == 0 else 'here'},{i * 7 % 13},{int(i % 10 == 0 or i % 4 == 1)}\n" for i in range(400)
+    )
+    (tmp_path / "t.csv").write_text("unit,x,died\n" + rows)
+    found = {finding.column: finding for finding in draft_schema(tmp_path / "t.csv").findings}
+    assert found["unit"].role == "left out" and (found["unit"].auroc or 0) < 0.9
+    assert "100% of its 40 rows with 'gone' are positive" in found["unit"].note
+
+
+def test_a_column_has_one_role_and_several_missing_columns_are_named_together(table: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'sex' has two roles"):
+        draft_schema(table, target="died", patient="sex", client="sex")
+    (tmp_path / "t.csv").write_text("age,died\n1,1\n")
+    with pytest.raises(
+        DataError, match=r"unknown columns 'agee' \(did you mean 'age'\?\), 'sex'; the table has: age, died"
+    ):
+        next(read_table(tmp_path / "t.csv", ["agee", "sex"]))
