@@ -41,7 +41,7 @@ def watch(folders: tuple[Path, ...], port: int, open_browser: bool, metric: str 
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            print("laconic: watch has ended; the runs go on", file=sys.stderr)
+            print("laconic: watch has ended; no run was touched", file=sys.stderr)
 
 
 def _check(folders: tuple[Path, ...], metric: str | None) -> None:

@@ -30,7 +30,7 @@ def _facts(view: RunView) -> list[tuple[object, object]]:
     facts: list[tuple[object, object]] = [
         ("Scheme", scheme.get("name") or section(view.statement, "mechanism").get("scheme")),
         ("Data", _data(data)),
-        ("Model", model.get("name")),
+        ("Model", model.get("name") or section(view.config, "run").get("model")),
         ("Clients", _clients(view, data)),
         ("Where", "a federation of separate nodes" if view.federated else "simulated, in one process"),
     ]

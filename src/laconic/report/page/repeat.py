@@ -32,7 +32,7 @@ def settings(view: RunView) -> Markup | None:
 
 
 def _again(view: RunView) -> Markup:
-    if not isinstance(view.config.get("scheme"), dict) or "name" not in view.config["scheme"]:
+    if "data" not in view.config:
         return tag("p", "The run was started from Python: its settings describe it, but no command repeats it.")
     command = "federate" if view.federated else "run"
     folder = view.path.rstrip("/")
