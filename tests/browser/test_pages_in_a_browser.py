@@ -218,9 +218,9 @@ def test_a_watch_that_ends_says_so(opened: Open, watched: tuple[WatchServer, Pat
 
 
 def test_statements_without_figures_are_shown(opened: Open, folder: Path, tmp_path: Path) -> None:
-    """An old run: no evaluation.json, no profile, a statement that lacks what came later."""
+    """An old run: no figures.json, no profile, a statement that lacks what came later."""
     old = Path(shutil.copytree(folder, tmp_path / "old"))
-    (old / "evaluation.json").unlink()
+    (old / "figures.json").unlink()
     statement = json.loads((old / "privacy.json").read_text())
     for key in ("cautions", "secure_aggregation", "adjacency"):
         statement.pop(key, None)

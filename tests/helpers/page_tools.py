@@ -55,12 +55,12 @@ def two_classes(path: Path) -> None:
             "error": 0.02,
         },
     }
-    (path / "evaluation.json").write_text(json.dumps(found))
+    (path / "figures.json").write_text(json.dumps(found))
 
 
 def hostile(path: Path) -> None:
     """Every text in the folder becomes `HOSTILE`, as far as the files stay what they are."""
-    for name in ("privacy.json", "summary.json", "evaluation.json"):
+    for name in ("privacy.json", "summary.json", "figures.json"):
         (path / name).write_text(json.dumps(_poisoned(json.loads((path / name).read_text()))))
     quoted = json.dumps(HOSTILE)
     (path / "config.toml").write_text(

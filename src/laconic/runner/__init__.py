@@ -6,8 +6,9 @@ in_folder     a run in a folder: new, or from where the last one there stopped
 outcome       `RunResult`, and the files at the end of a run
 planned       which rounds a statement covers: the charged ones, or all planned ones
 progress      `Progress`: what a run knows of itself, for statement and result
-report_files  figures of the last model by class, and the report, at the end
+report_files  the files for people at the end: figures by class, and the report
 run           `Run`: one round after another, whoever the clients are
 spending      the budget: whether one more round fits, and what was spent
 tested        group testing in a run: which sums go into the step, and who was excluded
+trade_off     ε at several δ, for the report
 """

@@ -10,7 +10,7 @@ from laconic.report.drawing.markup import Markup, folded, joined, table, tag
 from laconic.report.drawing.scales import Axis
 
 WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 48
+LEFT, RIGHT, TOP, BOTTOM = 70, 16, 12, 48
 MOST_POINTS = 160
 """More cannot be told apart at this width: of a longer series every so many is drawn, and the last."""
 _FEW = 50
@@ -109,7 +109,7 @@ def _grid(x: Axis, y: Axis) -> Markup:
     middle = (TOP + bottom) / 2
     parts.append(tag("text", x.label, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8, class_="label middle x-label"))
     parts.append(
-        tag("text", y.label, x=14, y=middle, class_="label middle y-label", transform=f"rotate(-90 14 {middle})")
+        tag("text", y.label, x=12, y=middle, class_="label middle y-label", transform=f"rotate(-90 12 {middle})")
     )
     return tag("g", parts, class_="axes")
 

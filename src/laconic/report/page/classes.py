@@ -16,7 +16,7 @@ _SHOWN = 20
 
 def by_class(view: RunView) -> Markup | None:
     """The section; None for a run that kept no figures by class."""
-    found = view.evaluation
+    found = view.figures
     counts = _counts(found)
     names = [str(name) for name in found.get("classes", [])] if isinstance(found.get("classes"), list) else []
     if counts is not None and len(names) != len(counts):
@@ -101,7 +101,7 @@ def _share(label: str) -> Axis:
 
 
 def _roc(view: RunView, names: list[str]) -> Markup | None:
-    found = section(view.evaluation, "roc")
+    found = section(view.figures, "roc")
     false, true = found.get("false_positive_rate"), found.get("true_positive_rate")
     if not isinstance(false, list) or not isinstance(true, list) or len(false) != len(true) or not false:
         return None

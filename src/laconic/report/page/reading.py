@@ -15,7 +15,7 @@ FILES = (
     "rounds.jsonl",
     "privacy.json",
     "summary.json",
-    "evaluation.json",
+    "figures.json",
     "failure.json",
     "notices.jsonl",
 )
@@ -32,7 +32,7 @@ class RunView:
     rows: list[dict[str, Any]] = field(default_factory=list)
     statement: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] = field(default_factory=dict)
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
     failure: Mapping[str, Any] = field(default_factory=dict)
     notices: list[dict[str, Any]] = field(default_factory=list)
     written: float | None = None
@@ -66,10 +66,29 @@ class RunView:
             found.append(number(section(part, "epsilon"), str(part.get("accountant"))))
         return found[0], found[1]
 
+    def pairs(self, name: str) -> list[tuple[float, float]]:
+        """(ε, δ) pairs against an adversary: that of the statement, and the others of the same run if they are known.
+
+        Figures of a run that was gone on with since are of fewer rounds, so they do not count: the pair of the
+        statement is not among them.
+        """
+        part, delta = section(self.statement, name), number(self.statement, "delta")
+        epsilon = number(section(part, "epsilon"), str(part.get("accountant")))
+        if epsilon is None or delta is None:
+            return []
+        found = section(self.figures, "trade_off").get(name)
+        rows = [row for row in found if isinstance(row, list) and len(row) == 2] if isinstance(found, list) else []
+        others = [(e, d) for row in rows if (e := _finite(row[0])) is not None and (d := _finite(row[1])) is not None]
+        same = any(d == delta and math.isclose(e, epsilon, rel_tol=1e-9) for e, d in others)
+        return [(epsilon, delta), *(others if same else [])]
+
 
 def number(row: Mapping[str, Any], key: str) -> float | None:
     """A finite number; None where there is none."""
-    value = row.get(key)
+    return _finite(row.get(key))
+
+
+def _finite(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value
@@ -102,7 +121,7 @@ def read_run(folder: Path) -> RunView:
         rows=sorted(rows, key=lambda row: row["round"]),
         statement=_json(folder / "privacy.json"),
         summary=_json(folder / "summary.json"),
-        evaluation=_json(folder / "evaluation.json"),
+        figures=_json(folder / "figures.json"),
         failure=_json(folder / "failure.json"),
         notices=_rows(folder / "notices.jsonl"),
         written=written,

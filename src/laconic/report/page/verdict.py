@@ -13,6 +13,7 @@ from laconic.report.page.reading import RunView, number, section, texts
 
 _ALARMS = 0.01
 _ALL = 0.999
+_WHO = {"outsider": "released", "server": "participant"}
 _LEAST = 1e-4
 """Where the picture begins, in false positives."""
 
@@ -42,7 +43,6 @@ def _nothing_promised(view: RunView) -> list[object]:
 
 
 def _promised(view: RunView) -> list[object]:
-    outsider, server = view.epsilons()
     delta = number(view.statement, "delta") or 0.0
     unit = str(view.statement.get("unit", "one client"))
     one = "record" if unit.startswith("one record") else "client"
@@ -57,34 +57,36 @@ def _promised(view: RunView) -> list[object]:
         ),
         tag(
             "div",
-            _adversary("Against an outsider", outsider, delta, section(view.statement, "released").get("adversary")),
-            _adversary("Against the server", server, delta, section(view.statement, "participant").get("adversary")),
+            _adversary("Against an outsider", view, "released", delta),
+            _adversary("Against the server", view, "participant", delta),
             class_="cards",
         ),
         [tag("p", tag("strong", "Caution: "), text, class_="box warn") for text in texts(view.statement, "cautions")],
-        _picture(outsider, server, delta, one),
+        _picture(view, one),
         _points("It holds if", [*texts(view.statement, "assumptions"), *_sums(view)]),
         _points("What it does not promise", [*_never(one), *texts(view.statement, "not_covered")]),
     ]
     return parts
 
 
-def _adversary(title: str, epsilon: float | None, delta: float, who: object) -> Markup:
-    if epsilon is None:
-        words: object = "No finite ε is known."
+def _adversary(title: str, view: RunView, name: str, delta: float) -> Markup:
+    pairs, who = view.pairs(name), section(view.statement, name).get("adversary")
+    if not pairs:
+        figure, words = "ε unknown", tag("p", "No finite ε is known.")
     else:
-        found, right = most_true_positives(_ALARMS, epsilon, delta), most_certain(epsilon, delta)
-        words = joined(
+        figure = f"ε = {short(pairs[0][0])}"
+        found, right = most_true_positives(_ALARMS, pairs), most_certain(pairs)
+        words = tag(
+            "p",
             f"A test with 1 % false positives finds {_percent(found)} of those whose data was used. A guess between two"
             f" equally likely cases is right in {_percent(right)} of all cases.",
-            tag("span", " This ε alone excludes next to nothing.", class_="weak") if found > _ALL else None,
+            tag("span", " This excludes next to nothing.", class_="weak") if found > _ALL else None,
         )
-    figure = "ε unknown" if epsilon is None else f"ε = {short(epsilon)}"
     return tag(
         "div",
         tag("h3", title),
         tag("p", tag("strong", figure), f", δ = {delta:g}", class_="figure"),
-        tag("p", words),
+        words,
         tag("p", f"This adversary {who}.", class_="note") if who else None,
         class_="card",
     )
@@ -95,16 +97,18 @@ def _percent(share: float) -> str:
     return "up to practically 100 %" if share > _ALL else f"at most {math.ceil(share * 1000) / 10:.1f} %"
 
 
-def _picture(outsider: float | None, server: float | None, delta: float, one: str) -> Markup | None:
-    """The trade-off of the best test against each adversary's ε."""
-    known = [(name, e) for name, e in (("outsider", outsider), ("server", server)) if e is not None]
+def _picture(view: RunView, one: str) -> Markup | None:
+    """The trade-off of the best test against each adversary's pairs of ε and δ."""
+    known = [(who, found) for who, name in _WHO.items() if (found := view.pairs(name))]
     if not known:
         return None
-    series = [Series(name=f"{name}, ε = {short(e)}", points=trade_off(e, delta, _LEAST)) for name, e in known]
-    series.append(Series(name="guessing", points=trade_off(0.0, 0.0, _LEAST), kind="limit", number=6))
+    series = [Series(name=f"{who}, ε = {short(p[0][0])}", points=trade_off(p, _LEAST)) for who, p in known]
+    series.append(Series(name="guessing", points=trade_off([(0.0, 0.0)], _LEAST), kind="limit", number=6))
+    several = max(len(found) for _, found in known)
+    by = f"from ε at {several - 1} values of δ" if several > 1 else "from this ε and δ alone, so it is rather large"
     about = (
-        f"The best that any test for the data of one {one} can do, whatever it computes. It is a bound for the worst"
-        " case, not the success of a known attack."
+        f"The best that any test for the data of one {one} can do, whatever it computes ({by}). It is a bound for the"
+        " worst case, not the success of a known attack."
     )
     return chart(
         "attacker",

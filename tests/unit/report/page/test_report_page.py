@@ -56,6 +56,28 @@ def test_the_verdict_says_both_figures_and_what_they_mean(folder: Path) -> None:
     assert "What it does not promise" in text and "treat them as public" in text
 
 
+def test_a_finished_run_is_judged_by_several_pairs_of_epsilon_and_delta(folder: Path) -> None:
+    """Each is proven as that of the statement is, which is among them; a larger δ has a smaller ε."""
+    view = read_run(folder)
+    for name, epsilon in zip(("released", "participant"), view.epsilons(), strict=True):
+        stated, *others = view.pairs(name)
+        assert stated == (epsilon, 1e-5) and stated in [pytest.approx(pair) for pair in others]
+        by_delta = [found for found, _ in sorted(others, key=lambda pair: pair[1])]
+        assert len(others) == 9 and by_delta == sorted(by_delta, reverse=True)
+    assert "from ε at 9 values of δ" in "".join(page_of(folder).text)
+
+
+def test_pairs_of_a_run_that_was_gone_on_with_do_not_count(folder: Path) -> None:
+    """They are of fewer rounds, so an attacker would seem weaker than it is."""
+    statement = json.loads((folder / "privacy.json").read_text())
+    for name in ("released", "participant"):
+        statement[name]["epsilon"][statement[name]["accountant"]] += 0.5
+    (folder / "privacy.json").write_text(json.dumps(statement))
+    view = read_run(folder)
+    assert [len(view.pairs(name)) for name in ("released", "participant")] == [1, 1]
+    assert "from this ε and δ alone" in "".join(page_of(folder).text)
+
+
 def test_the_statement_is_there_in_full(folder: Path) -> None:
     text = "".join(page_of(folder).text)
     statement = json.loads((folder / "privacy.json").read_text())
@@ -102,12 +124,12 @@ def test_dropouts_and_discarded_rounds_are_shown(folder: Path) -> None:
 
 def test_a_model_that_always_says_the_same_is_named(folder: Path) -> None:
     two_classes(folder)
-    found = json.loads((folder / "evaluation.json").read_text()) | {"confusion": [[150, 0], [50, 0]]}
-    (folder / "evaluation.json").write_text(json.dumps(found))
+    found = json.loads((folder / "figures.json").read_text()) | {"confusion": [[150, 0], [50, 0]]}
+    (folder / "figures.json").write_text(json.dumps(found))
     assert "says “alive” for every test record" in " ".join(page_of(folder).text)
 
 
-@pytest.mark.parametrize("missing", ["evaluation.json", "summary.json", "privacy.json", "config.toml", "rounds.jsonl"])
+@pytest.mark.parametrize("missing", ["figures.json", "summary.json", "privacy.json", "config.toml", "rounds.jsonl"])
 def test_a_folder_without_one_of_its_files_still_has_a_page(folder: Path, missing: str) -> None:
     (folder / missing).unlink()
     assert page_of(folder).named("h1")
@@ -117,7 +139,7 @@ def test_a_folder_without_one_of_its_files_still_has_a_page(folder: Path, missin
     "content", ["", "{", "[]", "null", '{"round": "x"}', '{"private": true}', "\x00\xff", "[" * 9999]
 )
 def test_a_damaged_file_counts_as_missing(folder: Path, content: str) -> None:
-    for name in ("evaluation.json", "summary.json", "privacy.json", "config.toml", "rounds.jsonl", "failure.json"):
+    for name in ("figures.json", "summary.json", "privacy.json", "config.toml", "rounds.jsonl", "failure.json"):
         (folder / name).write_text(content, encoding="utf-8")
         assert page_of(folder).named("h1")
 
