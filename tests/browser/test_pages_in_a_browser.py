@@ -196,7 +196,7 @@ def test_a_watched_run_grows_without_a_reload(opened: Open, folder: Path, watche
     page.locator("[data-chart=cohorts] summary").click()
     page.locator("[data-chart=cohorts] .plot").focus()
     write_rows(path, rows_of(folder)[:5])
-    page.locator(rounds).nth(4).wait_for(state="attached", timeout=5000)
+    page.locator(rounds).nth(4).wait_for(state="attached", timeout=20_000)
     assert page.locator(".status").inner_text().startswith("Round 5 of 6 is done")
     assert "Live: round 5 of 6" in page.locator(".live").inner_text()
     assert page.evaluate("window.marked") == 1  # the page is the same one
@@ -204,7 +204,7 @@ def test_a_watched_run_grows_without_a_reload(opened: Open, folder: Path, watche
     assert page.evaluate("document.activeElement.className") == "plot"
     shutil.copy(folder / "summary.json", path)
     write_rows(path, rows_of(folder))
-    page.get_by_text("Finished after 6 rounds").wait_for(timeout=5000)
+    page.get_by_text("Finished after 6 rounds").wait_for(timeout=20_000)
     assert found.complaints == [] and found.violations() == []
     assert all(url.startswith((server.address, "data:")) for url in found.requests)
 
@@ -212,9 +212,9 @@ def test_a_watched_run_grows_without_a_reload(opened: Open, folder: Path, watche
 def test_a_watch_that_ends_says_so(opened: Open, watched: tuple[WatchServer, Path]) -> None:
     server, _ = watched
     page = opened(server.address).page
-    page.get_by_text("Live: round 2").wait_for(timeout=5000)
+    page.get_by_text("Live: round 2").wait_for(timeout=20_000)
     page.route("**/news*", lambda route: route.abort())
-    page.get_by_text("laconic watch has ended or cannot be reached").wait_for(timeout=5000)
+    page.get_by_text("laconic watch has ended or cannot be reached").wait_for(timeout=20_000)
 
 
 def test_statements_without_figures_are_shown(opened: Open, folder: Path, tmp_path: Path) -> None:

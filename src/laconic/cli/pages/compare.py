@@ -49,17 +49,17 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
 def _metric(views: list[RunView], asked: str | None) -> str | None:
     """The one that is asked for, spelt as in the rows; else one that all runs have."""
     from laconic.errors import ConfigError, unknown
-    from laconic.report.page.metrics import NAMES, common_metric, present
+    from laconic.report.page.metrics import NAMES, common_metric, present, spelt
 
     if asked is None:
         return common_metric([view.rows for view in views])
-    spelt = asked.lower().replace("-", "_")
+    metric = spelt(asked)
     there = [name for name in NAMES if any(name in present(view.rows) for view in views)]
-    if spelt not in NAMES:
+    if metric not in NAMES:
         raise ConfigError(f"--metric: {unknown('metric', asked, there or NAMES)}")
-    if spelt not in there:
+    if metric not in there:
         raise ConfigError(f"--metric {asked}: none of these runs has it; they have {', '.join(there) or 'none'}")
-    return spelt
+    return metric
 
 
 def _write(page: Path, views: dict[str, RunView], metric: str | None) -> None:

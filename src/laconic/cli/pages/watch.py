@@ -30,7 +30,7 @@ def watch(folders: tuple[Path, ...], port: int, open_browser: bool, metric: str 
     from laconic.report.live.runs import Runs
     from laconic.report.live.server import WatchServer
 
-    _check(folders, metric)
+    metric = _checked(folders, metric)
     stop_like_ctrl_c()
     with WatchServer(Runs(folders, metric), port) as server:
         _announce(server.address, folders, as_json)
@@ -44,15 +44,17 @@ def watch(folders: tuple[Path, ...], port: int, open_browser: bool, metric: str 
             print("laconic: watch has ended; no run was touched", file=sys.stderr)
 
 
-def _check(folders: tuple[Path, ...], metric: str | None) -> None:
+def _checked(folders: tuple[Path, ...], metric: str | None) -> str | None:
+    """The metric as rows call it; what cannot be watched is refused."""
     from laconic.errors import ConfigError, RunFolderError, unknown
-    from laconic.report.page.metrics import NAMES
+    from laconic.report.page.metrics import NAMES, spelt
 
     for folder in folders:
         if folder.exists() and not folder.is_dir():
             raise RunFolderError(f"{folder} is a file, not a run folder: give the folder that holds rounds.jsonl")
-    if metric is not None and metric not in NAMES:
-        raise ConfigError(unknown("metric", metric, NAMES))
+    if metric is not None and spelt(metric) not in NAMES:
+        raise ConfigError(f"--metric: {unknown('metric', metric, NAMES)}")
+    return None if metric is None else spelt(metric)
 
 
 def _announce(address: str, folders: tuple[Path, ...], as_json: bool) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,32 +17,41 @@ from laconic.report.page.metrics import common_metric
 from laconic.report.page.overlay import overlay_page, overlay_parts, short_names
 from laconic.report.page.reading import FILES, RunView, read_run
 
-_DEEPEST, _MOST = 4, 200
+_DEEPEST, _LOOKED, _MOST = 4, 2000, 200
+"""How deep runs are looked for, into how many folders, and how many runs are shown."""
 _SIGNS = ("config.toml", "rounds.jsonl", "charges.jsonl", "identity.json", "federation.json")
 """Any of these makes a folder that of a run."""
 
 
 def run_folders(asked: Path) -> list[Path]:
-    """The folder itself, if it is that of a run or not there yet; else the runs below it, as a sweep leaves them."""
+    """The folder itself, if it is that of a run or not there yet; else the runs below it, as a sweep leaves them.
+
+    Looks into the nearest folders first and does not look at more than a few thousand.
+    """
     if _is_run(asked) or not asked.is_dir():
         return [asked]
-    return list(_below(asked, _DEEPEST)) or [asked]
+    found: list[Path] = []
+    level, looked = [asked], 0
+    for _ in range(_DEEPEST):
+        below = [path for folder in level[: _LOOKED - looked] for path in _inside(folder)]
+        looked += len(level)
+        found += [path for path in below if _is_run(path)]
+        level = [path for path in below if not _is_run(path)]
+        if looked >= _LOOKED:
+            break
+    return sorted(found) or [asked]
 
 
 def _is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _SIGNS)
 
 
-def _below(folder: Path, deep: int) -> Iterator[Path]:
+def _inside(folder: Path) -> list[Path]:
+    """Its folders; links to others are not followed."""
     try:
-        inside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
     except OSError:
-        return
-    for path in inside:
-        if _is_run(path):
-            yield path
-        elif deep > 1:
-            yield from _below(path, deep - 1)
+        return []
 
 
 @dataclass(frozen=True)
@@ -57,16 +67,23 @@ class Watched:
 class Runs:
     """What is watched. A page is made again only when one of its files has changed."""
 
+    look_every = 1.0
+    """Seconds after which new run folders are looked for."""
+
     def __init__(self, asked: Sequence[Path], metric: str | None = None) -> None:
         self.asked, self.metric = list(asked), metric
         self._views: dict[Path, tuple[object, RunView]] = {}
         self._made: dict[str, tuple[object, Watched]] = {}
+        self._found: list[Path] = []
+        self._looked = -math.inf
         self._lock = threading.Lock()
 
     def folders(self) -> dict[str, Path]:
         """Every run by a short name for addresses; runs that begin later are found, too."""
-        found = [folder for path in self.asked for folder in run_folders(path)][:_MOST]
-        return {hashlib.blake2b(os.fsencode(path.absolute()), digest_size=6).hexdigest(): path for path in found}
+        if time.monotonic() - self._looked >= self.look_every:
+            self._found = [folder for path in self.asked for folder in run_folders(path)][:_MOST]
+            self._looked = time.monotonic()
+        return {hashlib.blake2b(os.fsencode(path.absolute()), digest_size=6).hexdigest(): path for path in self._found}
 
     def page(self, key: str) -> Watched | None:
         """The page of a run by its short name; that of all runs for an empty one; None if there is no such run."""

@@ -35,11 +35,8 @@ def cohorts(view: RunView) -> Markup | None:
     figures: list[tuple[object, object]] = [
         ("Rounds", f"{len(rounds):,}"),
         ("Clients in a round", f"{sum(size for _, size in sizes) / len(sizes):.1f} on average"),
-        ("Dropouts", f"{sum(gone for _, gone in lost):,.0f} in {len(lost):,} rounds"),
-        (
-            "Discarded",
-            f"{len(discarded):,} rounds, charged all the same" if view.private else f"{len(discarded):,} rounds",
-        ),
+        ("Dropouts", f"{sum(gone for _, gone in lost):,.0f} in {_rounds(len(lost))}" if lost else "none"),
+        ("Discarded", f"{_rounds(len(discarded))}{', charged all the same' * view.private}" if discarded else "none"),
     ]
     return tag(
         "section",
@@ -51,6 +48,10 @@ def cohorts(view: RunView) -> Markup | None:
         id="cohorts",
         data_part="cohorts",
     )
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count:,} rounds"
 
 
 def _dropouts(row: Mapping[str, Any]) -> float:

@@ -23,6 +23,11 @@ NAMES = {
 """What a row may have → what it is called, in the order in which one is chosen for a page."""
 
 
+def spelt(name: str) -> str:
+    """As rows call it: 'Balanced-Accuracy' → 'balanced_accuracy'."""
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
 def present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """The metrics that some row has."""
     found = {key for row in rows for key in NAMES if number(row, key) is not None}

@@ -80,7 +80,7 @@ def _adversary(title: str, view: RunView, name: str, delta: float) -> Markup:
             "p",
             f"A test with 1 % false positives finds {_percent(found)} of those whose data was used. A guess between two"
             f" equally likely cases is right in {_percent(right)} of all cases.",
-            tag("span", " This excludes next to nothing.", class_="weak") if found > _ALL else None,
+            tag("span", " This excludes next to nothing.", class_="weak") if found > _ALL and len(pairs) > 1 else None,
         )
     return tag(
         "div",

@@ -1,4 +1,4 @@
-"""`laconic watch` as an attacker sees it: who may read, from where, how, and what. Each check has a twin that fails."""
+"""`laconic watch` as an attacker sees it: who may read, from where, how, and what; some checks have a failing twin."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,17 @@ import pytest
 from page_tools import rows_of, small_run, write_rows
 
 from laconic.errors import ConfigError
+from laconic.report.live import runs
 from laconic.report.live import server as module
 from laconic.report.live.runs import Runs
 from laconic.report.live.server import WatchServer
 
 SECRET = "name-that-only-the-page-has"
+
+
+@pytest.fixture(autouse=True)
+def looking_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Runs, "look_every", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +164,7 @@ def test_it_listens_on_one_address_of_this_machine_only(server: WatchServer) -> 
         socket.create_connection(("127.0.0.2", port), timeout=1)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 def test_listening_everywhere_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOPBACK", "0.0.0.0")
     with WatchServer(Runs([folder])) as everywhere:
@@ -238,6 +246,17 @@ def test_links_to_other_folders_are_not_followed(finished: Path, tmp_path: Path)
     shutil.copytree(finished, tmp_path / "sweep/one")
     os.symlink(finished, tmp_path / "sweep/link")
     assert list(Runs([tmp_path / "sweep"]).folders().values()) == [tmp_path / "sweep/one"]
+
+
+def test_looking_for_runs_ends_in_a_large_tree(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_LOOKED", 5)
+    for number in range(9):
+        (tmp_path / f"tree/{number}/below").mkdir(parents=True)
+    shutil.copytree(finished, tmp_path / "tree/near")
+    shutil.copytree(finished, tmp_path / "tree/8/far")
+    assert runs.run_folders(tmp_path / "tree") == [tmp_path / "tree/near"]
+    monkeypatch.setattr(runs, "_LOOKED", 50)
+    assert runs.run_folders(tmp_path / "tree") == [tmp_path / "tree/8/far", tmp_path / "tree/near"]
 
 
 def test_a_pipe_in_place_of_a_file_does_not_hang_the_server(server: WatchServer, folder: Path) -> None:

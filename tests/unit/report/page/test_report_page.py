@@ -118,8 +118,20 @@ def test_dropouts_and_discarded_rounds_are_shown(folder: Path) -> None:
     write_rows(folder, rows)
     found = page_of(folder)
     text = " ".join(found.text)
-    assert "2 in 1 rounds" in text and "1 rounds, charged all the same" in text and "too few came" in text
+    assert "2 in 1 round" in text and "1 round, charged all the same" in text and "too few came" in text
     assert {"dropouts", "discarded rounds"} <= {a.get("data-name") for a in found.named("g")}
+
+
+def test_a_federation_shows_its_nodes_and_why_it_gave_up(folder: Path) -> None:
+    with open(folder / "config.toml", "a") as stream:
+        stream.write("[federation]\nnodes = 40\n")
+    notice = {"round": 2, "client": 3, "node": "n3", "reason": "no answer in time"}
+    (folder / "notices.jsonl").write_text(json.dumps(notice) + "\n")
+    (folder / "failure.json").write_text(json.dumps({"error": "two rounds in a row were discarded"}))
+    (folder / "summary.json").unlink()
+    text = " ".join(page_of(folder).text)
+    assert "a federation of separate nodes" in text and "no answer in time" in text
+    assert "It gave up: two rounds in a row were discarded" in text and "laconic federate " in text
 
 
 def test_a_model_that_always_says_the_same_is_named(folder: Path) -> None:

@@ -61,6 +61,12 @@
     series.classList.toggle("off", !on);
   });
 
+  // On paper nothing can be unfolded: the settings are printed open.
+  const settings = () => document.querySelector('details[data-key="settings"]');
+  let opened = false;
+  addEventListener("beforeprint", () => { opened = settings() && !settings().open; if (opened) settings().open = true; });
+  addEventListener("afterprint", () => { if (opened) settings().open = false; });
+
   const address = document.body.dataset.live;
   if (address === undefined) return;
   const line = document.querySelector(".live"), known = new Map();
