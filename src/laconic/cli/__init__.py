@@ -1,8 +1,8 @@
-"""The command line. Nothing here imports torch before a command that needs it runs. `data/` has those for the
-user's own records, `display/` what they show, `inference/` the subcommands of `laconic infer`.
+"""The command line. Nothing here imports torch before a command that needs it runs. `data/` has the commands for the
+user's own records, `display/` what they show, `inference/` the subcommands of `laconic infer`, `pages/` the commands
+`compare`, `report` and `watch`.
 
 audit           `laconic audit`
-compare         `laconic compare`
 doctor          `laconic doctor`
 epsilon         `laconic epsilon` and `laconic calibrate`
 federate        `laconic federate`
