@@ -131,11 +131,13 @@ def _warnings(run: Progress) -> Iterator[str]:
     if test is None or ONE_CLASS not in last:
         return
     which, share = last[ONE_CLASS], float((test.targets == last[ONE_CLASS]).double().mean())
+    names = run.experiment.class_names
+    called = f"{which} ({names[which]})" if which < len(names) and names[which] != str(which) else f"{which}"
     ways = "more rounds, another --local-lr, --balance weights, or a smaller model"
     if run.experiment.scheme.private:
         ways += ", or less noise: a larger --epsilon, more clients, a smaller --clip-norm"
     text = (
-        f"the model takes all {len(test.targets):,} test records for class {which}, and {share:.1%} of them are: its"
+        f"the model takes all {len(test.targets):,} test records for class {called}, and {share:.1%} of them are: its"
         f" accuracy of {last['accuracy']:.4f} says nothing; look at AUROC or loss (--best-by), and try {ways}"
     )
     if best is not None and ONE_CLASS not in best:
