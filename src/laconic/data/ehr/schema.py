@@ -69,7 +69,7 @@ class Numeric(Entry):
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
-            raise ConfigError(unknown("scale", short(self.scale), SCALES))
+            raise ConfigError(unknown("scale", one_line(self.scale, 60), SCALES))
         if isinstance(self.fill, str) and self.fill not in FILLS:
             raise ConfigError(f"fill must be a number, or one of {', '.join(FILLS)}, not {short(self.fill)}")
         standard = self.scale == "standard"

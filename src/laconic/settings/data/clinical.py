@@ -10,7 +10,7 @@ import torch
 from laconic.data.ehr.features import fit_preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest, load_table
-from laconic.data.ehr.split import hospitals, set_aside, split_patients, virtual_hospitals
+from laconic.data.ehr.split import dealt_out, hospitals, set_aside, split_patients, virtual_hospitals
 from laconic.data.ehr.table import EhrTable
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Records
@@ -127,6 +127,9 @@ def _clients(
     if data.partition != "iid":
         parts = partition_of(data, count).rows(labels.astype(np.int64), rng, None)
         return [rows[part] for part in parts], ()
+    ill = len(np.unique(patients[rows][labels]))
+    if data.dataset not in EHR_SOURCES and ill < count:  # the papers' hospitals all have the outcome, a user's need not
+        return dealt_out(rows, patients, count, rng), ()
     return virtual_hospitals(rows, patients, table.labels, count, rng), ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -184,3 +185,12 @@ def test_a_column_has_one_role_and_several_missing_columns_are_named_together(ta
         DataError, match=r"unknown columns 'agee' \(did you mean 'age'\?\), 'sex'; the table has: age, died"
     ):
         next(read_table(tmp_path / "t.csv", ["agee", "sex"]))
+
+
+def test_there_may_be_more_clients_than_rows_with_the_outcome(draft: Draft, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(draft_toml(draft))
+    section = DataSection(dataset=str(table), schema=str(tmp_path / "s.toml"), num_clients=450)
+    population = load_federation(section, holdout=0, streams=Streams(0)).population
+    assert population.num_clients == 450 and {population.size(c) for c in range(450)} == {1, 2}
+    with pytest.raises(ConfigError, match="--num-clients 481 .* is more than the 480 patients or rows"):
+        load_federation(dataclasses.replace(section, num_clients=481), holdout=0, streams=Streams(0))
