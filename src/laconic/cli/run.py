@@ -13,8 +13,8 @@ import click
 from laconic.cli.options import config_values, requested_config, run_options
 
 if TYPE_CHECKING:
-    from laconic.cli.display.progress import PlainProgress
     from laconic.experiment.experiment import Experiment
+    from laconic.observers.progress import PlainProgress
     from laconic.runner.outcome import RunResult
     from laconic.runner.run import Run
     from laconic.settings.config import RunConfig
@@ -117,15 +117,15 @@ def print_cautions(experiment: Experiment) -> None:
 
 def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProgress:
     """A live bar on a terminal, lines elsewhere."""
-    from laconic.cli.display.progress import LiveProgress, PlainProgress
+    from laconic.observers.progress import LiveProgress, PlainProgress
 
     progress = LiveProgress if show and sys.stderr.isatty() else PlainProgress
-    return progress(experiment, quiet=quiet)
+    return progress(experiment.rounds, experiment.best_by, quiet=quiet)
 
 
 def _simulate(simulation: Run, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
     display = display_for(simulation.experiment, show=show, quiet=quiet)
-    simulation.observer = display.row
+    simulation.observer = display
     try:
         with display:
             return simulation.run()
