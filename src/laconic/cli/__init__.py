@@ -1,5 +1,5 @@
 """The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show,
-`inference/` the subcommands of `laconic infer`.
+`inference/` the subcommands of `laconic infer`, `trained/` those for a model that is trained.
 
 audit           `laconic audit`
 compare         `laconic compare`

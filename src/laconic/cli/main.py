@@ -20,6 +20,7 @@ _COMMANDS = {
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
     "predict": ("laconic.cli.predict", "predict"),
+    "export": ("laconic.cli.trained.export", "export"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
     "infer": ("laconic.cli.inference.group", "infer"),
     "audit": ("laconic.cli.audit", "audit"),

@@ -5,6 +5,7 @@ dataset_view        a few records of a data set, and how they are divided among 
 html                the HTML report and the lines of the summary
 inference_pictures  pictures of membership inference and of reconstructions
 ledger              bytes up, down and sent once, beside the papers' formula
+model_card          the model card of a run, as Markdown
 plots               curves of several runs (only `measure` uses matplotlib)
 property_picture    property inference: its rows as CSV, and a picture of them
 result_table        a finished run in a few lines, as text and for notebooks
