@@ -251,11 +251,12 @@ def test_mlflow_has_the_run_in_a_local_store(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.filterwarnings("default")
 def test_wandb_writes_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="wandb is not installed")
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WANDB_MODE", raising=False)
     scheme = fl_std_dp(clip_norm=0.5, noise_multiplier=3.0, **TRAIN)
     result = laconic.run(scheme, track="wandb", out=tmp_path / "run", **PRIVATE, **COMMON)
+    wandb.teardown()  # its own process writes the file, and is waited for at the end of this one
     (folder,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
     (file,) = folder.glob("*.wandb")
     content = file.read_bytes().decode("utf-8", "replace")
