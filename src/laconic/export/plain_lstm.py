@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
@@ -35,11 +37,9 @@ def with_plain_loops(module: nn.Module) -> nn.Module:
     """The module with every `LSTM` replaced by a scripted loop; the module itself is changed."""
     for name, child in module.named_children():
         if isinstance(child, LSTM):
-            setattr(module, name, torch.jit.script(PlainLSTM(child)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript will go some day
+                setattr(module, name, torch.jit.script(PlainLSTM(child)))
         else:
             with_plain_loops(child)
     return module
-
-
-def has_lstm(module: nn.Module) -> bool:
-    return any(isinstance(part, LSTM) for part in module.modules())

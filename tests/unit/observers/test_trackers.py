@@ -35,10 +35,10 @@ COMMON: dict[str, Any] = {
     "clients": [some_records(10) for _ in range(20)],
     "test": some_records(50),
     "holdout": some_records(40),
-    "sampling_rate": 0.5,
+    "sampler": laconic.FixedSize(cohort_size=10),  # whose ε is quick
     "rounds": 3,
 }
-PRIVATE: dict[str, Any] = {"delta": 1e-5, "seed": SEED, "max_participations": 3}
+PRIVATE: dict[str, Any] = {"delta": 1e-5, "seed": SEED}
 
 
 class Heard(Tracker):
