@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # else importing it reports to its makers
+
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException

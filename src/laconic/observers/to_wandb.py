@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # else its own errors are sent to its makers
+
 import wandb
 
 from laconic.observers.observer import Started

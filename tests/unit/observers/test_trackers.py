@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +185,6 @@ def test_an_unknown_tool_gets_a_suggestion_and_a_missing_one_the_way_to_install_
 ) -> None:
     with pytest.raises(ConfigError, match="did you mean 'mlflow'"):
         laconic.run(fl_std(**TRAIN), track="mflow", **COMMON)
-    import sys
-
     monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.delitem(sys.modules, "laconic.observers.to_wandb", raising=False)
     with pytest.raises(ConfigError, match=r"--track wandb needs wandb: pip install '\.\[wandb\]'"):
@@ -264,3 +266,56 @@ def test_wandb_writes_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files = {file.name: file.read_text(encoding="utf-8") for file in (folder / "files").iterdir()}
     assert {"statement.json", "report.md"} <= set(files)
     assert leaks("\n".join([content, *files.values()]), result, Path("/home")) == []
+
+
+SCRIPT = """
+import sys, time
+import torch
+import laconic
+
+clients = [(torch.randn(10, 4), torch.randint(0, 2, (10,))) for _ in range(5)]
+scheme = laconic.schemes.fl_std(local_lr=0.1, local_steps=1)
+tool = sys.argv[1]
+laconic.run(scheme, model=torch.nn.Linear(4, 2), clients=clients, sampling_rate=1.0, rounds=1, track=tool, out="run")
+if tool == "wandb":
+    import wandb
+    wandb.teardown()
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def requests_of(tool: str, folder: Path, seconds: float, **environment: str) -> list[bytes]:
+    """What a process that tracks a run asks of the network: every request goes to a proxy of ours."""
+    seen: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    with server.accept()[0] as connection:
+                        connection.settimeout(1)
+                        seen.append(connection.recv(200))
+                except OSError:
+                    return
+
+        threading.Thread(target=serve, daemon=True).start()
+        proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
+        names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY")
+        left_out = {*names, "NO_PROXY", "no_proxy", "CI", "PYTEST_CURRENT_TEST", "WANDB_MODE", "MLFLOW_TRACKING_URI"}
+        kept = {name: value for name, value in os.environ.items() if name not in left_out}
+        kept |= dict.fromkeys(names, proxy) | environment
+        words = [sys.executable, "-c", SCRIPT, tool, str(seconds)]
+        subprocess.run(words, cwd=folder, env=kept, check=True, capture_output=True, timeout=120)
+    return seen
+
+
+@pytest.mark.parametrize("tool", ["tensorboard", "mlflow", "wandb"])
+def test_nothing_is_sent_anywhere_unless_the_user_says_so(tool: str, tmp_path: Path) -> None:
+    pytest.importorskip(tool, reason=f"{tool} is not installed")
+    assert requests_of(tool, tmp_path, 2.0) == []
+
+
+def test_a_request_would_be_noticed(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    seen = requests_of("mlflow", tmp_path, 4.0, MLFLOW_DISABLE_TELEMETRY="false")
+    assert any(b"telemetry" in request for request in seen)
