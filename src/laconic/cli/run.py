@@ -159,6 +159,7 @@ def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None
     for name, seconds in (summary["profile"] or {}).items():
         table.add_row(f"  {name}", f"{seconds:.3f} s, {seconds / max(1, rounds):.4f} s a round")
     table.add_row("Run folder", str(summary["folder"]))
+    table.add_row("Report", str(Path(summary["folder"]) / "report.html"))
     Console(soft_wrap=False).print(table)
 
 
