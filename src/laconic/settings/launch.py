@@ -12,17 +12,20 @@ from laconic.observers.observer import Observer
 from laconic.observers.tracker import tracker
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig, read_toml, write_toml
+from laconic.settings.data.record_kind import FILE, record_kind
 from laconic.store.folder import RunFolder, json_text
 
 
 def files_of(settled: Settled) -> dict[str, str]:
-    """What a run folder says of the run: its configuration, a record, how health records were prepared, words."""
+    """What a run folder says of the run: its configuration, what a record is or how it was prepared, words of texts."""
     data = settled.federation
     inputs = data.population.records(0).inputs
     record = described(inputs, num_classes=data.num_classes, classes=data.classes)
     files = {"config.toml": write_toml(settled.config.to_dict()), "records.json": json_text(record) + "\n"}
     if settled.preprocessing is not None:
         files["preprocessing.toml"] = settled.preprocessing.schema.to_toml()
+    else:
+        files[FILE] = record_kind(settled.config.data, settled.federation).to_toml()
     wording = settled.federation.wording
     if wording is not None and wording.listed:
         files["vocabulary.txt"] = "".join(f"{word}\n" for word in wording.listed)
