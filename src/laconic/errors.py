@@ -16,6 +16,10 @@ class ConfigError(LaconicError):
     """An option, a name or a combination of options that cannot work."""
 
 
+class UnknownArgument(ConfigError, TypeError):
+    """A keyword argument that a function does not take."""
+
+
 class PrivacyError(LaconicError):
     """The promised privacy could not be kept, so nothing was released."""
 

@@ -157,7 +157,22 @@ class Scheme(Part):
     @property
     def noise_multiplier(self) -> float | None:
         """σ of the part that adds the noise; None if none does."""
-        return getattr(self.train if self.record_level else self.noise, "noise_multiplier", None)
+        return getattr(self._noisy, "noise_multiplier", None)
+
+    @property
+    def _noisy(self) -> LocalTraining | Noise:
+        return self.train if self.record_level else self.noise
+
+    @property
+    def open(self) -> bool:
+        """Whether σ is still to be calibrated: such a scheme says what it is, but cannot be run."""
+        return self.private and hasattr(self._noisy, "noise_multiplier") and self.noise_multiplier is None
+
+    def with_noise_multiplier(self, sigma: float) -> Scheme:
+        """The same scheme with this σ."""
+        noisy: Any = self._noisy
+        part = replace(noisy, noise_multiplier=sigma)
+        return replace(self, train=part) if self.record_level else replace(self, noise=part)
 
     @property
     def added_by(self) -> dict[str, str]:

@@ -8,8 +8,9 @@ version is the same declaration with a bound and noise, under secure aggregation
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 import laconic.aggregate.names  # noqa: F401 - a node that reads a scheme must know every rule
@@ -18,7 +19,7 @@ from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, Subset, TopSubset
 from laconic.codecs.votes import Ballot, VotedSubset
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, UnknownArgument, several, unknown
 from laconic.parts import one_of
 from laconic.privacy.accounting.record_sampling import record_sampler
 from laconic.privacy.mechanism.clip import L2Clip, UnitEntries
@@ -44,7 +45,7 @@ class PrivateScheme(Protocol):
         self,
         *,
         clip_norm: float,
-        noise_multiplier: float,
+        noise_multiplier: float | None = None,
         noise: str = "integer",
         bits: int | None = None,
         ring_bits: int | None = None,
@@ -57,18 +58,21 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes") -> PrivateS
 
     The server sees the sum only; clients count alike and the denominator is public. The noise is drawn on integers of
     `bits` bits (as few as the sum allows, unless given), so that it can be masked; `ring_bits` is a ring with room to
-    spare; "continuous" is float32, as in the papers, for studies.
+    spare; "continuous" is float32, as in the papers, for studies. Without `noise_multiplier` σ is open: `laconic.run`
+    calibrates it to the epsilon that it is given.
     """
 
     def build(
         *,
         clip_norm: float,
-        noise_multiplier: float,
+        noise_multiplier: float | None = None,
         noise: str = "integer",
         bits: int | None = None,
         ring_bits: int | None = None,
         **options: Any,
     ) -> Scheme:
+        if declared.__module__ == __name__:  # what a user's own scheme takes, it knows itself
+            _check_names(options, declared, build)
         scheme = declared(**options)
         return replace(
             scheme,
@@ -86,7 +90,7 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes") -> PrivateS
     return build
 
 
-def _noise(kind: str, noise_multiplier: float, bits: int | None, ring_bits: int | None) -> Noise:
+def _noise(kind: str, noise_multiplier: float | None, bits: int | None, ring_bits: int | None) -> Noise:
     one_of(NOISES, noise=kind)
     if kind == "integer":
         return DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, ring_bits=ring_bits)
@@ -96,6 +100,22 @@ def _noise(kind: str, noise_multiplier: float, bits: int | None, ring_bits: int 
     return Gaussian(noise_multiplier=noise_multiplier)
 
 
+def _local_sgd(declared: Callable[..., Scheme], options: dict[str, Any]) -> LocalSGD:
+    """Local training with the options that the scheme itself does not take."""
+    _check_names(options, declared)
+    return LocalSGD(**options)
+
+
+def _check_names(options: dict[str, Any], *declared: Callable[..., Scheme]) -> None:
+    """Refuse options that neither these functions nor local training take, with the nearest name that they do."""
+    known = {field.name for field in fields(LocalSGD)}
+    for function in declared:
+        known |= {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    strange = [unknown(f"option of {declared[-1].__name__}", name, known) for name in options if name not in known]
+    if strange:
+        raise UnknownArgument(several(strange))
+
+
 def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
     """FL-STD: every client sends its whole update; the server averages by data size.
 
@@ -103,7 +123,7 @@ def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Sc
     """
     return Scheme(
         name="fl-std",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_std, train),
         rule=Average(server_lr=server_lr, momentum=momentum),
         weighting="data-size",
     )
@@ -114,7 +134,7 @@ fl_std_dp = private(fl_std, what="updates")
 
 def centralized(**train: Any) -> Scheme:
     """CENTRALIZED: plain SGD on the pooled records, the reference of every federation. Nothing is sent."""
-    return Scheme(name="centralized", train=LocalSGD(**train), pooled=True)
+    return Scheme(name="centralized", train=_local_sgd(centralized, train), pooled=True)
 
 
 def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -124,7 +144,7 @@ def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) ->
     """
     return Scheme(
         name="fl-sign",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_sign, train),
         codec=Sign(),
         rule=MajorityVote(sign_step=sign_step, momentum=momentum),
     )
@@ -132,7 +152,7 @@ def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) ->
 
 def fl_sign_dp(
     *,
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
     sign_step: float = 0.005,
     bits: int | None = None,
     ring_bits: int | None = None,
@@ -142,6 +162,7 @@ def fl_sign_dp(
 
     w ← w + γ·sign(Σ_k DG(sign(Δw_k), √n·σ/√|K|))
     """
+    _check_names(options, fl_sign, fl_sign_dp)
     return replace(
         fl_sign(sign_step=sign_step, **options),
         name="fl-sign-dp",
@@ -154,7 +175,7 @@ def fl_sign_dp(
 def fl_std_record_dp(
     *,
     clip_norm: float,
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
     record_rate: float,
     batch_size: int,
     prevalence: float | None = None,
@@ -199,13 +220,14 @@ def sign_sgd(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -
 
 def sign_sgd_dp(
     *,
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
     sign_step: float = 0.005,
     bits: int | None = None,
     ring_bits: int | None = None,
     **options: Any,
 ) -> Scheme:
     """SignSGD-DP: SignSGD with an integer drawn around each sign, as in FL-SIGN-DP."""
+    _check_names(options, sign_sgd, sign_sgd_dp)
     return replace(
         sign_sgd(sign_step=sign_step, **options),
         name="sign-sgd-dp",
@@ -219,7 +241,7 @@ def fl_rnd(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **tra
     """FL-RND: a random subset of the update, new in each round, the same for all clients."""
     return Scheme(
         name="fl-rnd",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_rnd, train),
         codec=NewRandomSubset(ratio=ratio, train_only_kept=False),
         rule=Average(server_lr=server_lr, momentum=momentum),
         weighting="data-size",
@@ -241,7 +263,7 @@ def fl_freq(
     """FL-FREQ: the low DCT frequencies of the update; the server pads with zeros and inverts."""
     return Scheme(
         name="fl-freq",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_freq, train),
         codec=LowPassDCT(ratio=ratio, num_chunks=num_chunks, order=order),
         rule=Average(server_lr=server_lr, momentum=momentum),
         weighting="data-size",
@@ -268,7 +290,7 @@ def fl_cs(
     """
     return Scheme(
         name="fl-cs",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_cs, train),
         codec=LowPassDCT(
             ratio=ratio,
             num_chunks=num_chunks,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laconic.cli.options import config_values, requested_config, run_options
+from laconic.cli.options import config_values, papers_option, requested_config, run_options
 from laconic.cli.run import check_folder, default_folder, display_for, print_cautions, print_summary, stop_like_ctrl_c
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [runs/SCHEME-DATASET-federation]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out (or start it, if there is none yet).")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON; progress goes to stderr.")
+@papers_option
 @click.option("--quiet", is_flag=True, help="No progress display.")
 def federate(
     what: str | None,
@@ -40,6 +41,7 @@ def federate(
     out: Path | None,
     resume: bool,
     as_json: bool,
+    papers: bool,
     quiet: bool,
     sets: tuple[str, ...],
     model_options: tuple[str, ...],
@@ -65,7 +67,7 @@ def federate(
 
         click.echo(json_text(summary))
     else:
-        print_summary(summary, summary["rounds"])
+        print_summary(summary, summary["rounds"], papers=papers)
 
 
 def _federated(

@@ -49,6 +49,12 @@ class CountOrWord(click.ParamType[Any]):
 NUMBER, NUMBER_OR_WORD, COUNT_OR_WORD = Number(), NumberOrWord(), CountOrWord()
 
 
+papers_option = click.option(
+    "--papers", is_flag=True, help="Show ε by every accountant, not only the tight one, and the papers' own formulas."
+)
+"""By default there is one ε per adversary."""
+
+
 def _kind(option: Declared) -> dict[str, Any]:
     """What click is told of the type."""
     if option.types == (bool,):

@@ -70,6 +70,11 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     def __post_init__(self) -> None:
         if problems := problems_of(self):
             raise ConfigError(several(problems))
+        if self.scheme.open:
+            raise ConfigError(
+                f"{self.scheme.name} has no noise multiplier: give it noise_multiplier, or calibrate it first"
+                " (laconic.run does so with epsilon)"
+            )
         if self.patience is not None and self.holdout is None:
             raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
         check_votes(self.scheme, self.rounds, trainable_size(self.model))

@@ -7,6 +7,7 @@ outcome     `RunResult`, and the files at the end of a run
 planned     which rounds a statement covers: the charged ones, or all planned ones
 progress    `Progress`: what a run knows of itself, for statement and result
 run         `Run`: one round after another, whoever the clients are
+started     what observers are told when a run starts: its settings, as plain values
 spending    the budget: whether one more round fits, and what was spent
 tested      group testing in a run: which sums go into the step, and who was excluded
 """

@@ -8,10 +8,12 @@ from typing import Any
 
 from torch import nn
 
+from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_votes_noise
 from laconic.features.front_end import describe
 from laconic.privacy.statement.statement import privacy_statement, statement_lines
 from laconic.report.html import html_report
+from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding
 from laconic.runner.attacked import about_attack, missing_noise
 from laconic.runner.planned import answered_for
@@ -21,7 +23,7 @@ from laconic.scheme import Scheme
 from laconic.store.folder import json_text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """A finished run: the model, a row per round, the privacy statement, the bytes, and where the files are.
 
@@ -46,10 +48,37 @@ class RunResult:
     """What the attack was and what became of the run, if there was one."""
     group_testing: dict[str, Any] | None = None
     """Who was excluded by group testing, if there was any."""
+    scheme: str = ""
+    """Its name."""
+
+    def __repr__(self) -> str:
+        return as_text(result_rows(self.scheme, self.summary()))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return as_html(result_rows(self.scheme, self.summary()))
+
+    def to_pandas(self) -> Any:
+        """The history as a `pandas.DataFrame`, one row per round; values of unevaluated rounds are missing."""
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError(f"to_pandas needs pandas: {how_to_install('tables')}") from None
+        return pandas.DataFrame(self.history).set_index("round")
+
+    def plot(self, metric: str | None = None, *, over: str = "round", axes: Any = None) -> Any:
+        """The metric by which the best round was chosen, or another one, over 'round', 'bytes' or 'epsilon'.
+
+        Draws on matplotlib `axes`, or on new ones, and returns them.
+        """
+        from laconic.report.curves import plot_run
+
+        return plot_run(self.history, metric or self.metric, over, self.scheme, axes)
 
     def summary(self) -> dict[str, Any]:
         """All of it but the model and the history, for JSON."""
         return {
+            "scheme": self.scheme,
             "stop_reason": self.stop_reason,
             "rounds": self.last["round"],
             "discarded": [
@@ -111,6 +140,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         metric=run.evaluation.metric,
         attack=about_attack(run),
         group_testing=about_testing(run),
+        scheme=e.scheme.name,
     )
     if run.folder:
         write_statement(run)

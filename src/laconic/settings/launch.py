@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from laconic.data.described import described
 from laconic.errors import ConfigError, RunFolderError
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig, read_toml, write_toml
-from laconic.store.folder import RunFolder
+from laconic.store.folder import RunFolder, json_text
 
 
 def files_of(settled: Settled) -> dict[str, str]:
-    """What a run folder says of the run: its configuration, how health records were prepared, the words of texts."""
-    files = {"config.toml": write_toml(settled.config.to_dict())}
+    """What a run folder says of the run: its configuration, a record, how health records were prepared, words."""
+    data = settled.federation
+    inputs = data.population.records(0).inputs
+    record = described(inputs, num_classes=data.num_classes, classes=data.classes)
+    files = {"config.toml": write_toml(settled.config.to_dict()), "records.json": json_text(record) + "\n"}
     if settled.preprocessing is not None:
         files["preprocessing.toml"] = settled.preprocessing.schema.to_toml()
     wording = settled.federation.wording

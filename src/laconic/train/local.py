@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from laconic.errors import ConfigError
-from laconic.parts import Part, one_of, positive, positive_int
+from laconic.parts import Part, decided, one_of, positive, positive_int
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.record_sampling import RecordSampler
@@ -102,18 +102,24 @@ class LocalDPSGD(LocalTraining):
     """T_gd private steps (CHIL'21 Alg. 6): every record's gradient is clipped, and their sum noised.
 
     w ← w − η/d · (Σ_r ∇f(r; w) / max(1, ‖∇f(r; w)‖₂/S) + G(0, (σ·S)²·I)) over the records r that `records` draws; the
-    divisor d is theirs, too. With another optimiser the same noisy gradient goes into that.
+    divisor d is theirs, too. With another optimiser the same noisy gradient goes into that. A σ of None is open.
     """
 
     local_steps: int = 1
     clip_norm: float
-    noise_multiplier: float
+    noise_multiplier: float | None
     records: RecordSampler
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive_int(local_steps=self.local_steps)
-        positive(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier)
+        positive(clip_norm=self.clip_norm)
+        if self.noise_multiplier is not None:
+            positive(noise_multiplier=self.noise_multiplier)
+
+    @property
+    def sigma(self) -> float:
+        return decided(self.noise_multiplier)
 
     @property
     def private(self) -> bool:
@@ -139,7 +145,7 @@ class LocalDPSGD(LocalTraining):
         return RecordAccountant(
             sampler=sampler,
             record_rate=self.records.record_rate,
-            noise_multiplier=self.noise_multiplier,
+            noise_multiplier=self.sigma,
             local_steps=self.local_steps,
             num_clients=num_clients,
             delta=budget.delta,
