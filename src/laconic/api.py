@@ -110,7 +110,7 @@ def run(
     Raises:
         LaconicError: for whatever the caller can mend; the message names the argument.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import laconic
         >>> inputs = torch.randn(400, 8, generator=torch.Generator().manual_seed(0))
@@ -161,7 +161,7 @@ def audit_run(
     Returns:
         Bounds and checks, each with a verdict.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import laconic
         >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(50)]

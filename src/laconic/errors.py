@@ -9,7 +9,7 @@ from collections.abc import Iterable
 class LaconicError(Exception):
     """Something the user can mend. The command line prints the message and exits with `exit_code`.
 
-    Example:
+    Examples:
         >>> try:
         ...     laconic.Poisson(sampling_rate=2.0)
         ... except laconic.LaconicError as error:

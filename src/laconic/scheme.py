@@ -48,7 +48,7 @@ class Scheme(Part):
         pooled: all records in one place.
         groups: in how many groups a cohort is summed.
 
-    Example:
+    Examples:
         >>> from dataclasses import replace
         >>> scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=5)
         >>> without = replace(scheme, noise=laconic.NoNoise())

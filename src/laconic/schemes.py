@@ -103,9 +103,8 @@ _PRIVATE_ARGUMENTS = """
 def _private_signature(build: Callable[..., Scheme], declared: Callable[..., Scheme]) -> inspect.Signature:
     """With the options of the scheme in the place of `**options`: for people, and for editors."""
     own, base = inspect.signature(build), inspect.signature(declared).parameters
-    named = {name: one for name, one in base.items() if one.kind is one.KEYWORD_ONLY} | {
-        name: one for name, one in own.parameters.items() if one.kind is one.KEYWORD_ONLY
-    }
+    named = {name: one for name, one in own.parameters.items() if one.kind is one.KEYWORD_ONLY}
+    named |= {name: one for name, one in base.items() if one.kind is one.KEYWORD_ONLY and name not in named}
     rest = [one for one in base.values() if one.kind is one.VAR_KEYWORD]
     return own.replace(parameters=[*named.values(), *rest])
 
@@ -121,7 +120,7 @@ def _private_doc(declared: Callable[..., Scheme], what: str, source: str) -> str
         f"{name}-DP: {name} with clipped and noised {what}.",
         "c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I) for a code c, under a secure sum; all clients count alike.",
         "Args:" + _PRIVATE_ARGUMENTS + (arguments[1] if arguments else ""),
-        f"Example:\n    >>> {example}.private\n    True" if example else "",
+        f"Examples:\n    >>> {example}.private\n    True" if example else "",
         f"References:\n    {source}." if source else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -163,7 +162,7 @@ def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Sc
         momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> scheme = laconic.schemes.fl_std(local_lr=0.1, local_steps=5)
         >>> scheme.name, scheme.private
         ('fl-std', False)
@@ -188,7 +187,7 @@ def centralized(**train: Any) -> Scheme:
     Args:
         **train: training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.centralized(local_lr=0.1, epochs=1, batch_size=10).pooled
         True
     """
@@ -205,7 +204,7 @@ def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) ->
         momentum: ρ of the server.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_sign(local_lr=0.1, local_steps=5).codec
         Sign()
 
@@ -239,7 +238,7 @@ def fl_sign_dp(
         ring_bits: bits of the ring in which sums are taken, where it shall have room to spare.
         **options: those of `fl_sign`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_sign_dp(noise_multiplier=1.5, local_lr=0.1, local_steps=5).private
         True
 
@@ -285,7 +284,7 @@ def fl_std_record_dp(
         momentum: ρ of the server.
         **train: `local_lr` and `optimizer`; see `LocalDPSGD`.
 
-    Example:
+    Examples:
         >>> scheme = laconic.schemes.fl_std_record_dp(
         ...     clip_norm=1.0, noise_multiplier=2.0, record_rate=0.2, batch_size=20, balance="none", local_lr=0.5
         ... )
@@ -315,7 +314,7 @@ def fl_sign_record_dp(*, sign_step: float = 0.005, momentum: float = 0.0, **opti
         momentum: ρ of the server.
         **options: those of `fl_std_record_dp`.
 
-    Example:
+    Examples:
         >>> scheme = laconic.schemes.fl_sign_record_dp(
         ...     clip_norm=1.0, noise_multiplier=2.0, record_rate=0.2, batch_size=20, balance="none", local_lr=0.5
         ... )
@@ -341,7 +340,7 @@ def sign_sgd(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -
         momentum: ρ of the server.
         **train: local training, without steps; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.sign_sgd(local_lr=0.1, batch_size=32).downlink
         'signs'
 
@@ -369,7 +368,7 @@ def sign_sgd_dp(
         ring_bits: bits of the ring in which sums are taken, where it shall have room to spare.
         **options: those of `sign_sgd`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.sign_sgd_dp(noise_multiplier=1.5, local_lr=0.1).name
         'sign-sgd-dp'
 
@@ -395,7 +394,7 @@ def fl_rnd(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **tra
         momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_rnd(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
         100
 
@@ -433,7 +432,7 @@ def fl_freq(
         momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_freq(ratio=0.1, num_chunks=5, local_lr=0.1, local_steps=5).name
         'fl-freq'
 
@@ -477,7 +476,7 @@ def fl_cs(
         server_lr: η_G, the server's step.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_cs(ratio=0.1, num_chunks=5, local_lr=0.1, local_steps=5).rule
         ErrorFeedback(server_lr=0.35, momentum=0.9)
 
@@ -508,7 +507,7 @@ def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
         momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_basic(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
         100
 
@@ -531,7 +530,7 @@ def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
         momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_bas_2(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
         100
 
@@ -553,7 +552,7 @@ def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
         momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_bas_3(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
         100
 
@@ -576,7 +575,7 @@ def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
         momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_bas_4(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
         100
 
@@ -619,7 +618,7 @@ def fl_top(
         momentum: ρ of the server.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_top(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
         100
 
@@ -686,7 +685,7 @@ def fl_top_bis(
         momentum: ρ of the server.
         **train: local training; see `LocalSGD`.
 
-    Example:
+    Examples:
         >>> laconic.schemes.fl_top_bis(ratio=0.1, local_lr=0.1, local_steps=5).codec.train_only_kept
         False
 

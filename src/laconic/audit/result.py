@@ -67,7 +67,7 @@ class AuditResult:
         checks: of noise, clip and sampler.
         seconds: how long it took.
 
-    Example:
+    Examples:
         >>> from laconic.audit.result import Bound
         >>> bound = Bound(adversary="server", about="1 round", how="short runs", delta=1e-5, claimed=3.1, lower=2.9,
         ...               trials=1000)

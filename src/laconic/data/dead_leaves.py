@@ -31,7 +31,7 @@ def dead_leaves(count: int, shape: Sequence[int], rng: np.random.Generator) -> T
     Returns:
         A tensor of (count, channels, height, width).
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> laconic.dead_leaves(2, (1, 8, 8), np.random.default_rng(0)).shape
         torch.Size([2, 1, 8, 8])

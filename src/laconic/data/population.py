@@ -22,7 +22,7 @@ class Records(NamedTuple):
         inputs: the records.
         targets: their labels, or values.
 
-    Example:
+    Examples:
         >>> import torch
         >>> records = laconic.Records(torch.randn(10, 8), torch.randint(0, 2, (10,)))
         >>> len(records.some([0, 3]).targets)
@@ -55,7 +55,7 @@ class Population(Protocol):
 
     Anything with these four members is one: `num_clients`, `size(client)`, `records(client)` and `to(device)`.
 
-    Example:
+    Examples:
         >>> population = laconic.FunctionPopulation(3, lambda client: ([[0.0]], [client]))
         >>> isinstance(population, laconic.Population)
         True
@@ -194,7 +194,7 @@ class FunctionPopulation:
         make: returns a client's records; always the same ones for the same client.
         size: how many records a client has, where that is known without making them.
 
-    Example:
+    Examples:
         >>> import torch
         >>> def make(client):
         ...     generator = torch.Generator().manual_seed(client)

@@ -38,7 +38,7 @@ class Calibration:
         group_testing: whether attackers are excluded by group testing.
         vote_share: of ε, for the votes of FL-TOP.
 
-    Example:
+    Examples:
         >>> asked = laconic.Calibration(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, rounds=50,
         ...                             size=650, budget=laconic.Budget(delta=1e-5, epsilon=4.0))
         >>> asked.epsilon
@@ -131,7 +131,7 @@ def calibrated(scheme: Scheme, asked: Calibration) -> Scheme:
     Returns:
         The same scheme with the smallest σ that keeps to ε.
 
-    Example:
+    Examples:
         >>> asked = laconic.Calibration(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, rounds=50,
         ...                             size=650, budget=laconic.Budget(delta=1e-5, epsilon=4.0, accountant="rdp"))
         >>> scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, local_lr=0.5, local_steps=5)

@@ -67,7 +67,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         notes: sentences for the privacy statement.
         attack: what malicious clients do.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from laconic.data.population import as_population
         >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]

@@ -40,7 +40,7 @@ def load(folder: str | Path, *, model: nn.Module | None = None, front_end: nn.Mo
     Returns:
         What `laconic.run` returned.
 
-    Example:
+    Examples:
         >>> import tempfile, torch
         >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
         >>> model, scheme = torch.nn.Linear(8, 2), laconic.schemes.fl_std(local_lr=0.1, local_steps=1)

@@ -42,7 +42,7 @@ class ScatteringFrontEnd(nn.Module):
         projection: a module that makes a vector of the coefficients.
         about: where the projection came from, for the privacy statement.
 
-    Example:
+    Examples:
         >>> front_end = laconic.ScatteringFrontEnd((1, 8, 8))
         >>> front_end.output_shape
         (81, 2, 2)
@@ -142,7 +142,7 @@ def scattering_front_end(
     Returns:
         A fixed module.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> leaves = laconic.dead_leaves(50, (1, 8, 8), np.random.default_rng(0))
         >>> front_end = laconic.scattering_front_end((1, 8, 8), features=20, projection="public", images=leaves)

@@ -39,7 +39,7 @@ class Ended:
 class Observer:
     """Watches a run. Every method does nothing unless a subclass says otherwise.
 
-    Example:
+    Examples:
         >>> class Loud(laconic.Observer):
         ...     def row(self, row):
         ...         print("round", row["round"])

@@ -47,7 +47,7 @@ class RunResult:
         group_testing: who was excluded by group testing.
         scheme: its name.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import laconic
         >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]

@@ -57,7 +57,7 @@ class Run(Progress):
         folder: where the run is kept, or None.
         observer: is told of every round.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from laconic.data.population import as_population
         >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]

@@ -70,7 +70,7 @@ class LocalSGD(LocalTraining):
         batch_size: records of a step.
         balance: what is done about a rare class.
 
-    Example:
+    Examples:
         >>> from laconic.train.local import LocalSGD
         >>> import numpy as np
         >>> LocalSGD(local_lr=0.1, epochs=2, batch_size=10).steps_of(np.array([5, 25])).tolist()
@@ -126,7 +126,7 @@ class LocalDPSGD(LocalTraining):
         noise_multiplier: σ of a step.
         records: which records a step draws, and what it divides by.
 
-    Example:
+    Examples:
         >>> from laconic.privacy.accounting.record_sampling import PoissonRecords
         >>> from laconic.train.local import LocalDPSGD
         >>> records = PoissonRecords(record_rate=0.1, batch_size=10)

@@ -122,7 +122,7 @@ class Accountant:
         votes: the rounds of votes, if there are any.
         cohort_dependent: whether what is released depends on who came; then sampling does not lower ε.
 
-    Example:
+    Examples:
         >>> accountant = laconic.Accountant(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, delta=1e-5,
         ...                                 noise=laconic.Gaussian(noise_multiplier=1.0))
         >>> round(accountant.released_epsilon(50), 1)

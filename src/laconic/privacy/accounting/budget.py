@@ -22,7 +22,7 @@ class Budget(Part):
         max_participations: rounds that one client takes part in at most (Poisson only).
         accountant: 'pld', 'rdp' or 'moments'; the tightest that the sampler allows, unless given.
 
-    Example:
+    Examples:
         >>> laconic.Budget(delta=1e-5, epsilon=4.0).epsilon
         4.0
     """

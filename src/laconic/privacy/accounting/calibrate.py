@@ -58,7 +58,7 @@ def calibrate_noise(
     Returns:
         σ.
 
-    Example:
+    Examples:
         >>> laconic.calibrate_noise(epsilon=4.0, delta=1e-5, rounds=50, sampler=laconic.Poisson(sampling_rate=0.1),
         ...                         num_clients=1000, method="rdp")
         1.2288

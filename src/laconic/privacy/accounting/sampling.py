@@ -95,7 +95,7 @@ class Poisson(Sampler):
     Args:
         sampling_rate: q, the probability that a client is in a cohort.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> cohort = laconic.Poisson(sampling_rate=0.1).draw(1000, np.random.default_rng(0))
         >>> 50 < len(cohort) < 150
@@ -154,7 +154,7 @@ class FixedSize(Sampler):
     Args:
         cohort_size: clients in every round.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> len(laconic.FixedSize(cohort_size=100).draw(1000, np.random.default_rng(0)))
         100
@@ -211,7 +211,7 @@ class AsPublished(FixedSize):
     Args:
         cohort_size: clients in every round.
 
-    Example:
+    Examples:
         >>> laconic.AsPublished(cohort_size=100).proven
         False
     """

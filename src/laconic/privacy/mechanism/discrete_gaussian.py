@@ -58,7 +58,7 @@ class DiscreteGaussian(Noise):
         signs: whether the code is a vector of signs.
         ring_bits: bits of the ring, where it shall have room to spare.
 
-    Example:
+    Examples:
         >>> laconic.DiscreteGaussian(noise_multiplier=1.0).on_integers
         True
 

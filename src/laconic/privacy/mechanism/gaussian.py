@@ -101,7 +101,7 @@ class Noise(Part):
 class NoNoise(Noise):
     """No noise, and so no promise.
 
-    Example:
+    Examples:
         >>> laconic.NoNoise().private
         False
     """
@@ -135,7 +135,7 @@ class Gaussian(Noise):
     Args:
         noise_multiplier: σ.
 
-    Example:
+    Examples:
         >>> laconic.Gaussian(noise_multiplier=1.0).on_integers
         False
 
