@@ -19,6 +19,7 @@ pixels = torch.tensor(pixels / 16, dtype=torch.float32)[order]
 labels = torch.tensor(labels)[order]
 clients = list(zip(pixels[:1400].split(7), labels[:1400].split(7), strict=True))
 test = (pixels[1400:], labels[1400:])
+torch.manual_seed(0)
 model = torch.nn.Linear(64, 10)
 torch.nn.init.zeros_(model.weight)
 common = {"model": model, "clients": clients, "test": test, "rounds": 20, "eval_every": 20}

@@ -44,29 +44,29 @@ print(f"all data in one place, no privacy: {together:.3f}")
 # 2. shortens its *update* (new weights minus old weights) to a norm of at most `clip_norm`,
 # 3. adds its share of the noise, and sends the result.
 #
-# The server sees only the sum. `noise_multiplier` is the noise in that sum, in units of `clip_norm`. More noise means
-# more privacy and less accuracy.
+# The server sees only the sum. `epsilon` is the promise for the whole run: smaller means more privacy, more noise and
+# less accuracy. Laconic computes the noise from it. (`delta` is explained below.)
 
 # %%
 import laconic
 
+torch.manual_seed(0)
 model = torch.nn.Linear(64, 10)
 torch.nn.init.zeros_(model.weight)  # random weights would be noise that has to be unlearnt first
 
-scheme = laconic.schemes.fl_std_dp(
-    clip_norm=0.4, noise_multiplier=1.7, local_lr=0.5, local_steps=5, server_lr=0.4, momentum=0.9
-)
+scheme = laconic.schemes.fl_std_dp(clip_norm=0.4, local_lr=0.5, local_steps=5, server_lr=0.4, momentum=0.9)
 result = laconic.run(
     scheme,
     model=model,
     clients=clients,
     test=(test_x, test_y),
     sampling_rate=0.2,
-    rounds=50,
+    rounds=40,
+    epsilon=4,
     delta=1e-5,
     eval_every=5,
 )
-print(f"federated and private: {result.last['accuracy']:.3f}")
+result
 
 # %% [markdown]
 # `result.model` is an ordinary torch module:

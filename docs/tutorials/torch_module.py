@@ -64,9 +64,9 @@ settings = {
     "server_lr": 1.0,
     "momentum": 0.9,
 }
-common = {"clients": clients, "test": test, "sampling_rate": 0.2, "delta": 1e-5, "eval_every": 10}
+common = {"clients": clients, "test": test, "sampling_rate": 0.2, "delta": 1e-5, "eval_every": 5}
 
-dense = laconic.run(laconic.schemes.fl_std_dp(**settings), model=model, rounds=20, out="runs/dense", **common)
+dense = laconic.run(laconic.schemes.fl_std_dp(**settings), model=model, rounds=15, out="runs/dense", **common)
 print(f"accuracy {dense.last['accuracy']:.3f}, ε {dense.last['epsilon']:.2f} against an outsider")
 
 # %% [markdown]
@@ -81,7 +81,7 @@ print(f"accuracy {dense.last['accuracy']:.3f}, ε {dense.last['epsilon']:.2f} ag
 
 # %%
 dense = laconic.run(
-    laconic.schemes.fl_std_dp(**settings), model=model, rounds=24, out="runs/dense", resume=True, **common
+    laconic.schemes.fl_std_dp(**settings), model=model, rounds=20, out="runs/dense", resume=True, **common
 )
 print(f"round {dense.last['round']}: accuracy {dense.last['accuracy']:.3f}, ε {dense.last['epsilon']:.2f}")
 
@@ -93,7 +93,7 @@ print(f"round {dense.last['round']}: accuracy {dense.last['accuracy']:.3f}, ε {
 
 # %%
 top = laconic.schemes.fl_top_dp(ratio=0.2, init_steps=100, **settings)
-small = laconic.run(top, model=model, public=public, rounds=24, **common)
+small = laconic.run(top, model=model, public=public, rounds=20, **common)
 for name, run in (("FL-STD-DP", dense), ("FL-TOP-DP, 20 %", small)):
     sent = run.ledger["bytes_up_per_client_and_round"]
     print(f"{name:16} accuracy {run.last['accuracy']:.3f}   {sent:5,.0f} bytes from a client in a round")
@@ -111,6 +111,12 @@ again.load_state_dict(load_file("runs/dense/model.safetensors"))
 with torch.no_grad():
     accuracy = (again(test.inputs).argmax(1) == test.targets).float().mean().item()
 print(f"the file, loaded into a new network: {accuracy:.3f}")
+
+# %% [markdown]
+# `laconic.load` brings back the whole result: model, history, statement and bytes.
+
+# %%
+laconic.load("runs/dense", model=Net())
 
 # %% [markdown]
 # ## Next
