@@ -18,7 +18,7 @@ from laconic.errors import DataError
 class Records(NamedTuple):
     """Some records: inputs (count, ...), dense or sparse, and targets (count,) or (count, ...).
 
-    Args:
+    Attributes:
         inputs: the records.
         targets: their labels, or values.
 
