@@ -19,8 +19,14 @@ class PrivateSchemes(griffe.Extension):
     def on_module_members(self, *, mod: griffe.Module, **kwargs: Any) -> None:
         for name, member in list(mod.members.items()):
             if isinstance(member, griffe.Attribute) and str(member.value).startswith("private("):
-                found = getattr(importlib.import_module(mod.path), name)
-                mod.set_member(name, _as_function(name, found, member))
+                mod.set_member(name, _as_function(name, _imported(mod.path, name), member))
+
+
+def _imported(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise RuntimeError(f"the reference needs laconic itself ({error}): pip install --editable '.[docs]'") from error
 
 
 def _as_function(name: str, found: Any, member: griffe.Attribute) -> griffe.Function:
