@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from laconic.experiment.calibrated import Calibration as Calibration
     from laconic.experiment.calibrated import calibrated as calibrated
     from laconic.experiment.experiment import Experiment as Experiment
+    from laconic.export.export import export_run as export_run
     from laconic.export.loaded import load as load
     from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.front_end import scattering_front_end as scattering_front_end
@@ -71,6 +72,7 @@ _HOMES = {
     "NoNoise": "laconic.privacy.mechanism.gaussian",
     "Observer": "laconic.observers.observer",
     "load": "laconic.export.loaded",
+    "export_run": "laconic.export.export",
     "RunResult": "laconic.runner.outcome",
     "Run": "laconic.runner.run",
     "Scheme": "laconic.scheme",

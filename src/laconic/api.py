@@ -29,6 +29,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import ScatteringFrontEnd, describe
 from laconic.observers.observer import Observer, Row, Together
 from laconic.observers.progress import progress_bar
+from laconic.observers.tracker import tracker
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.runner.in_folder import run_in
@@ -62,6 +63,7 @@ def run(
     resume: bool = False,
     observer: Observer | Callable[[Row], None] = lambda row: None,
     progress: bool | None = None,
+    track: str | None = None,
     **options: Any,
 ) -> RunResult:
     """Simulate a federation and return the model with its history, privacy statement and ledger.
@@ -79,7 +81,8 @@ def run(
 
     With `out` the run is kept in that folder and can be resumed by the same call with `resume=True`. The `observer` is
     an `Observer` or a function that is called with every row. `progress` shows a bar on a terminal and in a notebook;
-    `False` never does, `True` also prints lines elsewhere. `options` are the further fields of `Experiment` (seed,
+    `False` never does, `True` also prints lines elsewhere. `track` follows the run in 'tensorboard', 'mlflow' or
+    'wandb'; only what is released is handed over. `options` are the further fields of `Experiment` (seed,
     device, engine, eval_every, patience, …).
 
     Args:
@@ -124,7 +127,7 @@ def run(
     """
     experiment = _experiment(locals())
     log_cautions(experiment)
-    watching = Together(progress_bar(progress), observer)
+    watching = Together(progress_bar(progress), observer, Observer() if track is None else tracker(track))
     if out is None:
         return Run(experiment, observer=watching).run()
     folder = RunFolder(out)

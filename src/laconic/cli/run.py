@@ -14,6 +14,7 @@ from laconic.cli.options import config_values, papers_option, requested_config, 
 
 if TYPE_CHECKING:
     from laconic.experiment.experiment import Experiment
+    from laconic.observers.observer import Observer
     from laconic.observers.progress import PlainProgress
     from laconic.runner.outcome import RunResult
     from laconic.runner.run import Run
@@ -82,7 +83,7 @@ def _resumable(
     from laconic.runner.in_folder import run_in
     from laconic.runner.run import Run
     from laconic.settings.build import settle
-    from laconic.settings.launch import files_of, resumed_config
+    from laconic.settings.launch import files_of, resumed_config, tracked
     from laconic.store.folder import RunFolder
 
     folder = RunFolder(path)
@@ -90,10 +91,11 @@ def _resumable(
     check_folder(folder, resume, what, unfinished)
     if folder.exists:
         config = resumed_config(folder, asked)
+    following = tracked(config)  # which may need something that is not installed
     settled = settle(config, stored=path)
     print_cautions(settled.experiment)
     with run_in(folder, Run(settled.experiment), files_of(settled)) as simulation:
-        return _simulate(simulation, folder, show=show, quiet=quiet)
+        return _simulate(simulation, folder, following, show=show, quiet=quiet)
 
 
 def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: tuple[str, ...]) -> None:
@@ -125,9 +127,11 @@ def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProg
     return progress(experiment.rounds, experiment.best_by, quiet=quiet)
 
 
-def _simulate(simulation: Run, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
+def _simulate(simulation: Run, folder: RunFolder, following: Observer, *, show: bool, quiet: bool) -> RunResult:
+    from laconic.observers.observer import Together
+
     display = display_for(simulation.experiment, show=show, quiet=quiet)
-    simulation.observer = display
+    simulation.observer = Together(display, following)
     try:
         with display:
             return simulation.run()
@@ -155,6 +159,7 @@ def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None
     for name, seconds in (summary["profile"] or {}).items():
         table.add_row(f"  {name}", f"{seconds:.3f} s, {seconds / max(1, rounds):.4f} s a round")
     table.add_row("Run folder", str(summary["folder"]))
+    table.add_row("Report", str(Path(summary["folder"]) / "report.html"))
     Console(soft_wrap=False).print(table)
 
 

@@ -1,0 +1,73 @@
+"""What comes before a model, as modules: pixels as bytes, and the preprocessing of health records."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from laconic.data.ehr.features import Preprocessing
+from laconic.data.ehr.schema import UNKNOWN
+from laconic.errors import ConfigError
+
+
+class Pixels(nn.Module):
+    """Bytes from 0 to 255 → numbers from 0 to 1, then the model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        found: Tensor = self.model(pixels.float() / 255)
+        return found
+
+
+class PreparedRecords(nn.Module):
+    """Raw numbers, numbers of levels and codes → features as `Preprocessing` makes them → the model.
+
+    A number is scaled, (x − shift)/scale, and cut at its bounds; one that is missing (NaN) is replaced, where the
+    schema says by what. A level is its place in the list of levels; anything else is Unknown. Codes are 0 or 1, one for
+    each code of the vocabulary.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    fill: Tensor
+    counts: list[int]
+
+    def __init__(self, preprocessing: Preprocessing, model: nn.Module) -> None:
+        super().__init__()
+        schema = preprocessing.schema
+        for number in schema.numeric:
+            if number.min is None or number.max is None:
+                raise ConfigError(f"column '{number.column}' is not scaled by its bounds, so it cannot be exported")
+        low = [float(number.min or 0) for number in schema.numeric]
+        high = [float(number.max or 0) for number in schema.numeric]
+        fills = [number.fill if isinstance(number.fill, float | int) else torch.nan for number in schema.numeric]
+        self.register_buffer("shift", torch.tensor(low, dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(high, dtype=torch.float64) - torch.tensor(low, dtype=torch.float64))
+        self.register_buffer("fill", torch.tensor(fills, dtype=torch.float64))
+        self.counts = [len(levels) for levels in levels_of(preprocessing)]
+        self.model = model
+
+    def forward(self, numbers: Tensor, levels: Tensor, codes: Tensor) -> Tensor:
+        numbers = numbers.double()
+        numbers = torch.where(torch.isnan(numbers), self.fill, numbers)
+        parts = [((numbers - self.shift) / self.scale).clamp(0.0, 1.0).float()]
+        for place, count in enumerate(self.counts):
+            known = (levels[:, place : place + 1] >= 0) & (levels[:, place : place + 1] < count)
+            chosen = torch.where(known, levels[:, place : place + 1], count)
+            parts.append((chosen == torch.arange(count + 1)).float())
+        parts.append(codes)
+        found: Tensor = self.model(torch.cat(parts, dim=1))
+        return found
+
+
+def levels_of(preprocessing: Preprocessing) -> list[list[str]]:
+    """The levels of each categorical column, in their order; Unknown comes after them."""
+    return [[text for text in entry.levels or () if text != UNKNOWN] for entry in preprocessing.schema.categorical]
+
+
+def codes_of(preprocessing: Preprocessing) -> list[str]:
+    """'diagnoses:250' and so on, in their order."""
+    return [f"{entry.name}:{code}" for entry in preprocessing.schema.codes for code in entry.vocabulary or ()]
