@@ -7,7 +7,15 @@ from collections.abc import Iterable
 
 
 class LaconicError(Exception):
-    """Something the user can mend. The command line prints the message and exits with `exit_code`."""
+    """Something the user can mend. The command line prints the message and exits with `exit_code`.
+
+    Examples:
+        >>> try:
+        ...     laconic.Poisson(sampling_rate=2.0)
+        ... except laconic.LaconicError as error:
+        ...     print(error)
+        sampling_rate must be above 0 and at most 1, not 2.0
+    """
 
     exit_code = 2
 

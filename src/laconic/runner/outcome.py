@@ -32,6 +32,31 @@ class RunResult:
     `best` is the best evaluated round, chosen on the test data as the papers do; `last` is the last round. Both carry
     the ε of the statement, that of the whole run: which round is best is known only after all of them. What the best
     one would have had, had the run been planned to end there, is in `epsilon_if_planned_to_end_there`.
+
+    Attributes:
+        model: a copy of the module with the weights of the last round.
+        history: a dictionary per round, as in `rounds.jsonl`.
+        statement: the privacy statement, as in `privacy.json`.
+        ledger: bytes, in all and per client and round.
+        best: the row of the best evaluated round; None without test records.
+        last: the row of the last round.
+        stop_reason: 'rounds', 'budget' or 'patience'.
+        seconds: time of the rounds.
+        folder: the run folder, or None.
+        profile: where the time went, with `profile=True`.
+        metric: by which the best round was chosen.
+        attack: what the attack was and what became of the run.
+        group_testing: who was excluded by group testing.
+        scheme: its name.
+
+    Examples:
+        >>> import torch
+        >>> import laconic
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
+        >>> result = laconic.run(laconic.schemes.fl_std(local_lr=0.1, local_steps=1), model=torch.nn.Linear(8, 2),
+        ...                      clients=clients, sampling_rate=1.0, rounds=2)
+        >>> result.stop_reason, len(result.history), result.last["round"]
+        ('rounds', 2, 2)
     """
 
     model: nn.Module
