@@ -25,8 +25,8 @@ class SchemeStrategy(Strategy):
     """Any scheme, secure sums, both ε and the ledger, on Flower's grid.
 
     `simulation` is the run on the server's side: it plans, charges, steps, evaluates and checkpoints. Its clients are
-    `clients`, which `courier` reaches. Before a round is charged, it waits `patience` seconds for nodes that are gone. `lost` ends the
-    run when too many rounds in a row were discarded.
+    `clients`, which `courier` reaches. Before a round is charged, it waits `patience` seconds for nodes that are gone;
+    `lost` ends the run if too many rounds in a row were discarded.
     """
 
     def __init__(

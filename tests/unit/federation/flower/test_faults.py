@@ -108,7 +108,12 @@ def test_a_round_that_cannot_be_opened_is_charged_and_the_run_goes_on(tmp_path: 
 def losing(rounds: set[int]) -> Callable[[int, Message, str], bool]:
     """Loses the uploads of two nodes in some rounds: one more than may drop out."""
     losers = [loser((1, 4), "upload", "reply", round=number) for number in rounds]
-    return lambda *message: any([lost(*message) for lost in losers])
+
+    def loses(client: int, message: Message, when: str) -> bool:
+        found = [one(client, message, when) for one in losers]  # each must see every message
+        return any(found)
+
+    return loses
 
 
 def test_two_discarded_rounds_in_a_row_end_the_run_with_the_remedy(tmp_path: Path) -> None:
