@@ -70,12 +70,6 @@ def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: py
         SOURCES.pop("mine", None)
 
 
-@pytest.mark.parametrize("name", ["own_model.py", "front_end.py"])
-def test_the_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
-    assert "-DP per client against an outsider" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_of_the_documents_exist(path: Path) -> None:
     context = click.Context(cli)
