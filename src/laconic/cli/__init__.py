@@ -12,7 +12,7 @@ node            `laconic node`
 options         the declared options as flags, and what was given as a configuration
 plan            `laconic plan`
 predict         `laconic predict`
-reference       `laconic options`
+reference       `laconic options` and `laconic completion`
 reproduce       `laconic reproduce`
 run             `laconic run`
 """
