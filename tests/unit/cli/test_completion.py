@@ -41,7 +41,7 @@ def test_bash_completes_the_command() -> None:
     """The whole way: the script is read by bash, its function called as bash calls it on Tab."""
     script = CliRunner().invoke(cli, ["completion", "bash"]).output
     call = f'laconic() {{ "{sys.executable}" -c "import sys; sys.argv = [\'laconic\']; '
-    call += "from laconic.cli.main import main; main()\"; }; export -f laconic\n"
+    call += 'from laconic.cli.main import main; main()"; }; export -f laconic\n'
     script = script.replace("_LACONIC_COMPLETE=bash_complete $1", "_LACONIC_COMPLETE=bash_complete bash -c laconic")
     asked = "COMP_WORDS=(laconic dat) COMP_CWORD=1; _laconic_completion laconic; echo ${COMPREPLY[*]}"
     ended = subprocess.run(["bash"], input=f"{call}{script}\n{asked}\n", capture_output=True, text=True, check=False)
