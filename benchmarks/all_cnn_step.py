@@ -15,7 +15,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,51 +36,46 @@ from laconic.train.optimizers import Adam
 _CHECKED = 2  # clients whose gradients are compared
 
 
-def ways(device: torch.device) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Way:
     """What to give `use_client_convolutions`; None leaves the convolutions to torch's own `vmap`, which groups them."""
-    found: dict[str, Any] = {
-        "client by client": "loop",
-        "products, float32 or TF32": products(),
-        "products, bfloat16": products(torch.bfloat16),
-        "grouped convolutions": None,
+
+    how: Any
+    half: bool = False
+
+
+def ways(device: torch.device) -> dict[str, Way]:
+    found = {
+        "client by client": Way("loop"),
+        "products, float32 or TF32": Way(products()),
+        "products, bfloat16": Way(products(), half=True),
+        "grouped convolutions": Way(None),
     }
     return found if device.type == "cpu" else {**_kernels(), **found}
 
 
-def _kernels() -> dict[str, Any]:
-    from laconic.train.layers.conv_kernels import CONVOLUTION, WEIGHTS, Tiles, kernels
+def _kernels() -> dict[str, Way]:
+    from laconic.train.layers.conv_kernels import CONVOLUTION, HALF, HALF_WEIGHTS, WEIGHTS, WIDE, kernels
 
-    wide = Tiles(rows=128, columns=128, depth=32, warps=8, stages=3)
-    tall = Tiles(rows=256, columns=64, depth=32, warps=8, stages=3)
-    weights = Tiles(rows=64, columns=64, depth=32, warps=4, stages=4)
-    large = Tiles(rows=128, columns=64, depth=32, warps=4, stages=4)
-    square = Tiles(rows=128, columns=128, depth=32, warps=8, stages=3)
-    found: dict[str, tuple[Tiles, Tiles]] = {"kernel as it is": (CONVOLUTION, WEIGHTS)}
-    for name, tiles in (("128×64", CONVOLUTION), ("128×128", wide), ("256×64", tall)):
-        for mark in ({"by_tap": True}, {"by_tap": True, "by_output": True}):
-            found[f"kernel {name} {' '.join(mark)}"] = (replace(tiles, **mark), weights)
-    for name, tiles in (("64×64", weights), ("128×64", large), ("128×128", square)):
-        found[f"kernel, weights {name}"] = (CONVOLUTION, tiles)
-    half = {"bfloat16": True, "by_tap": True}
-    found["kernel 128×64, bfloat16"] = (replace(CONVOLUTION, **half), replace(large, bfloat16=True))
-    found["kernel 128×128, bfloat16"] = (replace(wide, **half), replace(square, bfloat16=True))
-    deep = Tiles(rows=128, columns=64, depth=64, warps=4, stages=3, **half)
-    found["kernel 128×64×64, bfloat16"] = (deep, Tiles(rows=64, columns=64, depth=64, warps=4, stages=3, bfloat16=True))
-    return {name: kernels(*tiles) for name, tiles in found.items()}
+    found = {"kernel as it is": Way(kernels()), "kernel as it is, bfloat16": Way(kernels(), half=True)}
+    for name, tiles in (("narrow", CONVOLUTION), ("wide", WIDE)):
+        found[f"kernel, {name} tiles"] = Way(kernels(tiles, WEIGHTS))
+    found["kernel, tiles of bfloat16 for TF32"] = Way(kernels(replace(HALF, by_output=True), HALF_WEIGHTS))
+    return found
 
 
 class Step:
     """All clients' weights, pictures and Adam; one call is one step."""
 
-    def __init__(self, way: Any, device: torch.device, clients: int, pictures: int, side: int) -> None:
+    def __init__(self, way: Way, device: torch.device, clients: int, pictures: int, side: int) -> None:
         generator = torch.Generator().manual_seed(0)
         shape = (clients, pictures, 3, side, side)
         self._inputs = torch.rand(shape, generator=generator).to(device)
         self._targets = torch.randint(0, 10, shape[:2], generator=generator).to(device)
         module = build_model("all-cnn-c", input_shape=shape[2:], num_classes=10, seed=0)
         model = FlatModel(module, example=(torch.zeros(2, *shape[2:]), torch.zeros(2, dtype=torch.int64))).to(device)
-        if way is not None:
-            use_client_convolutions(model.module, device, way)
+        if way.how is not None:
+            use_client_convolutions(model.module, device, way.how, half=way.half)
         self._model = model
         self._start = {
             n: v.expand(clients, *v.shape) for n, v in zip(model.names, model.split(model.initial), strict=True)
@@ -112,7 +107,7 @@ def flops(clients: int, pictures: int, side: int) -> float:
     return 2.0 * clients * pictures * (3 * sum(each) - each[0])
 
 
-def measured(way: Any, device: torch.device, sizes: tuple[int, int, int], repeats: int) -> dict[str, float]:
+def measured(way: Way, device: torch.device, sizes: tuple[int, int, int], repeats: int) -> dict[str, float]:
     synchronize: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -127,16 +122,16 @@ def measured(way: Any, device: torch.device, sizes: tuple[int, int, int], repeat
             step.run()
             synchronize()
             seconds.append(time.perf_counter() - started)
-    found = {"milliseconds": 1e3 * statistics.median(seconds), "error": _error(step, way, device, sizes)}
+    found = {"milliseconds": 1e3 * statistics.median(seconds), "error": _error(step, device, sizes)}
     if device.type == "cuda":
         found["gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
     return found | {"teraflops": flops(*sizes) / found["milliseconds"] / 1e9}
 
 
-def _error(step: Step, way: Any, device: torch.device, sizes: tuple[int, int, int]) -> float:
+def _error(step: Step, device: torch.device, sizes: tuple[int, int, int]) -> float:
     """Against float32, client by client, from the start weights."""
     few = slice(0, _CHECKED)
-    exact = Step("loop", device, min(_CHECKED, sizes[0]), *sizes[1:])
+    exact = Step(Way("loop"), device, min(_CHECKED, sizes[0]), *sizes[1:])
     with products_in("float32", device):
         # The pictures of `exact` are drawn anew: they must be the same.
         exact._inputs.copy_(step._inputs[few])

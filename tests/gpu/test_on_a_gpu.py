@@ -26,6 +26,7 @@ from laconic.train.engines.one_by_one import OneByOne
 from laconic.train.engines.precision import products_in
 from laconic.train.flat import FlatModel
 from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
+from laconic.train.layers.dropout import KeyedDropout
 from laconic.train.local import LocalSGD
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -125,12 +126,14 @@ def test_kernels_however_divided_are_the_products(way: str, depth: int) -> None:
     from laconic.train.layers.conv_products import products
 
     marks = {"by_tap": way in ("by tap", "both"), "by_output": way in ("by output", "both")}
-    tiles = Tiles(rows=64, columns=32, depth=depth, warps=4, stages=2, bfloat16=way == "bfloat16", **marks)
+    tiles = Tiles(rows=64, columns=32, depth=depth, warps=4, stages=2, **marks)
+    kind = torch.bfloat16 if way == "bfloat16" else torch.float32
     mine, theirs = kernels(tiles, replace(tiles, by_tap=False, by_output=False)), products()
     generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(s, generator=generator).to(GPU) for s in ((3, 5, 11, 10, 32), (3, 40, 32, 3, 3)))
+    x = torch.randn(3, 5, 11, 10, 32, generator=generator).to(GPU, kind)
+    weight = torch.randn(3, 40, 32, 3, 3, generator=generator).to(GPU)
     window = window_of((11, 10), (3, 3), (2, 2), (1, 1, 0, 1))
-    gradients = torch.randn(3, 5, *window.outputs, 40, generator=generator).to(GPU)
+    gradients = torch.randn(3, 5, *window.outputs, 40, generator=generator).to(GPU, kind)
     with products_in("float32", GPU):
         pairs = (
             (w.convolve(x, as_rows(weight), None, window), w.weight_gradients(x, gradients, window),
@@ -139,6 +142,37 @@ def test_kernels_however_divided_are_the_products(way: str, depth: int) -> None:
         )  # fmt: skip
         for a, b in zip(*pairs, strict=True):
             assert float((a - b).norm() / b.norm()) < (1e-2 if way == "bfloat16" else 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5, 3), (7, 30)])
+@pytest.mark.parametrize("p", [0.3, 0.5])
+def test_dropout_has_the_same_masks_as_on_a_cpu(shape: tuple[int, ...], p: float) -> None:
+    keys = torch.tensor([3, -99, 2**62 + 17])
+
+    def dropped(device: torch.device) -> Tensor:
+        layer = KeyedDropout(p, whole_channels=False)
+
+        def one(key: Tensor, x: Tensor) -> Tensor:
+            layer.key = key
+            return layer(x)
+
+        return torch.func.vmap(one)(keys.to(device), torch.ones(3, *shape, device=device)).cpu()
+
+    assert torch.equal(dropped(CPU), dropped(GPU))
+
+
+def test_bfloat16_is_near_and_the_same_every_time() -> None:
+    held = population()
+    module = build_model("all-cnn-c", input_shape=(1, 12, 12), num_classes=4, seed=0, options={"dropout": 0.0})
+    train = LocalSGD(local_lr=0.1, local_steps=4, batch_size=3)
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        model = FlatModel(module, example=tuple(held.records(0))).to(GPU)
+        engine = CohortAtOnce(model, GPU, precision=precision)
+        runs = [torch.cat([u.values for u in engine.updates(task(model, train, GPU, None))]).cpu() for _ in range(3)]
+        assert torch.equal(runs[1], runs[2])
+        found[precision] = runs[2]
+    assert 1e-4 < float((found["bfloat16"] - found["float32"]).norm() / found["float32"].norm()) < 0.1
 
 
 def _summed(trained: object, counts: Tensor) -> object:

@@ -30,10 +30,11 @@ def p_value(draws: np.ndarray, mean: float, scale: float) -> float:
     mass = np.exp(-((values - mean) ** 2) / (2 * scale**2))
     expected = mass / mass.sum() * len(draws)
     observed = np.bincount(np.clip(draws, low, high) - low, minlength=len(values))
+    behind = np.cumsum(expected[::-1])[::-1]
     edges, running = [0], 0.0
-    for place, count in enumerate(expected):
+    for place, count in enumerate(expected[:-1]):
         running += count
-        if running >= 20 and expected[place + 1 :].sum() >= 20:
+        if running >= 20 and behind[place + 1] >= 20:
             edges.append(place + 1)
             running = 0.0
     grouped = [np.add.reduceat(x, edges) for x in (observed, expected)]

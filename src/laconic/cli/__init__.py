@@ -1,8 +1,7 @@
 """The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show,
-`inference/` the subcommands of `laconic infer`.
+`inference/` the subcommands of `laconic infer`, `pages/` the commands `compare`, `report` and `watch`.
 
 audit           `laconic audit`
-compare         `laconic compare`
 doctor          `laconic doctor`
 epsilon         `laconic epsilon` and `laconic calibrate`
 federate        `laconic federate`

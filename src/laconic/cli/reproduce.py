@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds: 0, 1, …")
 @click.option("--quick", is_flag=True, help="A small version for a laptop; its figures are not comparable.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:0 … or auto.")
+@click.option("--precision", default="auto", show_default=True, help="Products on a GPU, as `laconic run` has it.")
 @click.option("--threads", type=int, help="CPU threads.  [all]")
 @click.option("--data-dir", type=str, help="Where the files of the data sets are.  [LACONIC_DATA]")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("reproduced"), show_default=True, help="Folder.")
@@ -38,6 +39,7 @@ def reproduce(
     seeds: int,
     quick: bool,
     device: str,
+    precision: str,
     threads: int | None,
     data_dir: str | None,
     out: Path,
@@ -115,6 +117,7 @@ def reproduce(
         "out": out,
         "quick": quick,
         "device": device,
+        "precision": precision,
         "threads": threads,
         "data_dir": data_dir,
         "keep_weights": keep_weights,

@@ -31,8 +31,9 @@ class RunOptions:
     )
     precision: str = option(
         "auto",
-        "Products on a GPU, in training and evaluation: tf32 (auto) or float32.",
-        choices=("auto", "float32", "tf32"),
+        "Products on a GPU, in training and evaluation: tf32 (auto) or float32; bfloat16 is tf32 with convolutions of"
+        " 8 bits, for whole cohorts.",
+        choices=("auto", "float32", "tf32", "bfloat16"),
     )
     profile: bool = option(False, "Say where the time of a round went.", flag="")
     eval_every: int = option(

@@ -1,7 +1,9 @@
-"""Reports of a run: bytes, curves, an HTML page; and what a data set looks like.
+"""Reports of a run: bytes, curves, pages; and what a data set looks like. `page/` has the report and the page of
+several runs, `drawing/` their charts, `live/` the server of `laconic watch`.
 
+classified          the last model on test records: confusion, ROC, calibration
 dataset_view        a few records of a data set, and how they are divided among clients
-html                the HTML report and the lines of the summary
+html                the lines of the summary
 inference_pictures  pictures of membership inference and of reconstructions
 ledger              bytes up, down and sent once, beside the papers' formula
 plots               curves of several runs (only `measure` uses matplotlib)

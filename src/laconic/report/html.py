@@ -1,46 +1,23 @@
-"""A run as one HTML file: the curve, the bytes, the privacy statement. It loads nothing from anywhere."""
+"""The lines of a summary: result, attack, group testing, bytes. The terminal and the report print them."""
 
 from __future__ import annotations
 
-import html
-import math
 from typing import Any
 
 from laconic.report.ledger import human_bytes
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24 }
-table { border-collapse: collapse; margin: 1rem 0; width: 100% } h1 { font-size: 1.5rem } h2 { font-size: 1.15rem }
-td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d8dee4 }
-th { font-weight: 600; white-space: nowrap } svg { width: 100%; height: auto } .note { color: #59636e }
-"""
-
-
-def html_report(
-    name: str, summary: dict[str, Any], history: list[dict[str, Any]], privacy: list[tuple[str, str]]
-) -> str:
-    """The report of one run."""
-    sections = [
-        f"<h1>{html.escape(name)}: {summary['rounds']} rounds</h1>",
-        curve_svg(history, summary["best_is_chosen_by"]),
-        "<h2>Result</h2>" + _table(result_lines(summary)),
-        "<h2>Privacy</h2>" + _table(privacy),
-        "<h2>Bytes</h2>" + _table(ledger_lines(summary["ledger"])),
-    ]
-    title = html.escape(f"laconic: {name}")
-    head = f"<meta charset='utf-8'><title>{title}</title><style>{_STYLE}</style>"
-    return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(sections)}</body></html>\n"
+STOPPED = {
+    "rounds": "all rounds done",
+    "budget": "the privacy budget is used up",
+    "patience": "early stopping",
+    "diverged": "the weights are no longer finite: under attack, a result",
+}
+"""Why a run ended, in words."""
 
 
 def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """(heading, text) pairs: how the run ended, its last and its best round."""
-    stopped = {
-        "rounds": "all rounds done",
-        "budget": "the privacy budget is used up",
-        "patience": "early stopping",
-        "diverged": "the weights are no longer finite: under attack, a result",
-    }
-    lines = [("Stopped", stopped.get(summary["stop_reason"], summary["stop_reason"]))]
+    lines = [("Stopped", STOPPED.get(summary["stop_reason"], summary["stop_reason"]))]
     if summary["discarded"]:
         first, count = summary["discarded"][0], len(summary["discarded"])
         rounds = "1 round" if count == 1 else f"{count} rounds"
@@ -179,48 +156,3 @@ def _transport_text(ledger: dict[str, Any]) -> str:
         for kind in kinds
     ]
     return f"{'; '.join(parts)} (what the carrier added to all of the above)"
-
-
-def curve_svg(history: list[dict[str, Any]], key: str = "accuracy", width: int = 720, height: int = 260) -> str:
-    """The metric against rounds, as inline SVG; of an attacked run, those of the attacked class beside it."""
-    points = [(row["round"], row[key]) for row in history if key in row and math.isfinite(row[key])]
-    if len(points) < 2:
-        return ""
-    left, right, top, bottom = 48, 12, 12, 32
-    rounds, values = [p[0] for p in points], [p[1] for p in points]
-    low, high = (min(values), max(values)) if key == "loss" else (0.0, 1.0)
-    span_x, span_y = max(1, rounds[-1] - rounds[0]), (high - low) or 1.0
-
-    def place(number: float, value: float) -> tuple[float, float]:
-        x = left + (number - rounds[0]) / span_x * (width - left - right)
-        return x, top + (high - value) / span_y * (height - top - bottom)
-
-    def line_of(name: str, colour: str) -> str:
-        known = [(r["round"], r[name]) for r in history if r.get(name) is not None and math.isfinite(r[name])]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in known))
-        return f"<polyline points='{line}' fill='none' stroke='{colour}' stroke-width='2'/>" if known else ""
-
-    grid = ""
-    for tick in range(5):
-        value = low + span_y * tick / 4
-        y = place(rounds[0], value)[1]
-        grid += f"<line x1='{left}' x2='{width - right}' y1='{y:.1f}' y2='{y:.1f}' stroke='#d8dee4'/>"
-        grid += f"<text x='{left - 6}' y='{y + 4:.1f}' font-size='11' text-anchor='end'>{value:.2f}</text>"
-    axis = f"<text x='{left}' y='{height - 10}' font-size='11'>round {rounds[0]}</text>"
-    axis += f"<text x='{width - right}' y='{height - 10}' font-size='11' text-anchor='end'>round {rounds[-1]}</text>"
-    path = line_of(key, "#0969da")
-    for number, (name, colour) in enumerate(_OF_ATTACKS.items()):
-        if key != "loss" and (more := line_of(name, colour)):
-            path += more
-            axis += (
-                f"<text x='{width / 2}' y='{height - 18 + 13 * number}' font-size='11' fill='{colour}'>{name}</text>"
-            )
-    return f"<svg viewBox='0 0 {width} {height}' role='img' aria-label='{key} by round'>{grid}{axis}{path}</svg>"
-
-
-_OF_ATTACKS = {"class_accuracy": "#1a7f37", "attack_accuracy": "#cf222e"}
-
-
-def _table(lines: list[tuple[str, str]]) -> str:
-    rows = "".join(f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in lines)
-    return f"<table>{rows}</table>"

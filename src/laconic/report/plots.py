@@ -33,13 +33,14 @@ def line_style(place: int) -> dict[str, Any]:
     and white printer.
     """
     return {
-        "color": _COLOURS[place % len(_COLOURS)],
+        "color": COLOURS[place % len(COLOURS)],
         "marker": _MARKERS[place % len(_MARKERS)],
         "linestyle": _DASHES[place % len(_DASHES)],
     }
 
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's."""
 _MARKERS = "os^DvPX"
 _DASHES = ("-", "--", "-.", ":")
 _MARKS = 8

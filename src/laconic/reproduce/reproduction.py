@@ -33,7 +33,7 @@ Watch = Callable[[Run], AbstractContextManager[Any]]
 _RESULT = "result.json"
 # What may differ between two runs of the same row: where and how it is computed, not what.
 _INCIDENTAL = {
-    "run": ("seed", "device", "engine", "chunk", "workers", "threads", "profile", "checkpoint_seconds"),
+    "run": ("seed", "device", "precision", "engine", "chunk", "workers", "threads", "profile", "checkpoint_seconds"),
     "data": ("data_dir",),
 }
 # What the papers do and the defaults do not: part of every private row, so it tells nothing.
@@ -50,6 +50,7 @@ class Reproduction:
     out: Path
     quick: bool = False
     device: str = "auto"
+    precision: str = "auto"
     threads: int | None = None
     data_dir: str | None = None
     keep_weights: bool = False
@@ -97,6 +98,7 @@ class Reproduction:
         if self.quick:
             config = quick_version(config, self.data_dir)
         incidental = {"run.seed": seed, "run.device": self.device, "run.threads": self.threads}
+        incidental["run.precision"] = self.precision
         if config.data.dataset == row.dataset:
             incidental["data.data_dir"] = self.data_dir
         return config.with_values({k: v for k, v in incidental.items() if v is not None} | self.changes)

@@ -14,8 +14,10 @@ from laconic.clients.base import Clients
 from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
+from laconic.report.classified import classified_figures
 from laconic.store.checkpoint import RunState
 from laconic.train.engines.precision import products_in
+from laconic.train.losses import binary_cross_entropy, cross_entropy
 
 
 class Evaluation:
@@ -98,6 +100,21 @@ class Evaluation:
     def _others(self) -> Records:
         assert self._test is not None
         return self._test.some(torch.nonzero(~self._held)[:, 0])
+
+    def classified(self, weights: Tensor) -> dict[str, Any] | None:
+        """Confusion, ROC and calibration on the test records; None where there are none, or no classes."""
+        test, model = self._test, self._clients.model
+        if test is None or test.targets.is_floating_point():
+            return None
+        outputs: list[Tensor] = []
+        with products_in(self._experiment.precision, self._clients.device):
+            outputs += [part.double().cpu() for part in model.outputs(weights, test.inputs)]
+        return classified_figures(
+            torch.cat(outputs).numpy(),
+            test.targets.cpu().numpy(),
+            names=self._experiment.class_names,
+            logits=model.loss in (cross_entropy, binary_cross_entropy),
+        )
 
     def note(self, row: dict[str, Any], state: RunState) -> bool:
         """Write the best round and the progress on the held-out set into the state; True if this round is the best.

@@ -10,12 +10,12 @@ from torch import nn
 
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_votes_noise
 from laconic.features.front_end import describe
-from laconic.privacy.statement.statement import privacy_statement, statement_lines
-from laconic.report.html import html_report
+from laconic.privacy.statement.statement import privacy_statement
 from laconic.round import downlink_encoding
 from laconic.runner.attacked import about_attack, missing_noise
 from laconic.runner.planned import answered_for
 from laconic.runner.progress import Progress
+from laconic.runner.report_files import write_report
 from laconic.runner.tested import about_testing
 from laconic.scheme import Scheme
 from laconic.store.folder import json_text
@@ -115,8 +115,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
     if run.folder:
         write_statement(run)
         run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
-        lines = statement_lines(result.statement)
-        run.folder.write("report.html", html_report(e.scheme.name, result.summary(), result.history, lines))
+        write_report(run, run.folder)
     return result
 
 

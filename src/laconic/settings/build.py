@@ -19,7 +19,7 @@ from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, Sum
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
-from laconic.settings.attack import make_attack
+from laconic.settings.attack import class_names, make_attack
 from laconic.settings.check import check_config
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
@@ -80,6 +80,7 @@ def settle(
         budget=budget,
         test=federation.test,
         test_clients=federation.test_clients,
+        class_names=_class_names(config, federation),
         holdout=federation.holdout,
         public=federation.public,
         loss=config.model.loss,
@@ -100,6 +101,15 @@ def settle(
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
     experiment = dataclasses.replace(draft, scheme=scheme, best_by=config.run.best_by, notes=tuple(notes))
     return Settled(config, experiment, federation)
+
+
+def _class_names(config: RunConfig, federation: FederatedData) -> tuple[str, ...]:
+    """What the data, their schema or their entry in the list of data sets call the classes; none if nobody says."""
+    names = federation.classes or tuple(class_names(config))
+    if names or federation.preprocessing is None:
+        return names
+    positive = " or ".join(federation.preprocessing.schema.positive)
+    return f"not {positive}", positive
 
 
 def _run_options(config: RunConfig) -> dict[str, Any]:

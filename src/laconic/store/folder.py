@@ -5,7 +5,7 @@ rounds.jsonl        one row per round
 charges.jsonl       one row per charged round, written before anything of that round is released
 checkpoint/         the state after some round, replaced atomically; saves.jsonl: what was saved when
 model.safetensors   the weights at the end;  best.safetensors: at the best round
-privacy.json, summary.json, report.html
+privacy.json, summary.json, figures.json, report.html
 """
 
 from __future__ import annotations

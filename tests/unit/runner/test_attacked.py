@@ -21,7 +21,9 @@ from laconic.adversary.attacks.out_backdoor import OutBackdoor
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.adversary.confusion import last_rounds
 from laconic.errors import RunFolderError, TrainingError
-from laconic.report.html import curve_svg, html_report, result_lines
+from laconic.report.html import result_lines
+from laconic.report.page.document import run_page
+from laconic.report.page.reading import RunView
 from laconic.scheme import Scheme
 
 STD, SIGN = schemes.fl_std(**TRAIN), schemes.fl_sign(**TRAIN, sign_step=0.05)
@@ -165,9 +167,11 @@ def test_a_folder_of_one_attack_is_not_resumed_with_another(tmp_path: Path) -> N
 
 def test_the_report_shows_the_attacked_class() -> None:
     result = run(STD, BACKDOOR)
-    page = html_report("fl-std", result.summary(), result.history, [])
-    assert page.count("<polyline") == 3 and "class_accuracy" in page and "attack_accuracy" in page
-    assert curve_svg(run(STD, None).history).count("<polyline") == 1
+    page = run_page(RunView(name="attacked", path="attacked", rows=result.history, summary=result.summary()))
+    assert 'data-name="accuracy of the attacked class"' in page and 'data-name="success of the attack"' in page
+    plain = run(STD, None)
+    page = run_page(RunView(name="plain", path="plain", rows=plain.history, summary=plain.summary()))
+    assert 'data-name="accuracy"' in page and "attacked" not in page
     headings = [heading for heading, _ in result_lines(result.summary())]
     assert headings[-4:] == ["Attack", "  accuracy", "  class_accuracy", "  attack_accuracy"]
 

@@ -40,7 +40,7 @@ class _Job:
 class CohortAtOnce(Crew[_Job]):
     """Many clients at once: on a GPU the whole cohort, on a CPU a few for every worker.
 
-    `precision` is that of products on a GPU: 'tf32' (the default there) or 'float32'.
+    `precision` is that of products on a GPU: 'tf32' (the default there), 'float32', or 'bfloat16' for convolutions.
     """
 
     name = "cohort"
@@ -81,7 +81,7 @@ class _Worker:
         self._factored = {} if example is None else factor_large_layers(self._model.module, example.to(device))
         for layer in self._factored.values():
             layer.vmapped = True
-        use_client_convolutions(self._model.module, device)
+        use_client_convolutions(self._model.module, device, half=precision == "bfloat16")
         self._blocks: OrderedDict[object, _Block] = OrderedDict()
 
     def train(self, task: Task, job: _Job) -> _TrainedBlock:

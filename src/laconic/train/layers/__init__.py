@@ -7,6 +7,7 @@ conv_kernels       the GPU kernels of `client_conv`, in Triton
 conv_products      the same convolutions as batched products
 conv_window        where a convolution looks, and its way back as convolutions
 dropout            dropout whose masks follow from a key
+dropout_kernel     its masks on a GPU, in Triton
 factored           large dense layers as shared weights plus each client's factors
 first_linear       a model as rest(X·Wᵀ); tests whether it has this form
 kept               large dense layers with few trained weights

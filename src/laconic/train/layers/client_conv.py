@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from laconic.train.layers.chains import chains, pool_before_relu, pools, watched
 from laconic.train.layers.conv_window import Convolutions, as_rows, input_gradients, window_of
+from laconic.train.layers.dropout import KeyedDropout
 
 _Pool = tuple[Any, ...]
 """Kernel, stride, padding, dilation (each for both axes) and ceil_mode of a `nn.MaxPool2d`."""
@@ -23,16 +24,21 @@ _Pool = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class _Shape:
-    """How a convolution goes over its images: padding is that of top, bottom, left and right; then a pool."""
+    """How a convolution goes over its images: padding is that of top, bottom, left and right; then a pool.
+
+    With `half` its factors are bfloat16; its output too, if `stays_half`.
+    """
 
     stride: tuple[int, int]
     padding: tuple[int, int, int, int]
     pool: _Pool | None = None
     way: Convolutions | None = None
+    half: bool = False
+    stays_half: bool = False
 
 
 def use_client_convolutions(
-    module: nn.Module, device: torch.device, way: Convolutions | Literal["auto", "loop"] = "auto"
+    module: nn.Module, device: torch.device, way: Convolutions | Literal["auto", "loop"] = "auto", *, half: bool = False
 ) -> None:
     """Let the module's plain 1-D and 2-D convolutions run client by client inside `vmap`, in place.
 
@@ -40,6 +46,9 @@ def use_client_convolutions(
     141 ms a step against 168), but their gradients differ from one time to the next, and a replayed round must have the
     same bits. On a CPU it is a loop over fast convolutions, each with the pooling behind it while its output is in the
     cache. Another `way` is for measurements. Padding with zeros is done by the convolution that follows it.
+
+    With `half` what is multiplied is rounded to bfloat16 (8 bits), and what goes from one convolution to the next is
+    kept so; sums, weights and their gradients are float32. It is for kernels: a loop stays as it is.
     """
     pool_before_relu(module)
     if way == "auto" and device.type == "cuda":
@@ -57,11 +66,26 @@ def use_client_convolutions(
             if type(child) in (nn.Conv1d, nn.Conv2d) and _plain(child):
                 kind = ClientConv2d if type(child) is nn.Conv2d else ClientConv1d
                 layer = kind(child, channels_last=not normalised)
-                layer.shape = replace(layer.shape, way=None if isinstance(way, str) else way)
+                layer.shape = replace(layer.shape, way=None if isinstance(way, str) else way, half=half)
                 setattr(parent, name, layer)
     _pad_in_convolutions(module)
     if isinstance(way, str):
         _pool_in_convolutions(module)
+    elif half:
+        _stay_half(module)
+
+
+def _stay_half(module: nn.Module) -> None:
+    """Between two convolutions values stay bfloat16, if the layers there do not mind the type."""
+    for chain, single in chains(module):
+        before: ClientConv2d | None = None
+        for layer in chain:
+            if isinstance(layer, ClientConv2d) and single(layer):
+                if before is not None:
+                    before.shape = replace(before.shape, stays_half=True)
+                before = layer
+            elif type(layer) not in (nn.ReLU, nn.Identity, nn.MaxPool2d, KeyedDropout) or watched(layer):
+                before = None
 
 
 def _pad_in_convolutions(module: nn.Module) -> None:
@@ -244,19 +268,25 @@ class _AllAtOnce(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, shape: _Shape) -> Tensor:
         assert shape.way is not None
         last = x.permute(0, 1, 3, 4, 2).contiguous()
+        if shape.half:
+            last = last.to(torch.bfloat16)
         ctx.save_for_backward(last, weight)
         height, width, kh, kw = *x.shape[3:], *weight.shape[3:]
         ctx.window = window_of((height, width), (kh, kw), shape.stride, shape.padding)
-        ctx.way = shape.way
-        return shape.way.convolve(last, as_rows(weight), bias, ctx.window).permute(0, 1, 4, 2, 3)
+        ctx.way, ctx.dtype = shape.way, x.dtype
+        y = shape.way.convolve(last, as_rows(weight), bias, ctx.window).permute(0, 1, 4, 2, 3)
+        return y if shape.stays_half else y.to(weight.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
         last = gradients[0].permute(0, 1, 3, 4, 2).contiguous()
+        by_bias = last.sum((1, 2, 3), dtype=weight.dtype)
+        last = last.to(x.dtype)
         back = None
         if ctx.needs_input_grad[0]:
             back = input_gradients(ctx.way.convolve, last, weight, ctx.window, x.shape[2:4]).permute(0, 1, 4, 2, 3)
+            back = back.to(ctx.dtype)
         rows = ctx.way.weight_gradients(x, last, ctx.window)  # (clients, kh·kw·C, O)
         shaped = rows.reshape(len(x), *weight.shape[3:], x.shape[-1], -1).permute(0, 4, 3, 1, 2)
-        return back, shaped, last.sum((1, 2, 3)), None
+        return back, shaped, by_bias, None

@@ -23,8 +23,7 @@ class Tiles:
 
     With `by_tap` these terms are of one place of the window (there must be `depth` channels, or a multiple), so that
     places are computed once for all of them. With `by_output` a client's weights are laid out with the terms of a sum
-    side by side, the only order in which the tensor cores of Hopper multiply TF32. With `bfloat16` every factor is
-    rounded to 8 bits when it is read.
+    side by side, the only order in which the tensor cores of Hopper multiply TF32.
     """
 
     rows: int
@@ -34,15 +33,17 @@ class Tiles:
     stages: int
     by_tap: bool = False
     by_output: bool = False
-    bfloat16: bool = False
 
 
 CONVOLUTION = Tiles(rows=128, columns=64, depth=32, warps=4, stages=3)
 WIDE = Tiles(rows=128, columns=128, depth=32, warps=4, stages=3, by_tap=True, by_output=True)
 WEIGHTS = Tiles(rows=32, columns=64, depth=32, warps=2, stages=4)
+HALF = Tiles(rows=128, columns=128, depth=32, warps=4, stages=4)
+WIDE_HALF = Tiles(rows=128, columns=256, depth=64, warps=8, stages=3)
+HALF_WEIGHTS = Tiles(rows=128, columns=128, depth=64, warps=4, stages=3)
 
 
-def kernels(convolution: Tiles | None = None, weights: Tiles = WEIGHTS) -> Convolutions:
+def kernels(convolution: Tiles | None = None, weights: Tiles | None = None) -> Convolutions:
     """The convolutions as kernels, divided so; None chooses by the layer."""
     return Convolutions(partial(convolve, tiles=convolution), partial(weight_gradients, tiles=weights))
 
@@ -56,14 +57,20 @@ def _wide(count: int, most: int) -> int:
     return max(16, min(most, triton.next_power_of_2(count)))
 
 
-def tiles_for(channels: int, outputs: int) -> Tiles:
-    """Wide tiles for wide layers: All-CNN-C's two largest take 8.2 and 8.0 ms on an H200, not 11.8 and 10.2."""
+def tiles_for(channels: int, outputs: int, *, half: bool = False) -> Tiles:
+    """Wide tiles for wide layers: All-CNN-C's two largest take 8.2 and 8.0 ms on an H200, not 11.8 and 10.2.
+
+    With bfloat16 (`half`) they take 2.5 and 1.8 ms; there `by_tap` costs more than it saves (5.7 and 5.4).
+    """
+    if half:
+        return WIDE_HALF if outputs > HALF.columns else HALF
     return WIDE if channels % WIDE.depth == 0 and outputs >= 96 else CONVOLUTION
 
 
 def convolve(x: Tensor, rows: Tensor, bias: Tensor | None, window: Window, *, tiles: Tiles | None = None) -> Tensor:
-    """Each client's convolution; `rows` are its weights (clients, kh·kw·C, O)."""
-    tiles = tiles or tiles_for(x.shape[-1], rows.shape[-1])
+    """Each client's convolution; `rows` are its weights (clients, kh·kw·C, O), products and result of x's type."""
+    tiles = tiles or tiles_for(x.shape[-1], rows.shape[-1], half=x.dtype is torch.bfloat16)
+    rows = rows.to(x.dtype)
     clients, batch, height, width, channels = x.shape
     (out_height, out_width), kernel = window.outputs, window.kernel
     outputs = rows.shape[-1]
@@ -75,14 +82,15 @@ def convolve(x: Tensor, rows: Tensor, bias: Tensor | None, window: Window, *, ti
     _conv_kernel[grid](
         x, rows, y if bias is None else bias.contiguous(), y, num_rows, outputs, height, width, out_height, out_width,
         *window.start, *window.stride, rows.stride(1), rows.stride(2), C=channels, KH=kernel[0], KW=kernel[1],
-        BM=tiles.rows, BN=wide, BK=tiles.depth, BIAS=bias is not None, PRECISION=_precision(), HALF=tiles.bfloat16,
+        BM=tiles.rows, BN=wide, BK=tiles.depth, BIAS=bias is not None, PRECISION=_precision(),
         TAPS=tiles.by_tap and channels % tiles.depth == 0, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     return y
 
 
-def weight_gradients(x: Tensor, gradients: Tensor, window: Window, *, tiles: Tiles = WEIGHTS) -> Tensor:
-    """The gradients of the weights (clients, kh·kw·C, O), for those of the outputs."""
+def weight_gradients(x: Tensor, gradients: Tensor, window: Window, *, tiles: Tiles | None = None) -> Tensor:
+    """The gradients of the weights (clients, kh·kw·C, O), for those of the outputs; summed in float32."""
+    tiles = tiles or (HALF_WEIGHTS if x.dtype is torch.bfloat16 else WEIGHTS)
     clients, batch, height, width, channels = x.shape
     _, _, out_height, out_width, outputs = gradients.shape
     kernel = window.kernel
@@ -92,11 +100,11 @@ def weight_gradients(x: Tensor, gradients: Tensor, window: Window, *, tiles: Til
     # A long sum is split where there are too few tiles to keep the GPU busy, in an order that does not change.
     parts = min(triton.cdiv(num_rows, 256), triton.cdiv(_BUSY, count * clients))
     length = triton.cdiv(triton.cdiv(num_rows, parts), tiles.depth) * tiles.depth
-    result = x.new_empty(clients, parts, patch, outputs)
+    result = x.new_empty(clients, parts, patch, outputs, dtype=torch.float32)
     _gradients_kernel[(count, clients, parts)](
         x, gradients, result, num_rows, length, outputs, height, width, out_height, out_width,
         *window.start, *window.stride, C=channels, KH=kernel[0], KW=kernel[1], BM=tall, BN=wide, BK=tiles.depth,
-        PRECISION=_precision(), HALF=tiles.bfloat16, num_warps=tiles.warps, num_stages=tiles.stages,
+        PRECISION=_precision(), num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     return result.sum(1)
 
@@ -116,7 +124,7 @@ def _conv_kernel(
     x, rows, bias, y, M, O, H, W, OH, OW, PH, PW, SH, SW, RK, RN,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BIAS: tl.constexpr,
-    PRECISION: tl.constexpr, HALF: tl.constexpr, TAPS: tl.constexpr,
+    PRECISION: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     """y[m, o] = Σ_k patch[m, k]·rows[k, o] + bias[o], of one client and one tile."""
     client = tl.program_id(1).to(tl.int64)
@@ -141,10 +149,7 @@ def _conv_kernel(
         else:
             a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, SH, SW, C, KH, KW)
         b = tl.load(rows + k[:, None] * RK + n[None, :] * RN, mask=(k[:, None] < size) & (n[None, :] < O), other=0.0)
-        if HALF:
-            total = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16), total)
-        else:
-            total = tl.dot(a, b, total, input_precision=PRECISION)
+        total = tl.dot(a, b, total, input_precision=PRECISION)
     if BIAS:
         total += tl.load(bias + client * O + n, mask=n < O, other=0.0)[None, :]
     place = y + client * M * O + m[:, None].to(tl.int64) * O + n[None, :]
@@ -155,7 +160,7 @@ def _conv_kernel(
 def _gradients_kernel(
     x, gradients, result, M, length, O, H, W, OH, OW, PH, PW, SH, SW,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """result[k, o] = Σ_m patch[m, k]·gradients[m, o], of one client, one tile and one part of the sum."""
     client = tl.program_id(1).to(tl.int64)
@@ -171,9 +176,6 @@ def _gradients_kernel(
         m = start + tl.arange(0, BK)
         a = _patches(x, m[:, None], k[None, :], M, H, W, OH, OW, PH, PW, SH, SW, C, KH, KW)
         b = tl.load(gradients + m[:, None] * O + n[None, :], mask=(m[:, None] < M) & (n[None, :] < O), other=0.0)
-        if HALF:
-            total = tl.dot(tl.trans(a.to(tl.bfloat16)), b.to(tl.bfloat16), total)
-        else:
-            total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
+        total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
     place = result + (client * tl.num_programs(2) + tl.program_id(2)) * size * O + k[:, None] * O + n[None, :]
     tl.store(place, total, mask=(k[:, None] < size) & (n[None, :] < O))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
 
 from laconic.errors import ConfigError
+
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 class KeyedDropout(nn.Module):
@@ -23,9 +28,36 @@ class KeyedDropout(nn.Module):
         if not self.training or self.p == 0:
             return inputs
         shape = (*inputs.shape[:2], *[1] * (inputs.ndim - 2)) if self._whole_channels else tuple(inputs.shape)
-        position = torch.arange(_product(shape), device=inputs.device).reshape(shape)
-        uniform = (_mixed(position + self.key) & 0xFFFFFF).to(inputs.dtype) / 2**24
-        return inputs * (uniform >= self.p) / (1 - self.p)
+        if inputs.is_cuda and inputs.dtype is not torch.float64 and _HAS_TRITON:
+            stays = cast(Tensor, _OnGPU.apply(self.key, shape, self.p))  # type: ignore[no-untyped-call]
+        else:
+            position = torch.arange(_product(shape), device=inputs.device).reshape(shape)
+            uniform = (_mixed(position + self.key) & 0xFFFFFF).to(torch.promote_types(inputs.dtype, torch.float32))
+            stays = uniform / 2**24 >= self.p
+        return inputs * stays / (1 - self.p)
+
+
+class _OnGPU(torch.autograd.Function):
+    """Every client's mask by one kernel; `vmap` brings the keys of all clients together."""
+
+    @staticmethod
+    def forward(key: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
+        from laconic.train.layers.dropout_kernel import kept
+
+        return kept(key.reshape(1), shape, p)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
+        return None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, key: Tensor, shape: tuple[int, ...], p: float) -> tuple[Tensor, int]:
+        from laconic.train.layers.dropout_kernel import kept
+
+        return kept(key, shape, p), 0
 
 
 def with_keyed_dropout(module: nn.Module) -> list[KeyedDropout]:

@@ -16,6 +16,7 @@ from laconic.train.layers.chains import pool_before_relu
 from laconic.train.layers.client_conv import ClientConv1d, ClientConv2d, use_client_convolutions
 from laconic.train.layers.conv_products import products
 from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
+from laconic.train.layers.dropout import KeyedDropout
 
 _CPU = torch.device("cpu")
 _POOLS = {
@@ -110,9 +111,25 @@ def test_products_take_the_place_of_convolutions(bias: bool) -> None:
     for mine, theirs in zip(_gradients(changed, weights, inputs), _gradients(module, weights, inputs), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
     rounded = copy.deepcopy(module)
-    use_client_convolutions(rounded, _CPU, products(torch.bfloat16))
+    use_client_convolutions(rounded, _CPU, products(), half=True)
     for mine, theirs in zip(_gradients(rounded, weights, inputs), _gradients(module, weights, inputs), strict=True):
         assert 1e-5 < float((mine - theirs).detach().norm() / theirs.detach().norm()) < 2e-2
+
+
+def test_values_stay_half_between_convolutions_only() -> None:
+    """Behind the last one, and before a layer that minds the type, they are float32 again; gradients always are."""
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), KeyedDropout(0.3, whole_channels=False), nn.Conv2d(4, 6, 3),
+        nn.GroupNorm(2, 6), nn.Conv2d(6, 3, 1), nn.Flatten(), nn.LazyLinear(5),
+    )  # fmt: skip
+    weights, inputs = _clients(module)
+    rounded = copy.deepcopy(module)
+    use_client_convolutions(rounded, _CPU, products(), half=True)
+    assert [layer.shape.stays_half for layer in rounded if isinstance(layer, ClientConv2d)] == [True, False, False]
+    for mine, theirs in zip(_gradients(rounded, weights, inputs), _gradients(module, weights, inputs), strict=True):
+        assert mine.dtype is torch.float32
+        assert 1e-5 < float((mine - theirs).detach().norm() / theirs.detach().norm()) < 0.15
 
 
 @pytest.mark.parametrize("pool", [nn.MaxPool1d(3), nn.MaxPool1d((2,), stride=1, padding=1), nn.AvgPool1d(2)])
@@ -164,7 +181,7 @@ def test_products_over_patches_are_the_convolution_and_its_gradients(name: str) 
     g = torch.randn_like(y)
     by_x, by_weight = torch.autograd.grad((y * g).sum(), [x, weight])
     window = window_of(image, kernel, stride, padding)
-    way = products(torch.float64)
+    way = products()
     last, back = x.detach().permute(0, 1, 3, 4, 2).contiguous(), g.permute(0, 1, 3, 4, 2).contiguous()
     rows = way.weight_gradients(last, back, window).reshape(2, *kernel, 4, 5)
     found = (

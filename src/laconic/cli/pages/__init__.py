@@ -1,0 +1,6 @@
+"""Commands that show runs: in a table, as a page, live.
+
+compare  `laconic compare`
+report   `laconic report`
+watch    `laconic watch`
+"""

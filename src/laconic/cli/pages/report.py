@@ -1,0 +1,36 @@
+"""`laconic report`: the report of a run, made again from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Where to write the page.  [report.html in the folder]")
+@click.option("--json", "as_json", is_flag=True, help="Print where the page is as JSON.")
+def report(folder: Path, out: Path | None, as_json: bool) -> None:
+    """The report of a run as one HTML file: of one that goes on, was stopped, or was made by an earlier version.
+
+    A finished run has its report.html already. `laconic watch` shows the same page live.
+    """
+    from laconic.errors import ConfigError, RunFolderError
+    from laconic.report.page.document import run_page
+    from laconic.report.page.reading import read_run
+
+    view = read_run(folder)
+    if not view.rows and not view.config:
+        raise RunFolderError(f"{folder} is not a run folder: there is no rounds.jsonl and no config.toml")
+    path = out or folder / "report.html"
+    try:
+        path.write_text(run_page(view), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}; say where with --out") from None
+    if as_json:
+        from laconic.store.folder import json_text
+
+        click.echo(json_text({"report": str(path)}))
+    else:
+        click.echo(str(path))

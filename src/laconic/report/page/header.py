@@ -1,0 +1,94 @@
+"""The head of a report: what was run, on what, by which version, when; and how it stands."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from laconic import __version__
+from laconic.report.drawing.markup import Markup, pairs, tag
+from laconic.report.html import STOPPED
+from laconic.report.page.metrics import NAMES, best, main_metric, short
+from laconic.report.page.reading import RunView, number, section
+
+
+def header(view: RunView) -> Markup:
+    """Title and facts."""
+    return tag(
+        "header",
+        tag("p", "Laconic run report", class_="kicker"),
+        tag("h1", view.name),
+        tag("p", _status(view), class_="status"),
+        pairs(_facts(view)),
+        id="head",
+        data_part="head",
+    )
+
+
+def _facts(view: RunView) -> list[tuple[object, object]]:
+    data, model, scheme = (section(view.config, key) for key in ("data", "model", "scheme"))
+    facts: list[tuple[object, object]] = [
+        ("Scheme", scheme.get("name") or section(view.statement, "mechanism").get("scheme")),
+        ("Data", _data(data)),
+        ("Model", model.get("name") or section(view.config, "run").get("model")),
+        ("Clients", _clients(view, data)),
+        ("Where", "a federation of separate nodes" if view.federated else "simulated, in one process"),
+    ]
+    facts = [(heading, text) for heading, text in facts if text]
+    if view.written is not None:
+        when = datetime.datetime.fromtimestamp(view.written, tz=datetime.UTC)
+        facts.append(("Last round", tag("time", f"{when:%Y-%m-%d %H:%M} UTC", datetime=f"{when:%Y-%m-%dT%H:%M:%SZ}")))
+    facts.append(("Laconic", f"version {__version__} made this page"))
+    return facts
+
+
+def _data(data: Any) -> str:
+    words = [str(data[key]) for key in ("dataset",) if key in data]
+    if "partition" in data:
+        words.append(f"({data['partition']} partition)")
+    return " ".join(words)
+
+
+def _clients(view: RunView, data: Any) -> str:
+    count = number(section(view.statement, "sampler"), "num_clients") or number(data, "num_clients")
+    sampler = section(view.config, "sampler")
+    rate, size = number(sampler, "sampling_rate"), number(sampler, "cohort_size")
+    words = [] if count is None else [f"{count:,.0f}"]
+    if rate is not None:
+        words.append(f"each takes part in a round with probability {rate:.4g}")
+    elif size is not None:
+        words.append(f"{size:g} take part in a round")
+    return "; ".join(words)
+
+
+def _status(view: RunView) -> list[object]:
+    """How far the run is, and how good the model."""
+    if not view.rows:
+        text = "No round is finished yet." if view.config else "Waiting for the run to begin."
+        return [text, _failure(view)]
+    done, planned = view.rows[-1]["round"], view.planned
+    if view.finished:
+        why = STOPPED.get(str(view.summary.get("stop_reason")), str(view.summary.get("stop_reason")))
+        words = f"Finished after {_rounds(done)}: {why}."
+    else:
+        of = f" of {planned:,}" if planned else ""
+        words = f"Round {done:,}{of} is done; the run has not finished."
+    return [tag("strong", words), " ", _score(view), _failure(view)]
+
+
+def _score(view: RunView) -> str:
+    metric = main_metric(view)
+    found = None if metric is None else best(view.rows, metric)
+    if metric is None or found is None:
+        return "The model was not evaluated: there are no test records."
+    last = [value for row in view.rows if (value := number(row, metric)) is not None][-1]
+    return f"{NAMES[metric].capitalize() if metric != 'auroc' else 'AUROC'} {short(last)} on test records."
+
+
+def _failure(view: RunView) -> Markup | None:
+    error = view.failure.get("error")
+    return tag("span", f" It gave up: {error}", class_="bad") if error else None
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count:,} rounds"

@@ -1,0 +1,163 @@
+"""A run folder as a page needs it, whatever is there: finished, running, half written, or not there yet."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FILES = (
+    "config.toml",
+    "rounds.jsonl",
+    "privacy.json",
+    "summary.json",
+    "figures.json",
+    "failure.json",
+    "notices.jsonl",
+)
+"""All that is ever read of a run folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """What the files of a run say. Nothing in it is trusted to be of the right kind: `number` and `section` look."""
+
+    name: str
+    path: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    statement: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    failure: Mapping[str, Any] = field(default_factory=dict)
+    notices: list[dict[str, Any]] = field(default_factory=list)
+    written: float | None = None
+    """When the last row came, in seconds since 1970."""
+
+    @property
+    def private(self) -> bool:
+        return self.statement.get("private") is True
+
+    @property
+    def planned(self) -> int | None:
+        """How many rounds were asked for."""
+        asked = number(section(self.config, "run"), "rounds")
+        return None if asked is None else int(asked)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run ended by itself, and nobody has gone on with it since."""
+        done = number(self.summary, "rounds")
+        return done is not None and (not self.rows or done >= self.rows[-1]["round"])
+
+    @property
+    def federated(self) -> bool:
+        return "federation" in self.config
+
+    def epsilons(self) -> tuple[float | None, float | None]:
+        """The outsider's and the server's ε of the statement; None where there is none."""
+        found = []
+        for name in ("released", "participant"):
+            part = section(self.statement, name)
+            found.append(number(section(part, "epsilon"), str(part.get("accountant"))))
+        return found[0], found[1]
+
+    def pairs(self, name: str) -> list[tuple[float, float]]:
+        """(ε, δ) pairs against an adversary: that of the statement, and the others of the same run if they are known.
+
+        Figures of a run that was gone on with since are of fewer rounds, so they do not count: the pair of the
+        statement is not among them.
+        """
+        part, delta = section(self.statement, name), number(self.statement, "delta")
+        epsilon = number(section(part, "epsilon"), str(part.get("accountant")))
+        if epsilon is None or delta is None:
+            return []
+        found = section(self.figures, "trade_off").get(name)
+        rows = [row for row in found if isinstance(row, list) and len(row) == 2] if isinstance(found, list) else []
+        others = [(e, d) for row in rows if (e := _finite(row[0])) is not None and (d := _finite(row[1])) is not None]
+        same = any(d == delta and math.isclose(e, epsilon, rel_tol=1e-9) for e, d in others)
+        return [(epsilon, delta), *(others if same else [])]
+
+
+def number(row: Mapping[str, Any], key: str) -> float | None:
+    """A finite number; None where there is none."""
+    return _finite(row.get(key))
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def section(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A table of values; an empty one where there is none."""
+    found = values.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def texts(values: Mapping[str, Any], key: str) -> list[str]:
+    """A list of sentences."""
+    found = values.get(key)
+    return [str(text) for text in found] if isinstance(found, list | tuple) else []
+
+
+def read_run(folder: Path) -> RunView:
+    """What is there now. A file that is missing, damaged or not yet whole counts as not there."""
+    rows_file = folder / "rounds.jsonl"
+    try:
+        written = rows_file.stat().st_mtime
+    except OSError:
+        written = None
+    rows = [row for row in _rows(rows_file) if isinstance(row.get("round"), int)]
+    return RunView(
+        name=folder.resolve().name or str(folder),
+        path=str(folder),
+        config=_toml(folder / "config.toml"),
+        rows=sorted(rows, key=lambda row: row["round"]),
+        statement=_json(folder / "privacy.json"),
+        summary=_json(folder / "summary.json"),
+        figures=_json(folder / "figures.json"),
+        failure=_json(folder / "failure.json"),
+        notices=_rows(folder / "notices.jsonl"),
+        written=written,
+    )
+
+
+def _text(path: Path) -> str:
+    try:  # a pipe or a device would never end
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(_text(path) or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """All whole rows; the last one may still be in writing."""
+    found = []
+    for line in _text(path).split("\n"):
+        try:
+            row = json.loads(line) if line else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            found.append(row)
+    return found
+
+
+def _toml(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(_text(path))
+    except (ValueError, RecursionError):
+        return {}

@@ -1,0 +1,145 @@
+"""What a run promises, to whom, and what it does not, in plain words; and what ε means to an attacker."""
+
+from __future__ import annotations
+
+import math
+
+from laconic.report.drawing.chart import Series, chart
+from laconic.report.drawing.markup import Markup, joined, tag
+from laconic.report.drawing.scales import Axis
+from laconic.report.page.attacker import most_certain, most_true_positives, trade_off
+from laconic.report.page.metrics import short
+from laconic.report.page.reading import RunView, number, section, texts
+
+_ALARMS = 0.01
+_ALL = 0.999
+_WHO = {"outsider": "released", "server": "participant"}
+_LEAST = 1e-4
+"""Where the picture begins, in false positives."""
+
+
+def verdict(view: RunView) -> Markup:
+    """The section; of a run whose statement is not there yet, a sentence."""
+    if not view.statement:
+        words: list[object] = [tag("p", "The privacy statement comes with the first checkpoint of the run.")]
+    elif not view.private:
+        words = _nothing_promised(view)
+    else:
+        words = _promised(view)
+    return tag("section", tag("h2", "What this run promises"), words, id="verdict", data_part="verdict")
+
+
+def _nothing_promised(view: RunView) -> list[object]:
+    text = (
+        "Nothing. This scheme adds no noise. Whoever has the model, or sees the messages of a round, may learn"
+        " about single clients and their records."
+    )
+    sums = view.statement.get("secure_aggregation")
+    return [
+        tag("p", text, class_="box warn"),
+        tag("p", f"Secure aggregation: {sums}.") if sums else None,
+        _points("Also to know", texts(view.statement, "not_covered")),
+    ]
+
+
+def _promised(view: RunView) -> list[object]:
+    delta = number(view.statement, "delta") or 0.0
+    unit = str(view.statement.get("unit", "one client"))
+    one = "record" if unit.startswith("one record") else "client"
+    attack = section(view.statement, "attack")
+    broken = bool(attack) and attack.get("holds") is not True
+    parts: list[object] = [
+        tag("p", f"It does not hold in this run. {attack.get('text', '')}", class_="box bad") if broken else None,
+        tag(
+            "p",
+            f"It protects {unit}. An attacker may know everything else, and tries to find out whether the data of one"
+            f" {one} was used. ε and δ bound how well that can work:",
+        ),
+        tag(
+            "div",
+            _adversary("Against an outsider", view, "released", delta),
+            _adversary("Against the server", view, "participant", delta),
+            class_="cards",
+        ),
+        [tag("p", tag("strong", "Caution: "), text, class_="box warn") for text in texts(view.statement, "cautions")],
+        _picture(view, one),
+        _points("It holds if", [*texts(view.statement, "assumptions"), *_sums(view)]),
+        _points("What it does not promise", [*_never(one), *texts(view.statement, "not_covered")]),
+    ]
+    return parts
+
+
+def _adversary(title: str, view: RunView, name: str, delta: float) -> Markup:
+    pairs, who = view.pairs(name), section(view.statement, name).get("adversary")
+    if not pairs:
+        figure, words = "ε unknown", tag("p", "No finite ε is known.")
+    else:
+        figure = f"ε = {short(pairs[0][0])}"
+        found, right = most_true_positives(_ALARMS, pairs), most_certain(pairs)
+        words = tag(
+            "p",
+            f"A test with 1 % false positives finds {_percent(found)} of those whose data was used. A guess between two"
+            f" equally likely cases is right in {_percent(right)} of all cases.",
+            tag("span", " This excludes next to nothing.", class_="weak") if found > _ALL and len(pairs) > 1 else None,
+        )
+    return tag(
+        "div",
+        tag("h3", title),
+        tag("p", tag("strong", figure), f", δ = {delta:g}", class_="figure"),
+        words,
+        tag("p", f"This adversary {who}.", class_="note") if who else None,
+        class_="card",
+    )
+
+
+def _percent(share: float) -> str:
+    """Rounded up: it is a bound."""
+    return "up to practically 100 %" if share > _ALL else f"at most {math.ceil(share * 1000) / 10:.1f} %"
+
+
+def _picture(view: RunView, one: str) -> Markup | None:
+    """The trade-off of the best test against each adversary's pairs of ε and δ."""
+    known = [(who, found) for who, name in _WHO.items() if (found := view.pairs(name))]
+    if not known:
+        return None
+    series = [Series(name=f"{who}, ε = {short(p[0][0])}", points=trade_off(p, _LEAST)) for who, p in known]
+    series.append(Series(name="guessing", points=trade_off([(0.0, 0.0)], _LEAST), kind="limit", number=6))
+    several = max(len(found) for _, found in known)
+    by = f"from ε at {several - 1} values of δ" if several > 1 else "from this ε and δ alone, so it is rather large"
+    about = (
+        f"The best that any test for the data of one {one} can do, whatever it computes ({by}). It is a bound for the"
+        " worst case, not the success of a known attack."
+    )
+    return chart(
+        "attacker",
+        "The best attacker: true against false positives",
+        series,
+        Axis(label="false positives", low=_LEAST, high=1.0, log=True, written=_share, marked=_share),
+        Axis(label="true positives, at most", low=0.0, high=1.0, written=_share, marked=_share),
+        about=about,
+    )
+
+
+def _share(value: float) -> str:
+    return f"{value * 100:.3g} %"
+
+
+def _sums(view: RunView) -> list[str]:
+    text = view.statement.get("secure_aggregation")
+    return [f"secure aggregation: {text}"] if text else []
+
+
+def _never(one: str) -> list[str]:
+    return [
+        "what the model learns about people in general: that is what it is trained for",
+        f"a group that acts or is looked at together: for k {one}s ε grows about k times",
+        "the test records: they are looked at in the open, so treat them as public",
+        "this page itself: it shows cohort sizes, dropouts and bytes, which the outsider's ε assumes to be secret."
+        " Give it to people whom the server may tell them; publish the models and the outsider's ε",
+    ]
+
+
+def _points(title: str, sentences: list[str]) -> Markup | None:
+    if not sentences:
+        return None
+    return joined(tag("h3", title), tag("ul", [tag("li", text) for text in sentences]))

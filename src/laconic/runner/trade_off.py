@@ -1,0 +1,38 @@
+"""ε of a finished run at several δ, for the report: together they bound what an attacker can do far better than one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.runner.planned import answered_for
+from laconic.runner.progress import Progress
+
+_DELTAS = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 0.6)
+
+
+def privacy_profile(run: Progress) -> dict[str, Any] | None:
+    """(ε, δ) pairs of the run, each proven as that of the statement is; None for a scheme that promises nothing.
+
+    A mechanism is (ε, δ)-private for a whole curve of pairs. The statement names one of them; it alone would allow an
+    attacker nearly everything from ε = 6 or so on, although noise that has this pair allows far less. What the finite
+    precision of a sampler costs is taken out of every δ, as it is out of the statement's.
+    """
+    accountant, budget = run.accountant, run.experiment.budget
+    if budget is None or not isinstance(accountant, Accountant | RecordAccountant):
+        return None
+    spent, cost = answered_for(run), budget.delta - accountant.delta
+    found: dict[str, Any] = {"released": [], "participant": []}
+    for delta in sorted({*_DELTAS, budget.delta}):
+        if delta <= cost:
+            continue
+        at = replace(accountant, delta=delta - cost)
+        outsider = at.released_epsilon(spent.rounds, budget.accountant, spent.participations)
+        server = at.participant_epsilon(spent.participations)
+        for name, epsilon in (("released", outsider), ("participant", server)):
+            if math.isfinite(epsilon):
+                found[name].append([max(0.0, epsilon), delta])
+    return found
