@@ -43,7 +43,6 @@ def commands(path: Path) -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     "name",
     [
-        "README.md",
         "docs/python.md",
         "docs/datasets.md",
         "docs/front-end.md",
