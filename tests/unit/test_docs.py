@@ -22,7 +22,7 @@ from laconic.parts import Part
 from laconic.settings.config import every_option
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def fenced(path: Path, language: str | None = None) -> list[str]:

@@ -21,8 +21,12 @@ def files_of(settled: Settled) -> dict[str, str]:
     return files
 
 
+_PATIENCE = ("join_timeout", "round_timeout", "max_discarded")
+
+
 def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
-    """The folder's configuration. Only the number of rounds may be raised; any other difference is refused."""
+    """The folder's configuration. Only the number of rounds may be raised, and a server's patience be changed, which is
+    no part of the mechanism; any other difference is refused."""
     try:
         stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
     except ConfigError as error:
@@ -41,6 +45,9 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
                 continue
             if (section, key) == ("run", "rounds") and value > have["run"]["rounds"]:
                 stored = stored.with_values({"run.rounds": value})
+                continue
+            if section == "federation" and key in _PATIENCE:
+                stored = stored.with_values({f"federation.{key}": value})
                 continue
             changes.append(f"{section}.{key} = {have[section].get(key)!r}, not {value!r}")
     if changes:

@@ -131,5 +131,5 @@ def wait_for_nodes(grid: Grid, settings: Settings) -> list[int]:
 
 def _show(row: dict[str, Any]) -> None:
     parts = [f"{name} {row[name]:.4g}" for name in ("accuracy", "loss", "epsilon") if name in row]
-    parts += [f"discarded ({what_became(row)}): {row['discarded']}"] if "discarded" in row else []
+    parts += [f"discarded: {row['discarded']} (the round {what_became(row)})"] if "discarded" in row else []
     _LOG.log(INFO, "round %s: %s", row["round"], ", ".join(parts))

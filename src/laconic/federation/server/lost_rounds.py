@@ -10,12 +10,13 @@ from laconic.plan import RoundPlan
 
 CHARGED = "weights"
 """A row has this key if its round was charged: the check of what it released."""
-_SHOWN = 5
+_SHOWN = 10
+"""How many nodes an error names."""
 
 
 def what_became(row: dict[str, Any]) -> str:
-    """What a discarded round did to the budget and to the model."""
-    return "charged, and it moved the model by noise alone" if CHARGED in row else "and the model stayed as it was"
+    """What a discarded round did to the budget and to the model; the subject of the sentence is the round."""
+    return "was charged, and moved the model by noise alone" if CHARGED in row else "changed nothing"
 
 
 class LostRounds:
@@ -47,10 +48,10 @@ class LostRounds:
         most = self._settings.max_discarded
         if self._in_a_row < most:
             return
-        rounds = f"{most} rounds in a row were" if most > 1 else "a round was"
+        rounds = f"{most} rounds in a row were discarded; each" if most > 1 else "a round was discarded; it"
         raise TrainingError(
-            f"{rounds} discarded, {what_became(self._row)}. The last: {self._row['discarded']}{self._nodes()}."
-            f" {self._remedy()} Then resume the run. (federation.max_discarded = {most} decides when a run ends.)"
+            f"{rounds} {what_became(self._row)}. The last: {self._row['discarded']}{self._nodes()}."
+            f" {self._remedy()} (federation.max_discarded = {most} decides when a run ends.)"
         )
 
     @property
@@ -60,15 +61,26 @@ class LostRounds:
 
     def _nodes(self) -> str:
         """Who was missing, and why."""
-        told = [f"node {client} {reason}" for client, reason in sorted(self._missing.items())]
-        more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-        return f" ({'; '.join(told[:_SHOWN])}{more})" if told else ""
+        by_reason: dict[str, list[str]] = {}
+        for client, reason in sorted(self._missing.items()):
+            by_reason.setdefault(reason, []).append(str(client))
+        told = [f"{_listed(clients)} {reason}" for reason, clients in by_reason.items()]
+        return f" ({'; '.join(told)})" if told else ""
 
     def _remedy(self) -> str:
         reasons = list(self._missing.values())
         if reasons and all(reason.startswith("refuses") for reason in reasons):
-            return "Ask the owners of these nodes: their policy or their records forbid it, see 'laconic node FOLDER'."
+            return (
+                "Ask the owners of these nodes: their policy or their records forbid it, as 'laconic node FOLDER'"
+                " tells them. Then resume the run."
+            )
         return (
             f"If nodes are slow, raise federation.round_timeout (now {self._settings.round_timeout:g} s per exchange);"
-            " if they are gone, bring them back. A new run with a larger sampler.max_dropouts does with fewer nodes."
+            " if they are gone, bring them back; then resume the run. A new run with a larger sampler.max_dropouts"
+            " does with fewer nodes."
         )
+
+
+def _listed(clients: list[str]) -> str:
+    more = f" and {len(clients) - _SHOWN} more" if len(clients) > _SHOWN else ""
+    return f"node{'s' if len(clients) > 1 else ''} {', '.join(clients[:_SHOWN])}{more}"

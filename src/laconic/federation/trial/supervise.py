@@ -111,7 +111,7 @@ class Supervisor:
             if row["round"] > self._seen_rounds:
                 self._seen_rounds = row["round"]
                 if "discarded" in row:
-                    self._on_notice(f"round {row['round']} is discarded, {what_became(row)}: {row['discarded']}")
+                    self._on_notice(f"round {row['round']} is discarded: {row['discarded']} (it {what_became(row)})")
                 self._on_row(row)
 
     def _forget_last_end(self) -> None:

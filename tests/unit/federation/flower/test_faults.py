@@ -122,8 +122,8 @@ def test_two_discarded_rounds_in_a_row_end_the_run_with_the_remedy(tmp_path: Pat
     with pytest.raises(TrainingError) as ended:
         some.run()
     text = str(ended.value)
-    assert text.startswith("2 rounds in a row were discarded, charged, and it moved the model by noise alone.")
-    assert "node 1 gave no answer within 0.2 s (federation.round_timeout)" in text
+    assert text.startswith("2 rounds in a row were discarded; each was charged, and moved the model by noise alone.")
+    assert "(nodes 1, 4 gave no answer within 0.2 s (federation.round_timeout))" in text
     assert "raise federation.round_timeout (now 0.2 s per exchange)" in text
     assert "TTL" not in text
     assert [row["round"] for row in rows(tmp_path / "run/charges.jsonl")] == [1, 2, 3]  # three of six, and no more
@@ -314,7 +314,7 @@ def test_what_goes_wrong_at_a_node_stays_there(tmp_path: Path, monkeypatch: pyte
         raise ValueError("could not convert 'Jane Doe, born 1950'")
 
     monkeypatch.setattr(some.population, "records", quoting)
-    with pytest.raises(TrainingError, match="2 rounds in a row were discarded, .* Ask the owners of these nodes"):
+    with pytest.raises(TrainingError, match="2 rounds in a row were discarded; .* Ask the owners of these nodes"):
         some.run()
     notices = rows(tmp_path / "run/notices.jsonl")
     assert {row["reason"] for row in notices} == {f"refuses: {WITHHELD}"}
