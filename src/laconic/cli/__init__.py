@@ -11,7 +11,7 @@ main            the `laconic` command; errors become one line and an exit code
 node            `laconic node`
 options         the declared options as flags, and what was given as a configuration
 plan            `laconic plan`
-reference       `laconic options`
+reference       `laconic options` and `laconic completion`
 reproduce       `laconic reproduce`
 run             `laconic run`
 """

@@ -32,6 +32,7 @@ _COMMANDS = {
     "datasets": ("laconic.cli.lists", "datasets"),
     "models": ("laconic.cli.lists", "models"),
     "options": ("laconic.cli.reference", "options"),
+    "completion": ("laconic.cli.reference", "completion"),
     "doctor": ("laconic.cli.doctor", "doctor"),
 }
 

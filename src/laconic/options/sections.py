@@ -463,3 +463,10 @@ class FederationSection:
         shown="600",
         check=positive,
     )
+    max_discarded: int | None = option(
+        None,
+        "Discarded rounds in a row that end the run: each is charged, and moves the model by noise alone.",
+        flag="",
+        shown="2",
+        check=positive_int,
+    )

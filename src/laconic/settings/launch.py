@@ -41,8 +41,12 @@ def tracked(config: RunConfig) -> Observer:
     return tracker(config.run.track, {"data.dataset": data, "model.name": model})
 
 
+_PATIENCE = ("join_timeout", "round_timeout", "max_discarded")
+
+
 def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
-    """The folder's configuration. Only the number of rounds may be raised, and who watches be another."""
+    """The folder's configuration. Only the number of rounds may be raised, and a server's patience and who watches may
+    be others, which are no part of the mechanism; any other difference is refused."""
     try:
         stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
     except ConfigError as error:
@@ -64,6 +68,9 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
                 continue
             if (section, key) == ("run", "track"):  # who watches makes no other run
                 stored = stored.with_values({"run.track": value})
+                continue
+            if section == "federation" and key in _PATIENCE:
+                stored = stored.with_values({f"federation.{key}": value})
                 continue
             changes.append(f"{section}.{key} = {have[section].get(key)!r}, not {value!r}")
     if changes:
