@@ -112,7 +112,7 @@ def audit_run(
     `run` are the arguments of `laconic.run`, without a folder; the run's own budget does not end it. See
     `laconic.audit.audit.audit_experiment` for the others.
     """
-    experiment = _experiment(_bound(scheme, run))
+    experiment = _experiment(_bound(scheme, run), audit_run)
     return audit_experiment(
         experiment, canaries=canaries, trials=trials, confidence=confidence, against=against, tick=tick
     )
@@ -125,9 +125,9 @@ def _bound(scheme: Scheme, given: dict[str, Any]) -> dict[str, Any]:
     return described.arguments
 
 
-def _experiment(asked: dict[str, Any]) -> Experiment:
-    """The experiment that the arguments of `run` describe."""
-    _check_names(asked["options"])
+def _experiment(asked: dict[str, Any], *functions: Callable[..., Any]) -> Experiment:
+    """The experiment that the arguments of `run` describe; `functions` take some more."""
+    _check_names(asked["options"], run, *functions)
     population, scheme, sampler = as_population(asked["clients"]), asked["scheme"], asked["sampler"]
     if not isinstance(scheme, Scheme):
         raise ConfigError(
@@ -186,11 +186,12 @@ def _budget(scheme: Scheme, asked: dict[str, Any]) -> Budget | None:
     return None if asked["delta"] is None else Budget(delta=asked["delta"], **limits)
 
 
-def _check_names(options: dict[str, Any]) -> None:
-    """Refuse arguments that neither `run` nor an experiment takes, with the nearest name that they do."""
+def _check_names(options: dict[str, Any], *functions: Callable[..., Any]) -> None:
+    """Refuse arguments that neither these functions nor an experiment take, with the nearest name that they do."""
     settled = {"budget", "population"}  # made from `run`'s own arguments
     taken = {field.name for field in fields(Experiment)} - settled
-    taken |= {name for name in inspect.signature(run).parameters if name != "options"}
+    for function in functions:
+        taken |= {p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD}
     strange = [unknown("argument", name, taken) for name in options if name not in taken]
     if strange:
         raise UnknownArgument(several(strange))

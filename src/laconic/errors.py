@@ -60,11 +60,11 @@ def one_line(text: object, most: int | None = None) -> str:
     return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one first, then all of them."""
     names = sorted(known)
     folded = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
     hint = f"did you mean '{folded[close[0]]}'? " if close else ""
     return f"unknown {what} '{name}': {hint}Known: {', '.join(names) or 'none'}"
 
