@@ -13,7 +13,6 @@ from torch import nn
 
 from laconic.audit.audit import Tick, audit_experiment
 from laconic.audit.result import AuditResult
-from laconic.data.described import described
 from laconic.data.population import (
     PooledPopulation,
     Population,
@@ -37,8 +36,9 @@ from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.settings.config import write_toml
+from laconic.settings.data.record_kind import FILE, kind_of_inputs
 from laconic.settings.front_end import FRONT_ENDS
-from laconic.store.folder import RunFolder, json_text
+from laconic.store.folder import RunFolder
 from laconic.train.flat import trainable_size
 
 
@@ -84,6 +84,46 @@ def run(
     `False` never does, `True` also prints lines elsewhere. `track` follows the run in 'tensorboard', 'mlflow' or
     'wandb'; only what is released is handed over. `options` are the further fields of `Experiment` (seed,
     device, engine, eval_every, patience, …).
+
+    Args:
+        scheme: what clients send and what the server does: one of `laconic.schemes`.
+        model: any module of float32 weights; it is not changed.
+        clients: who holds which records.
+        test: records that are looked at every `eval_every` rounds.
+        holdout: records that decide early stopping, with `patience`.
+        public: records that belong to no client.
+        front_end: a fixed public module in front of the model, or 'scattering'.
+        sampler: who takes part in a round.
+        sampling_rate: short for `sampler=laconic.Poisson(sampling_rate=…)`.
+        rounds: how many.
+        delta: δ of the promise; below one over the number of clients.
+        epsilon: limit of the outsider's ε, and what an open σ is calibrated to.
+        participant_epsilon: limit of the server's ε.
+        max_participations: rounds that one client takes part in at most.
+        accountant: 'pld', 'rdp' or 'moments'.
+        out: the run folder.
+        resume: go on with the run in `out`.
+        observer: is told of every round.
+        progress: whether a bar is shown.
+        **options: further fields of `Experiment`.
+
+    Returns:
+        The model, a row per round, the privacy statement and the ledger of bytes.
+
+    Raises:
+        LaconicError: for whatever the caller can mend; the message names the argument.
+
+    Examples:
+        >>> import torch
+        >>> import laconic
+        >>> inputs = torch.randn(400, 8, generator=torch.Generator().manual_seed(0))
+        >>> targets = (inputs.sum(1) > 0).long()
+        >>> clients = list(zip(inputs.split(4), targets.split(4)))
+        >>> scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, local_lr=0.5, local_steps=5)
+        >>> result = laconic.run(scheme, model=torch.nn.Linear(8, 2), clients=clients, sampling_rate=1.0, rounds=3,
+        ...                      epsilon=8, delta=1e-3)
+        >>> round(result.last["epsilon"], 1), result.ledger["bytes_up"] > 0
+        (8.0, True)
     """
     experiment = _experiment(locals())
     log_cautions(experiment)
@@ -111,6 +151,31 @@ def audit_run(
 
     `run` are the arguments of `laconic.run`, without a folder; the run's own budget does not end it. See
     `laconic.audit.audit.audit_experiment` for the others.
+
+    Args:
+        scheme: a private scheme at client level.
+        canaries: clients of the auditor's own in one run of the experiment; 0 leaves that part out.
+        trials: canaries in many short runs; 0 leaves that part out.
+        confidence: with which all bounds and checks are right together.
+        against: 'server', 'outsider' or 'both'.
+        tick: called with what is done, how much of it, and of how much.
+        **run: the arguments of `laconic.run`.
+
+    Returns:
+        Bounds and checks, each with a verdict.
+
+    Examples:
+        >>> import torch
+        >>> import laconic
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(50)]
+        >>> scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=2.0, local_lr=0.5, local_steps=2)
+        >>> audit = laconic.audit_run(scheme, model=torch.nn.Linear(8, 2), clients=clients, sampling_rate=0.5, rounds=1,
+        ...                           delta=1e-3, canaries=0, trials=1000)
+        >>> audit.violated
+        False
+
+    References:
+        docs/audit.md; Steinke, Nasr and Jagielski (NeurIPS 2023) for one run; Nasr et al. (USENIX Security 2023).
     """
     experiment = _experiment(_bound(scheme, run), audit_run)
     return audit_experiment(
@@ -208,7 +273,7 @@ def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.
 def _files(experiment: Experiment) -> dict[str, str]:
     """What the folder of a run from Python says of it: what it was, and what a record looks like."""
     inputs = experiment.population.records(0).inputs
-    return {"config.toml": _about(experiment), "records.json": json_text(described(inputs)) + "\n"}
+    return {"config.toml": _about(experiment), FILE: kind_of_inputs(inputs).to_toml()}
 
 
 def _about(experiment: Experiment) -> str:

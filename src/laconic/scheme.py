@@ -33,6 +33,27 @@ class Scheme(Part):
     last change instead of weights, which works only if every client takes part in every round. `pooled` is the
     centralised reference: all records in one place, nothing sent. With `groups` each cohort is split at random, every
     group has a secure sum with the whole noise, and the aggregator sees the groups' means in the place of codes.
+
+    Args:
+        name: by which statements and folders call it.
+        train: how clients train.
+        codec: how an update becomes a code, and back.
+        clip: the bound on a code.
+        noise: what is added to it.
+        secure_sum: what the server may see of the codes.
+        aggregator: codes → one code.
+        rule: what the server makes of that.
+        weighting: 'uniform' or 'data-size'.
+        downlink: 'weights', 'half' or 'signs'.
+        pooled: all records in one place.
+        groups: in how many groups a cohort is summed.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=5)
+        >>> without = replace(scheme, noise=laconic.NoNoise())
+        >>> scheme.private, without.private
+        (True, False)
     """
 
     name: str

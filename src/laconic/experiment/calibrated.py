@@ -27,6 +27,22 @@ class Calibration:
 
     `slack` is how many of a cohort the noise does not count on. The integers of the scheme are accounted for as such,
     so the ε of the run is the asked one or less.
+
+    Args:
+        sampler: who takes part in a round.
+        num_clients: the size of the population.
+        rounds: how many.
+        size: weights of the model.
+        budget: with an `epsilon` and a `delta`.
+        slack: dropouts and colluders that the noise allows for.
+        group_testing: whether attackers are excluded by group testing.
+        vote_share: of ε, for the votes of FL-TOP.
+
+    Examples:
+        >>> asked = laconic.Calibration(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, rounds=50,
+        ...                             size=650, budget=laconic.Budget(delta=1e-5, epsilon=4.0))
+        >>> asked.epsilon
+        4.0
     """
 
     sampler: Sampler
@@ -106,7 +122,22 @@ class Calibration:
 
 
 def calibrated(scheme: Scheme, asked: Calibration) -> Scheme:
-    """The scheme with σ, and with that of its votes; one whose σ is decided stays as it is."""
+    """The scheme with σ, and with that of its votes; one whose σ is decided stays as it is.
+
+    Args:
+        scheme: one whose σ is open.
+        asked: the public numbers of the run.
+
+    Returns:
+        The same scheme with the smallest σ that keeps to ε.
+
+    Examples:
+        >>> asked = laconic.Calibration(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, rounds=50,
+        ...                             size=650, budget=laconic.Budget(delta=1e-5, epsilon=4.0, accountant="rdp"))
+        >>> scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, local_lr=0.5, local_steps=5)
+        >>> scheme.open, laconic.calibrated(scheme, asked).noise_multiplier > 0.5
+        (True, True)
+    """
     if not scheme.open:
         return scheme
     codec = scheme.codec

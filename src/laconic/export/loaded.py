@@ -31,6 +31,25 @@ def load(folder: str | Path, *, model: nn.Module | None = None, front_end: nn.Mo
     The folder is checked as a resumed run checks it, and model, summary and statement must be those that the run left
     behind. Nothing is unpickled. A run from Python needs its `model` (and a `front_end` of your own) to have more than
     weights: any module of the same structure.
+
+    Args:
+        folder: the run folder.
+        model: a module of the same structure, for a run from Python.
+        front_end: the run's front end, if it was one of your own.
+
+    Returns:
+        What `laconic.run` returned.
+
+    Examples:
+        >>> import tempfile, torch
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
+        >>> model, scheme = torch.nn.Linear(8, 2), laconic.schemes.fl_std(local_lr=0.1, local_steps=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     out = folder + "/run"
+        ...     done = laconic.run(scheme, model=model, clients=clients, sampling_rate=1.0, rounds=1, out=out)
+        ...     again = laconic.load(out, model=model)
+        >>> torch.equal(again.model.weight, done.model.weight)
+        True
     """
     run = finished_run(folder)
     s = run.summary

@@ -37,7 +37,19 @@ class Ended:
 
 
 class Observer:
-    """Watches a run. Every method does nothing unless a subclass says otherwise."""
+    """Watches a run. Every method does nothing unless a subclass says otherwise.
+
+    Examples:
+        >>> class Loud(laconic.Observer):
+        ...     def row(self, row):
+        ...         print("round", row["round"])
+        >>> import torch
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
+        >>> _ = laconic.run(laconic.schemes.fl_std(local_lr=0.1, local_steps=1), model=torch.nn.Linear(8, 2),
+        ...                 clients=clients, sampling_rate=1.0, rounds=2, observer=Loud())
+        round 1
+        round 2
+    """
 
     def start(self, run: Started) -> None:
         """The run begins, or goes on after `run.finished` rounds."""

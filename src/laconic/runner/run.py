@@ -50,6 +50,23 @@ class Run(Progress):
     """A run in progress. `run()` goes on from wherever the folder says it stopped.
 
     The `clients` are simulated here, unless others are given: those of a federation, or some that attack.
+
+    Args:
+        experiment: what is run.
+        clients: others than the simulated ones.
+        folder: where the run is kept, or None.
+        observer: is told of every round.
+
+    Examples:
+        >>> import torch
+        >>> from laconic.data.population import as_population
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
+        >>> experiment = laconic.Experiment(
+        ...     scheme=laconic.schemes.fl_std(local_lr=0.1, local_steps=1), model=torch.nn.Linear(8, 2),
+        ...     population=as_population(clients), sampler=laconic.Poisson(sampling_rate=0.5), rounds=2,
+        ... )
+        >>> laconic.Run(experiment).run().stop_reason
+        'rounds'
     """
 
     def __init__(

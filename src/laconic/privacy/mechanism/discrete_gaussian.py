@@ -51,6 +51,19 @@ class DiscreteGaussian(Noise):
     `bits` is b; unless given, it is as small as the sum allows. `ring_bits` makes b larger without a finer grid: room
     in the ring that costs bytes and changes neither noise nor ε. `signs` says that the code is a vector of signs, or of
     marks: no entry exceeds 1, and all are whole. A σ of None is open: see `decided`.
+
+    Args:
+        noise_multiplier: σ.
+        bits: b.
+        signs: whether the code is a vector of signs.
+        ring_bits: bits of the ring, where it shall have room to spare.
+
+    Examples:
+        >>> laconic.DiscreteGaussian(noise_multiplier=1.0).on_integers
+        True
+
+    References:
+        Thesis Alg. 9; Canonne, Kamath and Steinke (NeurIPS 2020) for the sampler; docs/maths.md#noise-on-integers.
     """
 
     noise_multiplier: float | None

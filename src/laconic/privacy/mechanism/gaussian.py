@@ -99,7 +99,12 @@ class Noise(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class NoNoise(Noise):
-    """No noise, and so no promise."""
+    """No noise, and so no promise.
+
+    Examples:
+        >>> laconic.NoNoise().private
+        False
+    """
 
     @property
     def private(self) -> bool:
@@ -126,6 +131,16 @@ class Gaussian(Noise):
 
     In float32, as the papers draw it: for studies. Floats cannot be masked, and their low-order bits are not accounted
     for (Mironov 2012); `DiscreteGaussian` is the noise of a deployment. A σ of None is open: see `decided`.
+
+    Args:
+        noise_multiplier: σ.
+
+    Examples:
+        >>> laconic.Gaussian(noise_multiplier=1.0).on_integers
+        False
+
+    References:
+        Thesis Alg. 10.
     """
 
     noise_multiplier: float | None
