@@ -68,10 +68,10 @@ def one_line(text: object, most: int | None = None) -> str:
     return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one first, then all of them."""
     names = sorted(known)
-    near = nearest(name, names)
+    near = nearest(str(name), names)
     hint = f"did you mean '{near}'? " if near else ""
     return f"unknown {what} '{name}': {hint}Known: {', '.join(names) or 'none'}"
 

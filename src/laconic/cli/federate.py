@@ -88,7 +88,7 @@ def _federated(
     quiet: bool,
 ) -> dict[str, Any]:
     """Start or go on with the federation in the folder."""
-    from laconic.settings.launch import resumed_config
+    from laconic.settings.launch import resumed_config, tracked
     from laconic.store.folder import RunFolder
 
     _need_flower()
@@ -97,6 +97,7 @@ def _federated(
     check_folder(folder, resume, what, left)
     if folder.exists:
         config = resumed_config(folder, asked)
+    tracked(config)  # the server does it; what is not installed is said here
     experiment, config = _checked(config)
     print_cautions(experiment)
     folder.make()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from laconic.data.described import described
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
 from laconic.models.registry import MODELS
@@ -13,15 +12,12 @@ from laconic.observers.tracker import tracker
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig, read_toml, write_toml
 from laconic.settings.data.record_kind import FILE, record_kind
-from laconic.store.folder import RunFolder, json_text
+from laconic.store.folder import RunFolder
 
 
 def files_of(settled: Settled) -> dict[str, str]:
     """What a run folder says of the run: its configuration, what a record is or how it was prepared, words of texts."""
-    data = settled.federation
-    inputs = data.population.records(0).inputs
-    record = described(inputs, num_classes=data.num_classes, classes=data.classes)
-    files = {"config.toml": write_toml(settled.config.to_dict()), "records.json": json_text(record) + "\n"}
+    files = {"config.toml": write_toml(settled.config.to_dict())}
     if settled.preprocessing is not None:
         files["preprocessing.toml"] = settled.preprocessing.schema.to_toml()
     else:
