@@ -7,13 +7,25 @@ from collections.abc import Iterable
 
 
 class LaconicError(Exception):
-    """Something the user can mend. The command line prints the message and exits with `exit_code`."""
+    """Something the user can mend. The command line prints the message and exits with `exit_code`.
+
+    Examples:
+        >>> try:
+        ...     laconic.Poisson(sampling_rate=2.0)
+        ... except laconic.LaconicError as error:
+        ...     print(error)
+        sampling_rate must be above 0 and at most 1, not 2.0
+    """
 
     exit_code = 2
 
 
 class ConfigError(LaconicError):
     """An option, a name or a combination of options that cannot work."""
+
+
+class UnknownArgument(ConfigError, TypeError):
+    """A keyword argument that a function does not take."""
 
 
 class PrivacyError(LaconicError):
@@ -56,10 +68,10 @@ def one_line(text: object, most: int | None = None) -> str:
     return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one first, then all of them."""
     names = sorted(known)
-    near = nearest(name, names)
+    near = nearest(str(name), names)
     hint = f"did you mean '{near}'? " if near else ""
     return f"unknown {what} '{name}': {hint}Known: {', '.join(names) or 'none'}"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laconic.cli.options import config_values, requested_config, run_options
+from laconic.cli.options import config_values, papers_option, requested_config, run_options
 from laconic.cli.run import check_folder, default_folder, display_for, print_cautions, print_summary, stop_like_ctrl_c
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [runs/SCHEME-DATASET-federation]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out (or start it, if there is none yet).")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON; progress goes to stderr.")
+@papers_option
 @click.option("--quiet", is_flag=True, help="No progress display.")
 def federate(
     what: str | None,
@@ -45,6 +46,7 @@ def federate(
     out: Path | None,
     resume: bool,
     as_json: bool,
+    papers: bool,
     quiet: bool,
     sets: tuple[str, ...],
     model_options: tuple[str, ...],
@@ -71,7 +73,7 @@ def federate(
 
         click.echo(json_text(summary))
     else:
-        print_summary(summary, summary["rounds"])
+        print_summary(summary, summary["rounds"], papers=papers)
 
 
 def _federated(
@@ -86,7 +88,7 @@ def _federated(
     quiet: bool,
 ) -> dict[str, Any]:
     """Start or go on with the federation in the folder."""
-    from laconic.settings.launch import resumed_config
+    from laconic.settings.launch import resumed_config, tracked
     from laconic.store.folder import RunFolder
 
     _need_flower()
@@ -95,6 +97,7 @@ def _federated(
     check_folder(folder, resume, what, left)
     if folder.exists:
         config = resumed_config(folder, asked)
+    tracked(config)  # the server does it; what is not installed is said here
     experiment, config = _checked(config)
     print_cautions(experiment)
     folder.make()

@@ -58,6 +58,12 @@ class RunOptions:
 @dataclass(frozen=True, kw_only=True)
 class RunSection(RunOptions):
     threads: int | None = option(None, "CPU threads.", shown="torch's own", check=positive_int)
+    track: str | None = option(
+        None,
+        "Follow the run in a tool: tensorboard (files in the run folder), mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"
+        " or wandb (offline, or WANDB_MODE). Only what is released leaves.",
+        choices=("tensorboard", "mlflow", "wandb"),
+    )
     holdout: float = option(
         0.0,
         "Fraction set aside that belongs to no client: of the records, or of the clients where the data say them.",
@@ -456,4 +462,11 @@ class FederationSection:
         flag="",
         shown="600",
         check=positive,
+    )
+    max_discarded: int | None = option(
+        None,
+        "Discarded rounds in a row that end the run: each is charged, and moves the model by noise alone.",
+        flag="",
+        shown="2",
+        check=positive_int,
     )

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.toml_values import toml, typed
 from laconic.data.federated import FederatedData
+from laconic.data.inputs import Inputs
+from laconic.data.pictures import Pictures
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
 from laconic.options.sections import DataSection
@@ -28,12 +31,15 @@ class RecordKind:
     """
 
     shape: tuple[int, ...]
-    num_classes: int
+    num_classes: int = 0
+    """0 for a run from Python, where nobody said."""
     classes: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     text_column: str = ""
     whole: bool = False
     """Whether the inputs are whole numbers, such as those of words."""
+    pixels: bool = False
+    """Whether they are bytes from 0 to 255, of pictures."""
 
     @property
     def pictures(self) -> bool:
@@ -50,7 +56,7 @@ class RecordKind:
     def to_toml(self) -> str:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         lines = [f"{name} = {toml(value)}" for name, value in values.items() if value not in ((), "")]
-        return "# What a record of this run is, for laconic predict.\n" + "\n".join(lines) + "\n"
+        return "# What a record of this run is, for laconic predict and laconic export.\n" + "\n".join(lines) + "\n"
 
     @classmethod
     def read(cls, file: Path) -> RecordKind:
@@ -59,7 +65,7 @@ class RecordKind:
             shape = data.pop("shape")
             if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
                 raise ConfigError("shape must be a list of whole numbers")
-            kinds = {"num_classes": int, "text_column": str, "whole": bool}
+            kinds = {"num_classes": int, "text_column": str, "whole": bool, "pixels": bool}
             values = {key: typed(key, value, kinds.get(key, tuple[str, ...])) for key, value in data.items()}
             return cls(shape=tuple(shape), **values)
         except (ConfigError, TypeError, KeyError) as error:
@@ -68,7 +74,6 @@ class RecordKind:
 
 def record_kind(data: DataSection, federation: FederatedData) -> RecordKind:
     """What the loaded records are."""
-    inputs = federation.population.records(0).inputs
     info = SOURCES.get(data.dataset)
     names = federation.classes or (info.classes if info is not None else ())
     return RecordKind(
@@ -77,8 +82,18 @@ def record_kind(data: DataSection, federation: FederatedData) -> RecordKind:
         classes=tuple(map(str, names)) if len(names) == federation.num_classes else (),
         features=federation.features,
         text_column=(data.text_column or "text") if federation.wording is not None else "",
-        whole=isinstance(inputs, Tensor) and not inputs.is_floating_point(),
+        **_type_of(federation.population.records(0).inputs),
     )
+
+
+def kind_of_inputs(inputs: Inputs) -> RecordKind:
+    """What can be seen in the records alone."""
+    return RecordKind(shape=tuple(inputs.shape[1:]), **_type_of(inputs))
+
+
+def _type_of(inputs: Inputs) -> dict[str, Any]:
+    whole = isinstance(inputs, Tensor) and not inputs.is_floating_point()
+    return {"whole": whole, "pixels": isinstance(inputs, Pictures) and inputs.pixels.dtype == torch.uint8}
 
 
 def schema_kind(schema: Schema, num_features: int) -> RecordKind:
