@@ -172,19 +172,25 @@ def test_the_policy_stops_a_script_even_if_one_got_in(opened: Open, report: Path
     assert found.page.evaluate("window.stolen") is None and found.complaints
 
 
+def serving(server: WatchServer) -> Iterator[WatchServer]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 @pytest.fixture
 def watched(folder: Path, tmp_path: Path) -> Iterator[tuple[WatchServer, Path]]:
     """A server on a copy of the run that has only its first two rounds."""
     path = Path(shutil.copytree(folder, tmp_path / "live"))
     (path / "summary.json").unlink()
     write_rows(path, rows_of(folder)[:2])
-    server = WatchServer(Runs([path]))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server, path
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    for server in serving(WatchServer(Runs([path]))):
+        yield server, path
 
 
 def test_a_watched_run_grows_without_a_reload(opened: Open, folder: Path, watched: tuple[WatchServer, Path]) -> None:
@@ -207,6 +213,18 @@ def test_a_watched_run_grows_without_a_reload(opened: Open, folder: Path, watche
     page.get_by_text("Finished after 6 rounds").wait_for(timeout=20_000)
     assert found.complaints == [] and found.violations() == []
     assert all(url.startswith((server.address, "data:")) for url in found.requests)
+
+
+def test_a_second_run_turns_the_page_into_one_of_all_runs(opened: Open, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "sweep/first")
+    for server in serving(WatchServer(Runs([tmp_path / "sweep"]))):
+        found = opened(server.address)
+        assert found.page.locator("h1").inner_text() == "first"
+        shutil.copytree(folder, tmp_path / "sweep/second")
+        found.page.get_by_text("2 runs side by side").wait_for(timeout=20_000)
+        found.page.get_by_role("link", name="second").click()
+        found.page.get_by_role("heading", name="What this run promises").wait_for(timeout=20_000)
+        assert found.complaints == []
 
 
 def test_a_watch_that_ends_says_so(opened: Open, watched: tuple[WatchServer, Path]) -> None:

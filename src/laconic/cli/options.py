@@ -49,6 +49,27 @@ class CountOrWord(click.ParamType[Any]):
 NUMBER, NUMBER_OR_WORD, COUNT_OR_WORD = Number(), NumberOrWord(), CountOrWord()
 
 
+papers_option = click.option(
+    "--papers", is_flag=True, help="Show ε by every accountant, not only the tight one, and the papers' own formulas."
+)
+"""By default there is one ε per adversary."""
+
+
+class AllMissing(click.Command):
+    """A command that names everything that is missing, not only the first."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            values, _, _ = self.make_parser(ctx).parse_args(given)
+            required = [param for param in self.get_params(ctx) if param.required]
+            missing = [p for p in required if p.value_is_missing(p.consume_value(ctx, values)[0])]
+            names = [param.get_error_hint(ctx).strip("'") for param in missing]
+            raise click.UsageError(f"missing: {', '.join(names)}", ctx) from None
+
+
 def _kind(option: Declared) -> dict[str, Any]:
     """What click is told of the type."""
     if option.types == (bool,):

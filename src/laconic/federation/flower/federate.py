@@ -22,12 +22,13 @@ from laconic.federation.server.members import Members, invite, make_offer
 from laconic.federation.server.notices import Notices
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
+from laconic.observers.observer import Together
 from laconic.runner.in_folder import prepare
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
-from laconic.settings.launch import files_of
+from laconic.settings.launch import files_of, tracked
 from laconic.store.folder import RunFolder
 
 _LOG = getLogger("flwr")
@@ -79,7 +80,7 @@ def run_federation(
         simulation.spending.check_first_round()
         prepare(folder, simulation, files_of(settled))
         strategy = SchemeStrategy(simulation, clients, courier, lost, patience=settings.join_timeout)
-        simulation.observer = _show
+        simulation.observer = Together(_show, tracked(settled.config))
         strategy.start(grid)
         assert strategy.result is not None
         return strategy.result
