@@ -53,6 +53,29 @@ def export_run(
     The file takes raw records: front end and preprocessing are inside, as far as they are numbers. `out` is the file,
     by default in the run folder; the card is beside it. The folder is checked as `laconic.load` checks it. Nothing is
     left if the outputs of the file are not those of the run's model.
+
+    Args:
+        folder: the run folder.
+        to: 'onnx', 'torchscript', 'safetensors' or 'card'.
+        out: the file.
+        best: the best round instead of the last one.
+        released_only: whether the card leaves out what only the server may know.
+        model: a module of the same structure, for a run from Python.
+        front_end: the run's front end, if it was one of your own.
+
+    Returns:
+        What was written, and where.
+
+    Examples:
+        >>> import tempfile, torch
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
+        >>> model, scheme = torch.nn.Linear(8, 2), laconic.schemes.fl_std(local_lr=0.1, local_steps=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     out = folder + "/run"
+        ...     _ = laconic.run(scheme, model=model, clients=clients, sampling_rate=1.0, rounds=1, out=out)
+        ...     written = laconic.export_run(out, "safetensors", model=model)
+        >>> written.file.suffix
+        '.safetensors'
     """
     if to not in FORMATS and to != CARD:
         raise ConfigError(unknown("format", to, [*FORMATS, CARD]))
