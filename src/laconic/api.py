@@ -13,7 +13,6 @@ from torch import nn
 
 from laconic.audit.audit import Tick, audit_experiment
 from laconic.audit.result import AuditResult
-from laconic.data.described import described
 from laconic.data.population import (
     PooledPopulation,
     Population,
@@ -37,8 +36,9 @@ from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.settings.config import write_toml
+from laconic.settings.data.record_kind import FILE, kind_of_inputs
 from laconic.settings.front_end import FRONT_ENDS
-from laconic.store.folder import RunFolder, json_text
+from laconic.store.folder import RunFolder
 from laconic.train.flat import trainable_size
 
 
@@ -178,7 +178,7 @@ def audit_run(
     References:
         docs/audit.md; Steinke, Nasr and Jagielski (NeurIPS 2023) for one run; Nasr et al. (USENIX Security 2023).
     """
-    experiment = _experiment(_bound(scheme, run))
+    experiment = _experiment(_bound(scheme, run), audit_run)
     return audit_experiment(
         experiment, canaries=canaries, trials=trials, confidence=confidence, against=against, tick=tick
     )
@@ -191,9 +191,9 @@ def _bound(scheme: Scheme, given: dict[str, Any]) -> dict[str, Any]:
     return described.arguments
 
 
-def _experiment(asked: dict[str, Any]) -> Experiment:
-    """The experiment that the arguments of `run` describe."""
-    _check_names(asked["options"])
+def _experiment(asked: dict[str, Any], *functions: Callable[..., Any]) -> Experiment:
+    """The experiment that the arguments of `run` describe; `functions` take some more."""
+    _check_names(asked["options"], run, *functions)
     population, scheme, sampler = as_population(asked["clients"]), asked["scheme"], asked["sampler"]
     if not isinstance(scheme, Scheme):
         raise ConfigError(
@@ -252,11 +252,12 @@ def _budget(scheme: Scheme, asked: dict[str, Any]) -> Budget | None:
     return None if asked["delta"] is None else Budget(delta=asked["delta"], **limits)
 
 
-def _check_names(options: dict[str, Any]) -> None:
-    """Refuse arguments that neither `run` nor an experiment takes, with the nearest name that they do."""
+def _check_names(options: dict[str, Any], *functions: Callable[..., Any]) -> None:
+    """Refuse arguments that neither these functions nor an experiment take, with the nearest name that they do."""
     settled = {"budget", "population"}  # made from `run`'s own arguments
     taken = {field.name for field in fields(Experiment)} - settled
-    taken |= {name for name in inspect.signature(run).parameters if name != "options"}
+    for function in functions:
+        taken |= {p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD}
     strange = [unknown("argument", name, taken) for name in options if name not in taken]
     if strange:
         raise UnknownArgument(several(strange))
@@ -273,7 +274,7 @@ def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.
 def _files(experiment: Experiment) -> dict[str, str]:
     """What the folder of a run from Python says of it: what it was, and what a record looks like."""
     inputs = experiment.population.records(0).inputs
-    return {"config.toml": _about(experiment), "records.json": json_text(described(inputs)) + "\n"}
+    return {"config.toml": _about(experiment), FILE: kind_of_inputs(inputs).to_toml()}
 
 
 def _about(experiment: Experiment) -> str:

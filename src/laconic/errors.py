@@ -68,13 +68,19 @@ def one_line(text: object, most: int | None = None) -> str:
     return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one first, then all of them."""
     names = sorted(known)
-    folded = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-    hint = f"did you mean '{folded[close[0]]}'? " if close else ""
+    near = nearest(str(name), names)
+    hint = f"did you mean '{near}'? " if near else ""
     return f"unknown {what} '{name}': {hint}Known: {', '.join(names) or 'none'}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, if any is."""
+    folded = {n.lower(): n for n in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    return folded[close[0]] if close else None
 
 
 def several(problems: list[str]) -> str:

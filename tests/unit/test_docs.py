@@ -23,7 +23,7 @@ from laconic.parts import Part
 from laconic.settings.config import every_option
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def fenced(path: Path, language: str | None = None) -> list[str]:
@@ -44,7 +44,6 @@ def commands(path: Path) -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     "name",
     [
-        "README.md",
         "docs/index.md",
         "docs/python.md",
         "docs/datasets.md",
@@ -70,12 +69,6 @@ def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: py
         for kind in [kind for kind, part in Part._kinds.items() if part.__module__ == "document"]:
             del Part._kinds[kind]  # other tests do not know the parts that a document defines
         SOURCES.pop("mine", None)
-
-
-@pytest.mark.parametrize("name", ["own_model.py", "front_end.py"])
-def test_the_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
-    assert "-DP per client against an outsider" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -156,6 +156,10 @@ def test_a_misspelt_argument_gets_a_suggestion() -> None:
         fl_std_dp(clip_norm=0.5, noise_multipler=1.0, **TRAIN)
     with pytest.raises(ConfigError, match="did you mean 'server_lr'"):
         fl_std(sever_lr=1.0, **TRAIN)
+    with pytest.raises(UnknownArgument, match="did you mean 'canaries'"):
+        laconic.audit_run(fl_std(**TRAIN), canaires=10, **COMMON)
+    with pytest.raises(ConfigError, match="unknown tracker '5'"):
+        laconic.run(fl_std(**TRAIN), track=5, **COMMON)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="must be a scheme"):
         laconic.run("fl-std", **COMMON)  # type: ignore[arg-type]
 

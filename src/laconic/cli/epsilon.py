@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laconic.cli.options import NUMBER, papers_option
+from laconic.cli.options import NUMBER, AllMissing, papers_option
 
 if TYPE_CHECKING:
     from laconic.privacy.accounting.accountant import RunAccountant
@@ -39,7 +39,7 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(cls=AllMissing)
 @_sampler_options
 @click.option("--noise-multiplier", type=NUMBER, required=True, help="σ: the noise in the sum is σ·S.")
 @click.option("--participations", type=int, multiple=True, help="Rounds one client takes part in (repeatable).")
@@ -118,7 +118,7 @@ def epsilon(
         click.echo(f"Caution: {text}.")
 
 
-@click.command()
+@click.command(cls=AllMissing)
 @_sampler_options
 @click.option("--epsilon", type=NUMBER, required=True, help="The ε to keep, against an outsider.")
 def calibrate(

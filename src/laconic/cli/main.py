@@ -19,7 +19,8 @@ _COMMANDS = {
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
-    "predict": ("laconic.cli.predict", "predict"),
+    "schema": ("laconic.cli.data.schema", "schema"),
+    "predict": ("laconic.cli.data.predict", "predict"),
     "export": ("laconic.cli.trained.export", "export"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
     "infer": ("laconic.cli.inference.group", "infer"),
@@ -31,6 +32,7 @@ _COMMANDS = {
     "datasets": ("laconic.cli.lists", "datasets"),
     "models": ("laconic.cli.lists", "models"),
     "options": ("laconic.cli.reference", "options"),
+    "completion": ("laconic.cli.reference", "completion"),
     "doctor": ("laconic.cli.doctor", "doctor"),
 }
 

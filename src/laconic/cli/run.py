@@ -112,10 +112,10 @@ def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: 
 
 
 def print_cautions(experiment: Experiment) -> None:
-    """What makes the promise worth little, before anything is trained."""
-    from laconic.experiment.cautions import planned_cautions
+    """What makes the promise, or the model, worth little, before anything is trained."""
+    from laconic.experiment.cautions import planned_cautions, untested
 
-    for text in planned_cautions(experiment):
+    for text in [*planned_cautions(experiment), *untested(experiment)]:
         print(f"laconic: warning: {text}", file=sys.stderr)
 
 

@@ -1,7 +1,6 @@
 """Records and who holds them: built-in data sets, the user's own files, and partitions among clients.
 
 dead_leaves  public images made from a seed
-described    what one record looks like, in plain values, for the run folder
 download     downloads, checked before they are used
 federated    `FederatedData`: a population and the records that belong to no client
 inputs       `Inputs`: a tensor, sparse rows or pictures, and what holds for all of them

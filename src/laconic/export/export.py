@@ -166,9 +166,7 @@ def _metadata(summary: dict[str, Any], raw: Raw, trained: Trained | None) -> dic
 
 
 def _classes(trained: Trained) -> list[str]:
-    named: list[str] = trained.record.get("classes") or []
-    source = None if trained.config is None else SOURCES.get(trained.config.data.dataset)
-    return named or list(source.classes if source is not None else ())
+    return list(trained.record.classes)
 
 
 def _facts(

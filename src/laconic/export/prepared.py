@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from laconic.data.ehr.features import Preprocessing
-from laconic.data.ehr.schema import UNKNOWN
-from laconic.errors import ConfigError
+from laconic.data.ehr.scaling import CUT
+from laconic.data.ehr.schema import UNKNOWN, Numeric
 
 
 class Pixels(nn.Module):
@@ -32,20 +32,18 @@ class PreparedRecords(nn.Module):
 
     shift: Tensor
     scale: Tensor
+    low: Tensor
+    high: Tensor
     fill: Tensor
     counts: list[int]
 
     def __init__(self, preprocessing: Preprocessing, model: nn.Module) -> None:
         super().__init__()
-        schema = preprocessing.schema
-        for number in schema.numeric:
-            if number.min is None or number.max is None:
-                raise ConfigError(f"column '{number.column}' is not scaled by its bounds, so it cannot be exported")
-        low = [float(number.min or 0) for number in schema.numeric]
-        high = [float(number.max or 0) for number in schema.numeric]
-        fills = [number.fill if isinstance(number.fill, float | int) else torch.nan for number in schema.numeric]
-        self.register_buffer("shift", torch.tensor(low, dtype=torch.float64))
-        self.register_buffer("scale", torch.tensor(high, dtype=torch.float64) - torch.tensor(low, dtype=torch.float64))
+        numbers = preprocessing.schema.numeric
+        constants = torch.tensor([affine(entry) for entry in numbers], dtype=torch.float64).reshape(-1, 4)
+        for place, name in enumerate(("shift", "scale", "low", "high")):
+            self.register_buffer(name, constants[:, place].clone())
+        fills = [entry.fill if isinstance(entry.fill, float | int) else torch.nan for entry in numbers]
         self.register_buffer("fill", torch.tensor(fills, dtype=torch.float64))
         self.counts = [len(levels) for levels in levels_of(preprocessing)]
         self.model = model
@@ -53,7 +51,7 @@ class PreparedRecords(nn.Module):
     def forward(self, numbers: Tensor, levels: Tensor, codes: Tensor) -> Tensor:
         numbers = numbers.double()
         numbers = torch.where(torch.isnan(numbers), self.fill, numbers)
-        parts = [((numbers - self.shift) / self.scale).clamp(0.0, 1.0).float()]
+        parts = [((numbers - self.shift) / self.scale).clamp(self.low, self.high).float()]
         for place, count in enumerate(self.counts):
             known = (levels[:, place : place + 1] >= 0) & (levels[:, place : place + 1] < count)
             chosen = torch.where(known, levels[:, place : place + 1], count)
@@ -61,6 +59,14 @@ class PreparedRecords(nn.Module):
         parts.append(codes)
         found: Tensor = self.model(torch.cat(parts, dim=1))
         return found
+
+
+def affine(number: Numeric) -> tuple[float, float, float, float]:
+    """(shift, scale, lowest, highest) of a number's feature: see `data/ehr/scaling.py`."""
+    if number.scale == "standard":
+        return float(number.mean or 0), float(number.std or 1), -CUT, CUT
+    low, high = float(number.min or 0), float(number.max or 0)
+    return low, high - low, 0.0, 1.0
 
 
 def levels_of(preprocessing: Preprocessing) -> list[list[str]]:

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laconic.data.described import BYTES, WORDS
 from laconic.data.ehr.features import Preprocessing
+from laconic.data.ehr.schema import Numeric
 from laconic.data.ehr.table import CodeLists, EhrTable, Levels
-from laconic.errors import ConfigError
 from laconic.export.plain_lstm import with_plain_loops
-from laconic.export.prepared import Pixels, PreparedRecords, codes_of, levels_of
+from laconic.export.prepared import Pixels, PreparedRecords, affine, codes_of, levels_of
 from laconic.export.real_scattering import without_complex_numbers
 from laconic.export.trained import Trained
 from laconic.features.front_end import with_head
@@ -44,11 +43,11 @@ def raw_model(trained: Trained) -> Raw:
     if preprocessing is not None:
         return _health_records(preprocessing, module, reference)
     record = trained.record
-    shape, kind = tuple(record["input_shape"]), record["inputs"]
-    if kind == BYTES:
+    shape = record.shape
+    if record.pixels:
         about = {"type": "uint8", "shape": list(shape), "meaning": "pixels from 0 to 255: channels, height, width"}
         return _one_input(Pixels(module), about, _bytes(shape), lambda batch: reference(batch[0].float() / 255))
-    if kind == WORDS:
+    if record.whole:
         about = {"type": "int64", "shape": list(shape), "meaning": "whole numbers, such as those of words"}
         return _one_input(module, about, _words(shape, trained), lambda batch: reference(*batch))
     about = {"type": "float32", "shape": list(shape), "meaning": "the features of a record, as the run was given them"}
@@ -106,7 +105,7 @@ def _health_records(preprocessing: Preprocessing, module: nn.Module, reference: 
 
     def draw(count: int) -> Batch:
         rng = np.random.default_rng(count)
-        drawn = [_around(entry.min, entry.max, count, rng) for entry in schema.numeric]
+        drawn = [_around(entry, count, rng) for entry in schema.numeric]
         places = [rng.integers(-1, len(known), count) for known in levels]
         return (
             torch.from_numpy(np.stack(drawn, 1) if drawn else np.zeros((count, 0))).float(),
@@ -121,11 +120,10 @@ def _health_records(preprocessing: Preprocessing, module: nn.Module, reference: 
     return Raw(PreparedRecords(preprocessing, module).eval(), inputs, draw, expected)
 
 
-def _around(low: float | None, high: float | None, count: int, rng: np.random.Generator) -> np.ndarray:
+def _around(number: Numeric, count: int, rng: np.random.Generator) -> np.ndarray:
     """Values inside the bounds and a little outside."""
-    if low is None or high is None:
-        raise ConfigError("only columns that are scaled by their bounds can be exported")
-    return rng.uniform(low - (high - low) / 4, high + (high - low) / 4, count)
+    shift, scale, low, high = affine(number)
+    return shift + scale * rng.uniform(low - (high - low) / 4, high + (high - low) / 4, count)
 
 
 def _table(preprocessing: Preprocessing, numbers: Tensor, levels: Tensor, codes: Tensor) -> EhrTable:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +15,12 @@ from laconic.errors import ConfigError, RunFolderError
 from laconic.features.front_end import ScatteringFrontEnd
 from laconic.models.registry import build_model
 from laconic.settings.config import RunConfig, read_toml
+from laconic.settings.data.record_kind import FILE, RecordKind, schema_kind
 from laconic.store.checkpoint import BEST
 from laconic.store.finished import MODEL, Finished
 from laconic.store.front_end import FILE as FRONT_END
 from laconic.store.identity import IDENTITY, structure_of
 from laconic.streams import Streams
-
-RECORDS = "records.json"
 
 
 @dataclass(frozen=True)
@@ -32,15 +30,14 @@ class Trained:
     run: Finished
     head: nn.Module
     front_end: nn.Module | None
-    record: dict[str, Any]
+    record: RecordKind
     config: RunConfig | None
     """None for a run from Python."""
 
     @property
     def preprocessing(self) -> Preprocessing | None:
         """How health records were prepared; None for other data."""
-        file = self.run.path / "preprocessing.toml"
-        return Preprocessing(Schema.from_toml(file)) if file.exists() else None
+        return _preprocessing(self.run)
 
 
 def trained_model(
@@ -73,12 +70,18 @@ def weights_of(run: Finished, *, best: bool = False) -> dict[str, Tensor]:
     return found
 
 
-def _record(run: Finished) -> dict[str, Any]:
-    content = run.folder.read(RECORDS)
-    if content is None:
-        raise RunFolderError(f"{run.path / RECORDS} is missing: the run is of an earlier version of Laconic; repeat it")
-    found: dict[str, Any] = json.loads(content)
-    return found
+def _record(run: Finished) -> RecordKind:
+    preprocessing = _preprocessing(run)
+    if preprocessing is not None:
+        return schema_kind(preprocessing.schema, preprocessing.num_features)
+    if not (run.path / FILE).exists():
+        raise RunFolderError(f"{run.path / FILE} is missing: the run is of an earlier version of Laconic; repeat it")
+    return RecordKind.read(run.path / FILE)
+
+
+def _preprocessing(run: Finished) -> Preprocessing | None:
+    file = run.path / "preprocessing.toml"
+    return Preprocessing(Schema.from_toml(file)) if file.exists() else None
 
 
 def _config(run: Finished) -> RunConfig | None:
@@ -87,17 +90,17 @@ def _config(run: Finished) -> RunConfig | None:
     return RunConfig.from_dict(sections) if "data" in sections else None
 
 
-def _built(run: Finished, record: dict[str, Any], config: RunConfig | None, front_end: nn.Module | None) -> nn.Module:
+def _built(run: Finished, record: RecordKind, config: RunConfig | None, front_end: nn.Module | None) -> nn.Module:
     if config is None:
         raise ConfigError(
             f"{run.path} was made from Python, and its folder does not say how to build the model: pass the module as"
             " model (laconic.load(folder, model=…))"
         )
-    shape = front_end.output_shape if isinstance(front_end, ScatteringFrontEnd) else record["input_shape"]
+    shape = front_end.output_shape if isinstance(front_end, ScatteringFrontEnd) else record.shape
     return build_model(
         config.model.name,
         input_shape=tuple(shape),
-        num_classes=record["num_classes"],
+        num_classes=record.num_classes,
         seed=Streams(config.run.seed).public_seed("model"),
         options=config.model.options,
     )

@@ -29,6 +29,7 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         cost = f"{human_bytes(summary['best']['bytes_up'])} up, {human_bytes(summary['best']['bytes_down'])} down"
         lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data{by})"))
         lines += _about_best(summary["best"])
+    lines += [("Warning", text) for text in summary.get("warnings", ())]
     return lines + attack_lines(summary.get("attack")) + testing_lines(summary.get("group_testing"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from laconic.privacy.statement.statement import privacy_statement
 from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding
 from laconic.runner.attacked import about_attack, missing_noise
+from laconic.runner.evaluation import ONE_CLASS
 from laconic.runner.planned import answered_for
 from laconic.runner.progress import Progress
 from laconic.runner.report_files import write_report
@@ -75,6 +77,8 @@ class RunResult:
     """Who was excluded by group testing, if there was any."""
     scheme: str = ""
     """Its name."""
+    warnings: tuple[str, ...] = ()
+    """What makes the model worth little."""
 
     def __repr__(self) -> str:
         return as_text(result_rows(self.scheme, self.summary()))
@@ -114,6 +118,7 @@ class RunResult:
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
             "epsilon_is_of": "the whole run, also beside the best round: all rounds decide which one that is",
             "last": self.last,
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({} if self.attack is None else {"attack": self.attack}),
             **({} if self.group_testing is None else {"group_testing": self.group_testing}),
             "ledger": self.ledger,
@@ -166,12 +171,33 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         attack=about_attack(run),
         group_testing=about_testing(run),
         scheme=e.scheme.name,
+        warnings=tuple(_warnings(run)),
     )
     if run.folder:
         write_statement(run)
         run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
         write_report(run, run.folder)
     return result
+
+
+def _warnings(run: Progress) -> Iterator[str]:
+    """That the model has learnt nothing but which class is most frequent."""
+    test, last, best = run.experiment.test, run.history[-1], run.state.best
+    if test is None or ONE_CLASS not in last:
+        return
+    which, share = last[ONE_CLASS], float((test.targets == last[ONE_CLASS]).double().mean())
+    names = run.experiment.class_names
+    called = f"{which} ({names[which]})" if which < len(names) and names[which] != str(which) else f"{which}"
+    ways = "more rounds, another --local-lr, --balance weights, or a smaller model"
+    if run.experiment.scheme.private:
+        ways += ", or less noise: a larger --epsilon, more clients, a smaller --clip-norm"
+    text = (
+        f"the model takes all {len(test.targets):,} test records for class {called}, and {share:.1%} of them are: its"
+        f" accuracy of {last['accuracy']:.4f} says nothing; look at AUROC or loss (--best-by), and try {ways}"
+    )
+    if best is not None and ONE_CLASS not in best:
+        text += f"; round {best['round']} still told classes apart (laconic predict --best)"
+    yield text
 
 
 _SHORTER = {name: f"{name}_if_planned_to_end_there" for name in ("epsilon", "participant_epsilon")}

@@ -124,8 +124,8 @@ def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
     elif "clip_norm" in entry.options:
         if given is None:
             raise ConfigError(
-                f"{config.scheme.name} needs --clip-norm: a number, 'public' (measured on --public-dataset) or 'median'"
-                " (as in the papers, not private)"
+                f"{config.scheme.name} needs --clip-norm: a number (try 0.5), 'public' (measured on --public-dataset)"
+                " or 'median' (as in the papers, not private)"
             )
         if isinstance(given, str) and given not in _CLIP_SOURCES:
             raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")

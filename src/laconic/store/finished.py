@@ -17,7 +17,7 @@ from laconic.store.journal import Journal
 from laconic.store.round_rows import ROUNDS, rows_digest
 
 MODEL, SUMMARY = "model.safetensors", "summary.json"
-DESCRIPTION = ("config.toml", "records.json", "preprocessing.toml", "vocabulary.txt", FRONT_END)
+DESCRIPTION = ("config.toml", "records.toml", "preprocessing.toml", "vocabulary.txt", FRONT_END)
 """What a run is, in files that are written when it starts."""
 _KEPT = (MODEL, SUMMARY, "privacy.json", *DESCRIPTION)
 

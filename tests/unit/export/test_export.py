@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 
 import laconic
 from laconic.cli.main import cli
-from laconic.data.described import BYTES, NUMBERS, WORDS
 from laconic.errors import ConfigError, RunFolderError
 from laconic.export import prepared
 from laconic.export.export import compare, export_run
@@ -33,6 +33,7 @@ from laconic.runner.run import Run
 from laconic.schemes import fl_std, fl_std_dp
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
+from laconic.settings.data.record_kind import RecordKind
 from laconic.settings.launch import files_of
 from laconic.store.finished import finished_run
 from laconic.store.folder import RunFolder
@@ -105,6 +106,33 @@ def test_the_preprocessing_of_health_records_is_inside(patients: Path, tmp_path:
     assert done.inputs["numbers"]["columns"] and done.inputs["levels"]["levels"]
 
 
+def test_every_scaling_of_a_column_is_exported(tmp_path: Path) -> None:
+    from laconic.data.ehr.features import Preprocessing
+    from laconic.data.ehr.schema import Numeric, Schema
+
+    (tmp_path / "schema.toml").write_text(
+        Schema(
+            label="died",
+            positive=("1",),
+            numeric=(
+                Numeric(column="age", min=0.0, max=90.0, fill=40.0),
+                Numeric(column="lab", scale="clipped", min=-1.0, max=3.0),
+                Numeric(column="weight", scale="standard", mean=70.0, std=12.0),
+            ),
+        ).to_toml(),
+        encoding="utf-8",
+    )
+    preprocessing = Preprocessing(Schema.from_toml(tmp_path / "schema.toml"))
+    (tmp_path / "preprocessing.toml").write_text(preprocessing.schema.to_toml(), encoding="utf-8")
+    run: Any = types.SimpleNamespace(path=tmp_path)
+    raw = raw_model(Trained(run, nn.Linear(3, 1).eval(), None, RecordKind(shape=(3,)), None))
+    _, ask = FORMATS["torchscript"][1](raw, {})
+    assert compare(raw, ask, "torchscript") < 1e-5
+    missing = torch.tensor([[torch.nan, 1.0, 80.0]]), torch.zeros(1, 0, dtype=torch.int64), torch.zeros(1, 0)
+    filled = torch.tensor([[40.0, 1.0, 80.0]]), *missing[1:]
+    assert torch.equal(ask(missing), ask(filled))
+
+
 def test_a_wrong_preprocessing_would_be_noticed_and_nothing_left(
     patients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,14 +147,9 @@ def test_a_wrong_preprocessing_would_be_noticed_and_nothing_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def trained(
-    head: nn.Module, kind: str, shape: list[int], front_end: nn.Module | None = None, run: Any = None
-) -> Trained:
-    class NoFolder:
-        path = Path("/nonexistent")
-
-    record = {"input_shape": shape, "inputs": kind, "num_classes": 2}
-    return Trained(run or NoFolder(), head.eval(), front_end and front_end.eval(), record, None)
+def trained(head: nn.Module, *shape: int, front_end: nn.Module | None = None, **kind: bool) -> Trained:
+    run: Any = types.SimpleNamespace(path=Path("/nonexistent"))
+    return Trained(run, head.eval(), front_end and front_end.eval(), RecordKind(shape=shape, **kind), None)
 
 
 class FixedBatch(nn.Module):
@@ -146,10 +169,10 @@ def models() -> dict[str, Trained]:
     pictures = build_model("cnn", input_shape=(1, 8, 8), num_classes=3, seed=0)
     front_end = scattering_front_end((1, 12, 12), features=20, projection="random", mirror=True)
     return {
-        "words": trained(words, WORDS, [30]),
-        "bytes": trained(pictures, BYTES, [1, 8, 8]),
-        "front end": trained(nn.Linear(20, 3), BYTES, [1, 12, 12], front_end),
-        "numbers": trained(nn.Sequential(nn.Linear(4, 8), nn.GroupNorm(2, 8), nn.Linear(8, 2)), NUMBERS, [4]),
+        "words": trained(words, 30, whole=True),
+        "bytes": trained(pictures, 1, 8, 8, pixels=True),
+        "front end": trained(nn.Linear(20, 3), 1, 12, 12, front_end=front_end, pixels=True),
+        "numbers": trained(nn.Sequential(nn.Linear(4, 8), nn.GroupNorm(2, 8), nn.Linear(8, 2)), 4),
     }
 
 
@@ -182,7 +205,7 @@ def test_onnx_is_checked_without_onnxruntime_as_well(monkeypatch: pytest.MonkeyP
 def test_a_model_that_a_trace_gets_wrong_is_refused(to: str) -> None:
     if to == "onnx":
         pytest.importorskip("onnx", reason="onnx is not installed")
-    raw = raw_model(trained(FixedBatch(), NUMBERS, [4]))
+    raw = raw_model(trained(FixedBatch(), 4))
     _, ask = FORMATS[to][1](raw, {})
     with pytest.raises(ConfigError, match=f"cannot be exported to {to}"):
         compare(raw, ask, to)

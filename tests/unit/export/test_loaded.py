@@ -77,7 +77,7 @@ def test_a_run_from_python_without_its_module_has_its_weights(finished: RunResul
         "model.safetensors",
         "best.safetensors",
         "config.toml",
-        "records.json",
+        "records.toml",
         "rounds.jsonl",
         "charges.jsonl",
         "identity.json",
