@@ -87,7 +87,7 @@ def main() -> None:
         sys.exit(stop.exit_code)
     except click.UsageError as error:
         hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        fail(f"{error.format_message().rstrip('.')}{hint}", 2)
+        fail(f"{' '.join(error.format_message().split()).rstrip('.')}{hint}", 2)
     except click.ClickException as error:
         fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):

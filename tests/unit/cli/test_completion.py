@@ -10,7 +10,7 @@ import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
-from laconic.cli.main import cli
+from laconic.cli.main import cli, main
 
 
 def completed(*words: str) -> set[str]:
@@ -52,3 +52,12 @@ def test_another_shell_is_refused_in_one_line() -> None:
     shown = CliRunner().invoke(cli, ["completion", "tcsh"])
     assert shown.exit_code == 2
     assert "'bash', 'zsh', 'fish'" in shown.output
+
+
+def test_no_shell_is_asked_for_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["laconic", "completion"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert "Choose from: bash, zsh, fish" in said
+    assert len(said.splitlines()) == 1
