@@ -1,6 +1,6 @@
 """Check a built site: every link leads somewhere, and no page asks another host for anything.
 
-    python -m tools.site build/site
+    python -m tools.site [FOLDER]        # build/site unless given
 
 Links to other hosts may stand in the text: they are followed only if the reader clicks. What a page loads by itself
 (scripts, styles, fonts, pictures, frames) must come from the site.
@@ -101,6 +101,6 @@ def _dead(path: Path, target: str, pages: dict[Path, Page], site: Path) -> str |
 
 
 if __name__ == "__main__":
-    wrong = problems(Path(sys.argv[1]))
+    wrong = problems(Path(sys.argv[1] if sys.argv[1:] else "build/site"))
     print("\n".join(wrong) or "every link leads somewhere, and nothing is loaded from elsewhere")
     sys.exit(bool(wrong))

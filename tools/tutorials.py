@@ -205,6 +205,8 @@ def write(name: str) -> None:
 
 
 if __name__ == "__main__":
+    if strange := set(sys.argv[1:]) - set(names()):
+        sys.exit(f"no tutorial {', '.join(sorted(strange))}: there are {', '.join(names())}")
     for each in sys.argv[1:] or names():
         print(each)
         write(each)

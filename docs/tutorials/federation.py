@@ -10,11 +10,12 @@
 # %% [markdown]
 # ## Three clinics
 #
-# scikit-learn has measurements of 569 breast tumours. Three clinics hold 150 each. The other 119 are for the test.
-# Numbers are scaled by fixed means and spreads that all clinics were told.
+# scikit-learn has measurements of 569 breast tumours. Three clinics hold 150 each, in a file of their own. The other
+# 119 are for the test. Numbers are scaled by fixed means and spreads that all clinics were told.
 
 # %%
 import csv
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
@@ -29,12 +30,15 @@ values = ((values - values.mean(0)) / values.std(0)).round(3)
 order = np.random.default_rng(0).permutation(len(values))
 values, benign = values[order], tumours.target[order]
 
-with open("tumours.csv", "w", newline="") as file:
-    table = csv.writer(file)
-    table.writerow(["clinic", *names, "benign"])
-    for row in range(450):
-        table.writerow(["ABC"[row // 150], *values[row], benign[row]])
-print(f"{len(names)} measurements of 450 tumours in 3 clinics; {benign.mean():.0%} are benign")
+Path("clinics").mkdir()
+owners = {"clinic-a": slice(0, 150), "clinic-b": slice(150, 300), "clinic-c": slice(300, 450), "test": slice(450, None)}
+for owner, rows in owners.items():
+    with open(f"clinics/{owner}.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow([*names, "benign"])
+        table.writerows([*row, label] for row, label in zip(values[rows], benign[rows], strict=True))
+print(f"{len(names)} measurements; {benign.mean():.0%} of the tumours are benign")
+print(*sorted(path.name for path in Path("clinics").iterdir()))
 
 # %% [markdown]
 # ## What will it promise?
@@ -43,7 +47,7 @@ print(f"{len(names)} measurements of 450 tumours in 3 clinics; {benign.mean():.0
 # whole clinic behind two others. That works because the model is tiny: eleven weights.
 
 # %%
-# !laconic plan fl-std-dp --dataset tumours.csv --client-column clinic --target benign --model logistic \
+# !laconic plan fl-std-dp --dataset clinics --target benign --model logistic \
 #     --epsilon 8 --delta 1e-5 --clip-norm 1 --sampling-rate 1 --rounds 3 --local-steps 20 --local-lr 0.5
 
 # %% [markdown]
@@ -53,7 +57,7 @@ print(f"{len(names)} measurements of 450 tumours in 3 clinics; {benign.mean():.0
 # everything again. On real hosts you start the same programs one by one: see [Flower](../flower.md#host-by-host).
 
 # %%
-# !laconic federate fl-std-dp --dataset tumours.csv --client-column clinic --target benign --model logistic \
+# !laconic federate fl-std-dp --dataset clinics --target benign --model logistic \
 #     --epsilon 8 --delta 1e-5 --clip-norm 1 --sampling-rate 1 --rounds 3 --local-steps 20 --local-lr 0.5 \
 #     --nodes 3 --out runs/three --quiet
 
@@ -80,7 +84,6 @@ print(f"AUROC {auroc:.2f} in the private federation, {reachable:.2f} with all re
 
 # %%
 import json
-from pathlib import Path
 
 statement = json.loads(Path("runs/three/privacy.json").read_text())
 rows = [json.loads(line) for line in Path("runs/three/rounds.jsonl").read_text().splitlines()]

@@ -80,11 +80,21 @@ reachable = cross_val_score(pooled, records, records["outcome"] == "died", scori
 print(f"all records in one place, no privacy: AUROC {reachable:.3f}")
 
 # %% [markdown]
+# ## A draft of the schema
+#
+# A *schema* says what the columns are. `laconic schema init` looks at every column and drafts one: types, missing
+# cells, how well a column tells the outcome by itself. A column that tells it too well may be the outcome in disguise.
+
+# %%
+# !laconic schema init admissions.csv --target outcome --positive died --out draft.toml
+
+# %% [markdown]
 # ## The schema
 #
-# A small file says what the columns are. Columns that it does not name are never read. Give bounds and levels from
-# *public* knowledge, not from the table: whatever is computed from the patients would reveal something about them.
-# `fill` stands for a missing number. A missing text becomes a level of its own, Unknown.
+# The draft can be used as it is. Bounds and levels are then computed from the patients, which reveals something about
+# them, and the privacy statement says so. It is better to write them down from *public* knowledge, as here. `fill`
+# stands for a missing number. A missing text becomes a level of its own, Unknown. Columns that the schema does not name
+# are never read.
 
 # %%
 schema = """

@@ -105,6 +105,7 @@ def run(
         resume: go on with the run in `out`.
         observer: is told of every round.
         progress: whether a bar is shown.
+        track: 'tensorboard', 'mlflow' or 'wandb', to follow the run there.
         **options: further fields of `Experiment`.
 
     Returns:

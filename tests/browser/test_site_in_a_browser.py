@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_tools import launched, open_page
 
-tools = pytest.importorskip("browser_tools", reason="there is no browser to drive")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[browser]'")
 
 ROOT = Path(__file__).parents[2]
 INPUT = {"mkdocs": "input[name=query]", "zensical": "input[role=combobox], [class*=search] input, input[type=text]"}
@@ -20,7 +22,7 @@ INPUT = {"mkdocs": "input[name=query]", "zensical": "input[role=combobox], [clas
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with tools.launched() as started:
+    with launched() as started:
         yield started
 
 
@@ -46,12 +48,19 @@ def small_site(builder: str, place: Path) -> Path:
 
 @pytest.mark.parametrize("builder", ["mkdocs", "zensical"])
 def test_search_answers_from_a_file_and_nothing_is_fetched(builder: str, browser: Any, tmp_path: Path) -> None:
-    context, found = tools.open_page(browser, small_site(builder, tmp_path))
+    context, found = open_page(browser, small_site(builder, tmp_path))
     page = found.page
     page.keyboard.press("/" if builder == "mkdocs" else "Control+k")
-    page.locator(INPUT[builder]).first.wait_for(state="visible")
-    page.keyboard.type("aardvark", delay=20)
-    page.locator("a[href*='glossary.html']:visible", has_text="ardvark").first.wait_for(timeout=30_000)
+    asked = page.locator(INPUT[builder]).first
+    asked.wait_for(state="visible")
+    answer = page.locator("a[href*='glossary.html']:visible", has_text="ardvark").first
+    for _ in range(10):  # what is asked before the index is there may be forgotten
+        asked.fill("")
+        asked.press_sequentially("aardvark")
+        with contextlib.suppress(playwright.TimeoutError):
+            answer.wait_for(timeout=5_000)
+            break
+    assert answer.is_visible()
     assert [request for request in found.requests if not request.startswith(("file:", "data:", "blob:"))] == []
     assert found.complaints == []
     context.close()

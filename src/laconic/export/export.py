@@ -53,6 +53,31 @@ def export_run(
     The file takes raw records: front end and preprocessing are inside, as far as they are numbers. `out` is the file,
     by default in the run folder; the card is beside it. The folder is checked as `laconic.load` checks it. Nothing is
     left if the outputs of the file are not those of the run's model.
+
+    Args:
+        folder: the folder of a finished run.
+        to: 'onnx', 'torchscript', 'safetensors' or 'card'.
+        out: the file to write.
+        best: take the weights of the best round, not of the last one.
+        released_only: leave out of the card what only the server may know.
+        model: the module of a run from Python; its folder does not say how to build it.
+        front_end: a front end of your own.
+
+    Returns:
+        The files, what the model takes, and by how much its outputs differ from the run's at most.
+
+    Raises:
+        LaconicError: for a run that is not finished or was changed, and a model that cannot be exported.
+
+    Examples:
+        >>> import torch
+        >>> clients = [(torch.randn(10, 4), torch.randint(0, 2, (10,))) for _ in range(10)]
+        >>> scheme = laconic.schemes.fl_std(local_lr=0.1, local_steps=1)
+        >>> result = laconic.run(scheme, model=torch.nn.Linear(4, 2), clients=clients, sampling_rate=1.0, rounds=1,
+        ...                      out="runs/mine")
+        >>> done = laconic.export_run("runs/mine", "torchscript", model=torch.nn.Linear(4, 2))
+        >>> done.file.name, done.card.name, done.difference < 1e-5
+        ('model.pt', 'model.md', True)
     """
     if to not in FORMATS and to != CARD:
         raise ConfigError(unknown("format", to, [*FORMATS, CARD]))

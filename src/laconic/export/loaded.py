@@ -68,6 +68,7 @@ def load(folder: str | Path, *, model: nn.Module | None = None, front_end: nn.Mo
         attack=s.get("attack"),
         group_testing=s.get("group_testing"),
         scheme=s.get("scheme", ""),
+        warnings=tuple(s.get("warnings", ())),
     )
 
 

@@ -38,7 +38,7 @@ def model_card(
         "## What was sent",
         _bytes(summary["ledger"], released_only),
         "## Limits",
-        _limits(statement),
+        _limits(statement, summary.get("warnings", ())),
         "## How to cite",
         _bullets([CITATION, *cite]),
     ]
@@ -102,12 +102,12 @@ def _bytes(ledger: dict[str, Any], released_only: bool) -> str:
     return f"{text}; {human_bytes(ledger['bytes_up'])} up and {human_bytes(ledger['bytes_down'])} down in all."
 
 
-def _limits(statement: dict[str, Any]) -> str:
+def _limits(statement: dict[str, Any], warnings: Iterable[str]) -> str:
     known = [
         "It knows what its clients' records show, with their gaps and biases. Try it on records of your own first.",
         "It is a research tool's model: no medical device, and no decision about a person should rest on it alone.",
     ]
-    return _bullets([*statement["not_covered"], *known])
+    return _bullets([*warnings, *statement["not_covered"], *known])
 
 
 def _plain(text: object) -> str:

@@ -17,6 +17,7 @@ def result_rows(scheme: str, summary: dict[str, Any]) -> list[tuple[str, str]]:
     if summary["discarded"]:
         rounds += f", {len(summary['discarded'])} of them discarded"
     rows = [("scheme", scheme), ("rounds", rounds), *_metric_rows(summary), *_promise_rows(summary["statement"])]
+    rows += [("warning", text) for text in summary.get("warnings", ())]
     ledger = summary["ledger"]
     up, down = (ledger[f"bytes_{way}_per_client_and_round"] for way in ("up", "down"))
     rows.append(("bytes", f"{human_bytes(up)} up, {human_bytes(down)} down per client and round"))

@@ -48,6 +48,7 @@ class RunResult:
         attack: what the attack was and what became of the run.
         group_testing: who was excluded by group testing.
         scheme: its name.
+        warnings: what makes the result worth little, such as a model that always says the same.
 
     Examples:
         >>> import torch
