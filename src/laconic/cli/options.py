@@ -64,9 +64,11 @@ class AllMissing(click.Command):
             return super().parse_args(ctx, args)
         except click.MissingParameter:
             values, _, _ = self.make_parser(ctx).parse_args(given)
-            required = [param for param in self.get_params(ctx) if param.required]
-            missing = [p for p in required if p.value_is_missing(p.consume_value(ctx, values)[0])]
-            names = [param.get_error_hint(ctx).strip("'") for param in missing]
+            params = self.get_params(ctx)
+            missing = [param for param in params if param.value_is_missing(param.consume_value(ctx, values)[0])]
+            names = [param.get_error_hint(ctx).strip("'") for param in missing if param.required]
+            if {"sampling_rate", "cohort_size"} <= {param.name for param in missing}:  # one of them is needed
+                names.append("--sampling-rate (or --cohort-size with --num-clients)")
             raise click.UsageError(f"missing: {', '.join(names)}", ctx) from None
 
 
