@@ -36,7 +36,7 @@ from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.settings.config import write_toml
-from laconic.settings.data.record_kind import FILE, kind_of_inputs
+from laconic.settings.data.record_kind import FILE, kind_of_population
 from laconic.settings.front_end import FRONT_ENDS
 from laconic.store.folder import RunFolder
 from laconic.train.flat import trainable_size
@@ -273,8 +273,7 @@ def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.
 
 def _files(experiment: Experiment) -> dict[str, str]:
     """What the folder of a run from Python says of it: what it was, and what a record looks like."""
-    inputs = experiment.population.records(0).inputs
-    return {"config.toml": _about(experiment), FILE: kind_of_inputs(inputs).to_toml()}
+    return {"config.toml": _about(experiment), FILE: kind_of_population(experiment.population).to_toml()}
 
 
 def _about(experiment: Experiment) -> str:

@@ -50,7 +50,8 @@ def raw_model(trained: Trained) -> Raw:
     if record.whole:
         about = {"type": "int64", "shape": list(shape), "meaning": "whole numbers, such as those of words"}
         return _one_input(module, about, _words(shape, trained), lambda batch: reference(*batch))
-    about = {"type": "float32", "shape": list(shape), "meaning": "the features of a record, as the run was given them"}
+    what = "a picture, pixels" if record.pictures else "the features of a record"
+    about = {"type": "float32", "shape": list(shape), "meaning": f"{what} on the scale of the run's own records"}
     return _one_input(module, about, _numbers(shape), lambda batch: reference(*batch))
 
 

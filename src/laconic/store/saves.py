@@ -84,7 +84,7 @@ class Saves:
             self.identity, self.rounds = _text(row["identity"]), _count(row["rounds"], 1)
         elif what == "grown":
             self.rounds, self.ended = max(self.rounds, _count(row["rounds"], 1)), None
-        elif what == "ended" and self.confirmed is not None:
+        elif what == "ended":
             self.ended = {_text(name): _text(digest) for name, digest in row["files"].items()}
         elif what == "saving":
             self.ended = None

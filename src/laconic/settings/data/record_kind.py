@@ -13,8 +13,8 @@ from torch import Tensor
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.toml_values import toml, typed
 from laconic.data.federated import FederatedData
-from laconic.data.inputs import Inputs
 from laconic.data.pictures import Pictures
+from laconic.data.population import PooledPopulation, Population
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
 from laconic.options.sections import DataSection
@@ -82,16 +82,18 @@ def record_kind(data: DataSection, federation: FederatedData) -> RecordKind:
         classes=tuple(map(str, names)) if len(names) == federation.num_classes else (),
         features=federation.features,
         text_column=(data.text_column or "text") if federation.wording is not None else "",
-        **_type_of(federation.population.records(0).inputs),
+        **_type_of(federation.population),
     )
 
 
-def kind_of_inputs(inputs: Inputs) -> RecordKind:
+def kind_of_population(population: Population) -> RecordKind:
     """What can be seen in the records alone."""
-    return RecordKind(shape=tuple(inputs.shape[1:]), **_type_of(inputs))
+    return RecordKind(shape=tuple(population.records(0).inputs.shape[1:]), **_type_of(population))
 
 
-def _type_of(inputs: Inputs) -> dict[str, Any]:
+def _type_of(population: Population) -> dict[str, Any]:
+    """Of the records as they are stored: pictures that are picked are numbers."""
+    inputs = population.pool.inputs if isinstance(population, PooledPopulation) else population.records(0).inputs
     whole = isinstance(inputs, Tensor) and not inputs.is_floating_point()
     return {"whole": whole, "pixels": isinstance(inputs, Pictures) and inputs.pixels.dtype == torch.uint8}
 
