@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +29,19 @@ def to_torchscript(raw: Raw, about: dict[str, str]) -> tuple[bytes, Ask]:
     extra, buffer = {"laconic.json": json.dumps(about)}, io.BytesIO()
     with _quiet():
         torch.jit.save(_traced(raw), buffer, _extra_files=extra)
-        again = torch.jit.load(io.BytesIO(buffer.getvalue()))  # type: ignore[no-untyped-call]
-    return buffer.getvalue(), lambda batch: again(*batch)
+        content = _without_sources(buffer.getvalue())
+        again = torch.jit.load(io.BytesIO(content))  # type: ignore[no-untyped-call]
+    return content, lambda batch: again(*batch)
+
+
+def _without_sources(archive: bytes) -> bytes:
+    """The same archive without the notes on which source file a line comes from: they hold this machine's paths."""
+    kept = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(kept, "w", zipfile.ZIP_STORED) as new:
+        for name in old.namelist():
+            if not name.endswith(".debug_pkl"):
+                new.writestr(zipfile.ZipInfo(name), old.read(name))
+    return kept.getvalue()
 
 
 def to_onnx(raw: Raw, about: dict[str, str]) -> tuple[bytes, Ask]:

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import types
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,20 @@ def test_a_run_from_python_is_exported_with_its_module(python: Path, tmp_path: P
         export_run(python, "torchscript", out=tmp_path / "x.pt", model=nn.Linear(4, 3))
     done = export_run(python, "torchscript", out=tmp_path / "x.pt", model=nn.Linear(4, 2))
     assert done.file == tmp_path / "x.pt"
+
+
+@pytest.mark.parametrize("to", ["onnx", "torchscript", "safetensors"])
+def test_no_file_for_others_holds_a_path_of_this_machine(python: Path, to: str, tmp_path: Path) -> None:
+    if to == "onnx":
+        pytest.importorskip("onnx", reason="onnx is not installed")
+    done = export_run(python, to, out=tmp_path / "x", model=nn.Linear(4, 2))
+    assert done.file is not None
+    parts = [done.file.read_bytes()]
+    if to == "torchscript":
+        with zipfile.ZipFile(done.file) as archive:
+            parts += [archive.read(name) for name in archive.namelist()]
+    for path in (Path(torch.__file__).parent, Path(laconic.__file__).parent, python.parent):
+        assert not any(str(path).encode() in part for part in parts)
 
 
 def test_a_changed_run_is_not_exported(python: Path, tmp_path: Path) -> None:
