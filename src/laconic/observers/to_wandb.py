@@ -27,6 +27,7 @@ class WeightsAndBiases(Tracker):
     name, shows_arrival = "wandb", True
 
     def open(self, run: Started, parameters: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
         identity = known.get("id") if isinstance(known.get("id"), str) else secrets.token_hex(4)
         self._session = wandb.init(
             project=PROJECT,
@@ -36,7 +37,7 @@ class WeightsAndBiases(Tracker):
             tags=[run.fingerprint],
             config=parameters,
             dir=str(run.folder) if run.folder is not None else None,
-            mode=os.environ.get("WANDB_MODE", "offline"),
+            mode=mode,
             settings=_quiet(),
         )
         return {"id": identity}

@@ -65,6 +65,11 @@ class Tracker(Observer):
         return self._began + step if self._private else time.time()
 
     @property
+    def _stops_early(self) -> bool:
+        """Whether held-out records may end the run. Its ε is then that of all planned rounds; no row has a smaller one."""
+        return self._started.settings.get("run.patience") is not None
+
+    @property
     def closed_at(self) -> float:
         """When the run ended, by the same clock."""
         return self.clock(self._last)
@@ -83,12 +88,16 @@ class Tracker(Observer):
     def row(self, row: Row) -> None:
         values = released_row(row, private=self._private)
         self._last = step = int(values.pop("round"))
+        if self._stops_early:
+            values.pop("epsilon", None)
         if self._private and self.shows_arrival:
             self._later.append((step, values))
         else:
             self._tried(lambda: self.log(step, values))
 
     def end(self, run: Ended) -> None:
+        if run.summary is not None and self._private and self._stops_early:
+            self._later.append((self._last, {"epsilon": run.summary["last"]["epsilon"]}))
         for step, values in self._later:
             self._tried(partial(self.log, step, values))
         if run.summary is not None:

@@ -133,6 +133,16 @@ def test_where_others_see_when_a_row_arrives_those_of_a_private_run_come_at_its_
     assert [step for step, _ in heard.rows] == [1, 2, 3] and heard.closed == ["finished"]
 
 
+def test_no_row_has_a_smaller_epsilon_than_the_statement_where_held_out_records_may_end_the_run() -> None:
+    heard = Heard()
+    scheme = fl_std_dp(clip_norm=0.5, noise_multiplier=3.0, **TRAIN)
+    result = laconic.run(scheme, observer=heard, patience=5, **PRIVATE, **COMMON)
+    assert result.history[0]["epsilon"] < result.last["epsilon"]
+    told = [(step, values["epsilon"]) for step, values in heard.rows if "epsilon" in values]
+    assert told == [(3, result.last["epsilon"])]
+    assert [step for step, values in heard.rows if "accuracy" in values] == [1, 2, 3]
+
+
 class Careless(Heard):
     """What the test above must notice: a tracker that hands over rows and statement as they are."""
 
