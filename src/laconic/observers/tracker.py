@@ -66,7 +66,7 @@ class Tracker(Observer):
 
     @property
     def _stops_early(self) -> bool:
-        """Whether held-out records may end the run. Its ε is then that of all planned rounds; no row has a smaller one."""
+        """Whether held-out records may end the run. Its ε is that of all planned rounds; no row has a smaller one."""
         return self._started.settings.get("run.patience") is not None
 
     @property
