@@ -73,16 +73,13 @@ def _write(page: Path, views: dict[str, RunView], metric: str | None) -> None:
 
 
 def _row(view: RunView, metric: str | None) -> dict[str, Any]:
-    """Both ε are of all that was charged, from the statement that every checkpoint renews; else of the last row."""
+    """Both ε are of all that is known to be spent; where attackers left out noise, those that hold all the same."""
     from laconic.report.page.metrics import best, curve
     from laconic.report.page.reading import number
 
     found = curve(view.rows, metric) if metric else []
     top = best(view.rows, metric) if metric else None
-    spent: list[float | None] = list(view.epsilons())
-    for place, key in enumerate(("epsilon", "participant_epsilon")):
-        known = [value for row in view.rows if (value := number(row, key)) is not None]
-        spent[place] = known[-1] if spent[place] is None and known else spent[place]
+    spent = view.epsilons()
     return {
         "rounds": len(view.rows),
         "metric": metric,
@@ -127,9 +124,9 @@ def _print(rows: dict[str, dict[str, Any]], metric: str | None) -> None:
 
 def _figures(row: dict[str, Any]) -> list[str]:
     from laconic.report.ledger import human_bytes
-    from laconic.report.page.metrics import short
+    from laconic.report.page.metrics import short, spent
 
     figures = ["–" if row[key] is None else short(row[key]) for key in ("last", "best")]
     figures.append("–" if row["best_round"] is None else str(row["best_round"]))
-    figures += ["–" if row[key] is None else short(row[key]) for key in ("epsilon", "participant_epsilon")]
+    figures += ["–" if row[key] is None else spent(row[key]) for key in ("epsilon", "participant_epsilon")]
     return [str(row["rounds"]), *figures, *(human_bytes(row[key]) for key in ("bytes_up", "bytes_down"))]
