@@ -9,17 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError
+from laconic.report.page.metrics import curve, sent_up
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run folder's rounds.jsonl."""
+    """The rows of a run folder's rounds.jsonl. The last one may still be in writing: then it is left out."""
     path = folder / "rounds.jsonl"
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line]
-    except OSError as error:
-        raise RunFolderError(f"{folder} is not a run folder: {error.strerror} ({path.name})") from None
-    except json.JSONDecodeError:
-        raise RunFolderError(f"{path} is damaged") from None
+        lines = path.read_bytes().split(b"\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunFolderError(f"{folder} is not a run folder: {reason} ({path.name})") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line) if line else None
+            if line and not (isinstance(row, dict) and isinstance(row.get("round"), int)):
+                raise ValueError("not a row")
+        except (ValueError, RecursionError):
+            if number < len(lines):
+                raise RunFolderError(
+                    f"{path}, line {number}: damaged; restore the file, or leave the run out"
+                ) from None
+        else:
+            found += [row] if row else []
+    return found
 
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -32,18 +46,16 @@ def plot_curves(histories: Mapping[str, list[dict[str, Any]]], out: Path, metric
     plt = pyplot()
     figure, (by_round, by_bytes) = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
     for place, (name, history) in enumerate(histories.items()):
-        rows = [row for row in history if metric in row]
-        total = 0
-        sent = {row["round"]: (total := total + row["bytes_up"]) for row in history}
+        points, sent = curve(history, metric), sent_up(history)
         look: dict[str, Any] = {
             "color": COLOURS[place % 7],
             "marker": _MARKERS[(place + place // 7) % 7],
             "label": name,
         }
-        look |= {"markersize": 4, "markevery": max(1, len(rows) // 12)}
-        values = [row[metric] for row in rows]
-        by_round.plot([row["round"] for row in rows], values, **look)
-        by_bytes.plot([sent[row["round"]] / 1e6 for row in rows], values, **look)
+        look |= {"markersize": 4, "markevery": max(1, len(points) // 12)}
+        values = [value for _, value in points]
+        by_round.plot([number for number, _ in points], values, **look)
+        by_bytes.plot([sent[number] / 1e6 for number, _ in points], values, **look)
     by_round.set(xlabel="round", ylabel=metric.replace("_", " "))
     by_bytes.set(xlabel="MB sent up by all clients so far", xscale="log" if _any_sent(histories) else "linear")
     if histories:
@@ -58,7 +70,7 @@ def plot_curves(histories: Mapping[str, list[dict[str, Any]]], out: Path, metric
 
 
 def _any_sent(histories: Mapping[str, list[dict[str, Any]]]) -> bool:
-    return any(row["bytes_up"] for history in histories.values() for row in history)
+    return any(total > 0 for history in histories.values() for total in sent_up(history).values())
 
 
 def plots_available() -> bool:
