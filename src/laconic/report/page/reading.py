@@ -119,9 +119,10 @@ def number(row: Mapping[str, Any], key: str) -> float | None:
 
 
 def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value
+    whole = isinstance(value, int)
+    return value if (abs(value) < 10**_DIGITS if whole else math.isfinite(value)) else None
 
 
 def section(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -158,17 +159,31 @@ def read_run(folder: Path) -> RunView:
     )
 
 
+_LARGEST = 1 << 30
+"""Bytes of a file that are read; a larger one is none of a run."""
+_DIGITS = 18
+
+
 def _text(path: Path) -> str:
     try:  # a pipe or a device would never end
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
+        there = path.is_file() and path.stat().st_size <= _LARGEST
+        return path.read_text(encoding="utf-8", errors="replace") if there else ""
+    except (OSError, ValueError):
         return ""
+
+
+def _parsed(text: str) -> Any:
+    """JSON; a whole number of more digits than anything counts up to is not a number. ValueError if it is not JSON."""
+    try:
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= _DIGITS else math.nan)
+    except RecursionError:
+        raise ValueError("nested without end") from None
 
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(_text(path) or "{}")
-    except (ValueError, RecursionError):
+        found = _parsed(_text(path) or "{}")
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -178,8 +193,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     found = []
     for line in _text(path).split("\n"):
         try:
-            row = json.loads(line) if line else None
-        except (ValueError, RecursionError):
+            row = _parsed(line) if line else None
+        except ValueError:
             continue
         if isinstance(row, dict):
             found.append(row)
