@@ -65,7 +65,7 @@ def _promised(view: RunView) -> list[object]:
         [tag("p", tag("strong", "Caution: "), text, class_="box warn") for text in texts(view.statement, "cautions")],
         _picture(view, one),
         _points("It holds if", [*texts(view.statement, "assumptions"), *_sums(view)]),
-        _points("What it does not promise", [*_never(one), *texts(view.statement, "not_covered")]),
+        _points("What it does not promise", [*_never(view, one), *texts(view.statement, "not_covered")]),
     ]
     return parts
 
@@ -162,14 +162,23 @@ def _sums(view: RunView) -> list[str]:
     return [f"secure aggregation: {text}"] if text else []
 
 
-def _never(one: str) -> list[str]:
-    return [
+def _never(view: RunView, one: str) -> list[str]:
+    found = [
         "what the model learns about people in general: that is what it is trained for",
         f"a group that acts or is looked at together: for k {one}s ε grows about k times",
-        "the test records: they are looked at in the open, so treat them as public",
+        "the test and held-out records: they are looked at in the open, and no ε covers them. They may be the clients'"
+        " own, set aside from training; then so are the figures that this page computes from them",
         "this page itself: it shows cohort sizes, dropouts and bytes, which the outsider's ε assumes to be secret."
         " Give it to people whom the server may tell them; publish the models and the outsider's ε",
     ]
+    if view.notices or section(view.summary, "group_testing"):
+        found.append("clients that this page names, for what they did in a round: it says that they took part in it")
+    if not view.federated:
+        found.append(
+            "the models of a simulation to somebody who has this page: its noise comes from the seed, which is among"
+            " the settings, so it can be subtracted. The ε is what a federation would have"
+        )
+    return found
 
 
 def _points(title: str, sentences: list[str]) -> Markup | None:
