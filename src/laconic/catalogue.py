@@ -56,6 +56,8 @@ class SchemeEntry:
             if f.name != "records" and rest
         }
         every = training | (self.base.options if self.base else {}) | own | {"downlink": "weights"}
+        if "noise_multiplier" in every:  # only Python leaves it open; a configuration settles it first
+            every["noise_multiplier"] = inspect.Parameter.empty
         return {name: default for name, default in every.items() if name not in self.without}
 
     @property

@@ -7,13 +7,25 @@ from collections.abc import Iterable
 
 
 class LaconicError(Exception):
-    """Something the user can mend. The command line prints the message and exits with `exit_code`."""
+    """Something the user can mend. The command line prints the message and exits with `exit_code`.
+
+    Examples:
+        >>> try:
+        ...     laconic.Poisson(sampling_rate=2.0)
+        ... except laconic.LaconicError as error:
+        ...     print(error)
+        sampling_rate must be above 0 and at most 1, not 2.0
+    """
 
     exit_code = 2
 
 
 class ConfigError(LaconicError):
     """An option, a name or a combination of options that cannot work."""
+
+
+class UnknownArgument(ConfigError, TypeError):
+    """A keyword argument that a function does not take."""
 
 
 class PrivacyError(LaconicError):
@@ -56,13 +68,19 @@ def one_line(text: object, most: int | None = None) -> str:
     return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one first, then all of them."""
     names = sorted(known)
-    folded = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-    hint = f"did you mean '{folded[close[0]]}'? " if close else ""
+    near = nearest(str(name), names)
+    hint = f"did you mean '{near}'? " if near else ""
     return f"unknown {what} '{name}': {hint}Known: {', '.join(names) or 'none'}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, if any is."""
+    folded = {n.lower(): n for n in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    return folded[close[0]] if close else None
 
 
 def several(problems: list[str]) -> str:

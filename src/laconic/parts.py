@@ -74,6 +74,15 @@ def positive(**values: float) -> None:
             raise ConfigError(f"{name} must be a positive number, not {value!r}")
 
 
+def decided(noise_multiplier: float | None) -> float:
+    """σ, refused if it was left open: nothing may be noised or accounted with one that nobody chose."""
+    if noise_multiplier is None:
+        raise ConfigError(
+            "the noise multiplier σ is open: give noise_multiplier, or epsilon to laconic.run, which then calibrates it"
+        )
+    return noise_multiplier
+
+
 def non_negative(**values: float) -> None:
     for name, value in values.items():
         if not (_is_number(value) and math.isfinite(value) and value >= 0):

@@ -33,6 +33,27 @@ class Scheme(Part):
     last change instead of weights, which works only if every client takes part in every round. `pooled` is the
     centralised reference: all records in one place, nothing sent. With `groups` each cohort is split at random, every
     group has a secure sum with the whole noise, and the aggregator sees the groups' means in the place of codes.
+
+    Args:
+        name: by which statements and folders call it.
+        train: how clients train.
+        codec: how an update becomes a code, and back.
+        clip: the bound on a code.
+        noise: what is added to it.
+        secure_sum: what the server may see of the codes.
+        aggregator: codes → one code.
+        rule: what the server makes of that.
+        weighting: 'uniform' or 'data-size'.
+        downlink: 'weights', 'half' or 'signs'.
+        pooled: all records in one place.
+        groups: in how many groups a cohort is summed.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=5)
+        >>> without = replace(scheme, noise=laconic.NoNoise())
+        >>> scheme.private, without.private
+        (True, False)
     """
 
     name: str
@@ -157,7 +178,22 @@ class Scheme(Part):
     @property
     def noise_multiplier(self) -> float | None:
         """σ of the part that adds the noise; None if none does."""
-        return getattr(self.train if self.record_level else self.noise, "noise_multiplier", None)
+        return getattr(self._noisy, "noise_multiplier", None)
+
+    @property
+    def _noisy(self) -> LocalTraining | Noise:
+        return self.train if self.record_level else self.noise
+
+    @property
+    def open(self) -> bool:
+        """Whether σ is still to be calibrated: such a scheme says what it is, but cannot be run."""
+        return self.private and hasattr(self._noisy, "noise_multiplier") and self.noise_multiplier is None
+
+    def with_noise_multiplier(self, sigma: float) -> Scheme:
+        """The same scheme with this σ."""
+        noisy: Any = self._noisy
+        part = replace(noisy, noise_multiplier=sigma)
+        return replace(self, train=part) if self.record_level else replace(self, noise=part)
 
     @property
     def added_by(self) -> dict[str, str]:

@@ -8,8 +8,10 @@ version is the same declaration with a bound and noise, under secure aggregation
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 import laconic.aggregate.names  # noqa: F401 - a node that reads a scheme must know every rule
@@ -18,7 +20,7 @@ from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, Subset, TopSubset
 from laconic.codecs.votes import Ballot, VotedSubset
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, UnknownArgument, several, unknown
 from laconic.parts import one_of
 from laconic.privacy.accounting.record_sampling import record_sampler
 from laconic.privacy.mechanism.clip import L2Clip, UnitEntries
@@ -44,7 +46,7 @@ class PrivateScheme(Protocol):
         self,
         *,
         clip_norm: float,
-        noise_multiplier: float,
+        noise_multiplier: float | None = None,
         noise: str = "integer",
         bits: int | None = None,
         ring_bits: int | None = None,
@@ -52,23 +54,26 @@ class PrivateScheme(Protocol):
     ) -> Scheme: ...
 
 
-def private(declared: Callable[..., Scheme], *, what: str = "codes") -> PrivateScheme:
+def private(declared: Callable[..., Scheme], *, what: str = "codes", source: str = "") -> PrivateScheme:
     """The private version: the code clipped to S plus a noise share, c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I).
 
     The server sees the sum only; clients count alike and the denominator is public. The noise is drawn on integers of
     `bits` bits (as few as the sum allows, unless given), so that it can be masked; `ring_bits` is a ring with room to
-    spare; "continuous" is float32, as in the papers, for studies.
+    spare; "continuous" is float32, as in the papers, for studies. Without `noise_multiplier` σ is open: `laconic.run`
+    calibrates it to the epsilon that it is given. `what` and `source` are for the docstring.
     """
 
     def build(
         *,
         clip_norm: float,
-        noise_multiplier: float,
+        noise_multiplier: float | None = None,
         noise: str = "integer",
         bits: int | None = None,
         ring_bits: int | None = None,
         **options: Any,
     ) -> Scheme:
+        if declared.__module__ == __name__:  # what a user's own scheme takes, it knows itself
+            _check_names(options, declared, build)
         scheme = declared(**options)
         return replace(
             scheme,
@@ -79,14 +84,49 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes") -> PrivateS
             weighting="uniform",
         )
 
-    name = declared.__name__.upper().replace("_", "-")
     build.__name__ = build.__qualname__ = f"{declared.__name__}_dp"
-    build.__doc__ = f"{name}-DP: {name} with clipped and noised {what}."
+    build.__doc__ = _private_doc(declared, what, source)
+    build.__signature__ = _private_signature(build, declared)  # type: ignore[attr-defined]
     build.plain = declared  # type: ignore[attr-defined]
     return build
 
 
-def _noise(kind: str, noise_multiplier: float, bits: int | None, ring_bits: int | None) -> Noise:
+_PRIVATE_ARGUMENTS = """
+    clip_norm: S: a longer code is shortened to this L2 norm.
+    noise_multiplier: σ; open if None: `laconic.run` then calibrates it to its `epsilon`.
+    noise: 'integer', which can be masked, or 'continuous', as in the papers, for studies.
+    bits: bits of a value; as few as the sum allows, unless given.
+    ring_bits: bits of the ring in which sums are taken, where it shall have room to spare.
+"""
+
+
+def _private_signature(build: Callable[..., Scheme], declared: Callable[..., Scheme]) -> inspect.Signature:
+    """With the options of the scheme in the place of `**options`: for people, and for editors."""
+    own, base = inspect.signature(build), inspect.signature(declared).parameters
+    named = {name: one for name, one in own.parameters.items() if one.kind is one.KEYWORD_ONLY}
+    named |= {name: one for name, one in base.items() if one.kind is one.KEYWORD_ONLY and name not in named}
+    rest = [one for one in base.values() if one.kind is one.VAR_KEYWORD]
+    return own.replace(parameters=[*named.values(), *rest])
+
+
+def _private_doc(declared: Callable[..., Scheme], what: str, source: str) -> str:
+    """The docstring of a private version: its own arguments, then those of the scheme."""
+    name = declared.__name__.upper().replace("_", "-")
+    text = inspect.getdoc(declared) or ""
+    arguments = re.search(r"^Args:\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    call = re.search(rf"{declared.__name__}\((.*?local_steps=\d+)\)", text)
+    example = f"laconic.schemes.{declared.__name__}_dp(clip_norm=0.5, noise_multiplier=1.0, {call[1]})" if call else ""
+    parts = [
+        f"{name}-DP: {name} with clipped and noised {what}.",
+        "c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I) for a code c, under a secure sum; all clients count alike.",
+        "Args:" + _PRIVATE_ARGUMENTS + (arguments[1] if arguments else ""),
+        f"Examples:\n    >>> {example}.private\n    True" if example else "",
+        f"References:\n    {source}." if source else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _noise(kind: str, noise_multiplier: float | None, bits: int | None, ring_bits: int | None) -> Noise:
     one_of(NOISES, noise=kind)
     if kind == "integer":
         return DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, ring_bits=ring_bits)
@@ -96,35 +136,84 @@ def _noise(kind: str, noise_multiplier: float, bits: int | None, ring_bits: int 
     return Gaussian(noise_multiplier=noise_multiplier)
 
 
+def _local_sgd(declared: Callable[..., Scheme], options: dict[str, Any]) -> LocalSGD:
+    """Local training with the options that the scheme itself does not take."""
+    _check_names(options, declared)
+    return LocalSGD(**options)
+
+
+def _check_names(options: dict[str, Any], *declared: Callable[..., Scheme]) -> None:
+    """Refuse options that neither these functions nor local training take, with the nearest name that they do."""
+    known = {field.name for field in fields(LocalSGD)}
+    for function in declared:
+        known |= {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    strange = [unknown(f"option of {declared[-1].__name__}", name, known) for name in options if name not in known]
+    if strange:
+        raise UnknownArgument(several(strange))
+
+
 def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
     """FL-STD: every client sends its whole update; the server averages by data size.
 
     w ← w + Σ_k |D_k|/|D|·Δw_k
+
+    Args:
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> scheme = laconic.schemes.fl_std(local_lr=0.1, local_steps=5)
+        >>> scheme.name, scheme.private
+        ('fl-std', False)
+
+    References:
+        Thesis Alg. 1; EuroS&P'21 Alg. 1; McMahan et al. (AISTATS 2017), who call it FedAvg.
     """
     return Scheme(
         name="fl-std",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_std, train),
         rule=Average(server_lr=server_lr, momentum=momentum),
         weighting="data-size",
     )
 
 
-fl_std_dp = private(fl_std, what="updates")
+fl_std_dp = private(fl_std, what="updates", source="Thesis Alg. 10; EuroS&P'21 Alg. 5; McMahan et al. (ICLR 2018)")
 
 
 def centralized(**train: Any) -> Scheme:
-    """CENTRALIZED: plain SGD on the pooled records, the reference of every federation. Nothing is sent."""
-    return Scheme(name="centralized", train=LocalSGD(**train), pooled=True)
+    """CENTRALIZED: plain SGD on the pooled records, the reference of every federation. Nothing is sent.
+
+    Args:
+        **train: training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.centralized(local_lr=0.1, epochs=1, batch_size=10).pooled
+        True
+    """
+    return Scheme(name="centralized", train=_local_sgd(centralized, train), pooled=True)
 
 
 def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -> Scheme:
     """FL-SIGN: one bit a weight, the sign of the update; the server takes a majority vote.
 
     w ← w + γ·sign(Σ_k sign(Δw_k))
+
+    Args:
+        sign_step: γ, by which every weight moves in a round.
+        momentum: ρ of the server.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_sign(local_lr=0.1, local_steps=5).codec
+        Sign()
+
+    References:
+        Thesis Alg. 3; Bernstein et al. (ICML 2018) for the vote.
     """
     return Scheme(
         name="fl-sign",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_sign, train),
         codec=Sign(),
         rule=MajorityVote(sign_step=sign_step, momentum=momentum),
     )
@@ -132,7 +221,7 @@ def fl_sign(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) ->
 
 def fl_sign_dp(
     *,
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
     sign_step: float = 0.005,
     bits: int | None = None,
     ring_bits: int | None = None,
@@ -141,7 +230,22 @@ def fl_sign_dp(
     """FL-SIGN-DP: an integer drawn around each sign, with sensitivity √n.
 
     w ← w + γ·sign(Σ_k DG(sign(Δw_k), √n·σ/√|K|))
+
+    Args:
+        noise_multiplier: σ; open if None: `laconic.run` then calibrates it to its `epsilon`.
+        sign_step: γ, by which every weight moves in a round.
+        bits: bits of a value; as few as the sum allows, unless given.
+        ring_bits: bits of the ring in which sums are taken, where it shall have room to spare.
+        **options: those of `fl_sign`.
+
+    Examples:
+        >>> laconic.schemes.fl_sign_dp(noise_multiplier=1.5, local_lr=0.1, local_steps=5).private
+        True
+
+    References:
+        Thesis Alg. 9.
     """
+    _check_names(options, fl_sign, fl_sign_dp)
     return replace(
         fl_sign(sign_step=sign_step, **options),
         name="fl-sign-dp",
@@ -154,7 +258,7 @@ def fl_sign_dp(
 def fl_std_record_dp(
     *,
     clip_norm: float,
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
     record_rate: float,
     batch_size: int,
     prevalence: float | None = None,
@@ -167,6 +271,28 @@ def fl_std_record_dp(
     """FL-STANDARD-DP at record level: clients train by DP-SGD and send the update itself; all clients count alike.
 
     Δw_k = DPSGD(D_k, w),   w ← w + 1/|K|·Σ_k Δw_k
+
+    Args:
+        clip_norm: S, the bound on one record's gradient.
+        noise_multiplier: σ of a step; open if None: `laconic.run` then calibrates it to its `epsilon`.
+        record_rate: the largest probability with which a record is drawn in a step.
+        batch_size: what a step divides by: a public number, about the records that it draws.
+        prevalence: the publicly known fraction of positives, for `balance="per-class"`.
+        balance: 'per-class' draws the frequent class less often; 'none' draws all alike; 'as-published' is the paper's.
+        local_steps: steps of a client in a round.
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server.
+        **train: `local_lr` and `optimizer`; see `LocalDPSGD`.
+
+    Examples:
+        >>> scheme = laconic.schemes.fl_std_record_dp(
+        ...     clip_norm=1.0, noise_multiplier=2.0, record_rate=0.2, batch_size=20, balance="none", local_lr=0.5
+        ... )
+        >>> scheme.record_level
+        True
+
+    References:
+        CHIL'21 Alg. 5 and 6; Abadi et al. (CCS 2016) for DP-SGD.
     """
     records = record_sampler(balance, batch_size=batch_size, record_rate=record_rate, prevalence=prevalence)
     return Scheme(
@@ -182,6 +308,21 @@ def fl_sign_record_dp(*, sign_step: float = 0.005, momentum: float = 0.0, **opti
     """FL-SIGN-DP at record level: clients train by DP-SGD and send the signs of the update.
 
     Δw_k = DPSGD(D_k, w),   w ← w + γ·sign(Σ_k sign(Δw_k))
+
+    Args:
+        sign_step: γ, by which every weight moves in a round.
+        momentum: ρ of the server.
+        **options: those of `fl_std_record_dp`.
+
+    Examples:
+        >>> scheme = laconic.schemes.fl_sign_record_dp(
+        ...     clip_norm=1.0, noise_multiplier=2.0, record_rate=0.2, batch_size=20, balance="none", local_lr=0.5
+        ... )
+        >>> scheme.record_level, scheme.codec
+        (True, Sign())
+
+    References:
+        CHIL'21 Alg. 4 and 6.
     """
     return replace(
         fl_std_record_dp(**options),
@@ -192,20 +333,49 @@ def fl_sign_record_dp(*, sign_step: float = 0.005, momentum: float = 0.0, **opti
 
 
 def sign_sgd(*, sign_step: float = 0.001, momentum: float = 0.0, **train: Any) -> Scheme:
-    """SignSGD: every client, every round, the signs of one minibatch gradient up and the vote's signs down."""
+    """SignSGD: every client, every round, the signs of one minibatch gradient up and the vote's signs down.
+
+    Args:
+        sign_step: γ, by which every weight moves in a round.
+        momentum: ρ of the server.
+        **train: local training, without steps; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.sign_sgd(local_lr=0.1, batch_size=32).downlink
+        'signs'
+
+    References:
+        Thesis section 4.1.1; Bernstein et al. (ICML 2018).
+    """
     plain = fl_sign(sign_step=sign_step, momentum=momentum, local_steps=1, **train)
     return replace(plain, name="sign-sgd", downlink="signs")
 
 
 def sign_sgd_dp(
     *,
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
     sign_step: float = 0.005,
     bits: int | None = None,
     ring_bits: int | None = None,
     **options: Any,
 ) -> Scheme:
-    """SignSGD-DP: SignSGD with an integer drawn around each sign, as in FL-SIGN-DP."""
+    """SignSGD-DP: SignSGD with an integer drawn around each sign, as in FL-SIGN-DP.
+
+    Args:
+        noise_multiplier: σ; open if None: `laconic.run` then calibrates it to its `epsilon`.
+        sign_step: γ, by which every weight moves in a round.
+        bits: bits of a value; as few as the sum allows, unless given.
+        ring_bits: bits of the ring in which sums are taken, where it shall have room to spare.
+        **options: those of `sign_sgd`.
+
+    Examples:
+        >>> laconic.schemes.sign_sgd_dp(noise_multiplier=1.5, local_lr=0.1).name
+        'sign-sgd-dp'
+
+    References:
+        As thesis Alg. 9.
+    """
+    _check_names(options, sign_sgd, sign_sgd_dp)
     return replace(
         sign_sgd(sign_step=sign_step, **options),
         name="sign-sgd-dp",
@@ -216,17 +386,31 @@ def sign_sgd_dp(
 
 
 def fl_rnd(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
-    """FL-RND: a random subset of the update, new in each round, the same for all clients."""
+    """FL-RND: a random subset of the update, new in each round, the same for all clients.
+
+    Args:
+        ratio: how much of the update is sent, in (0, 1].
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_rnd(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
+        100
+
+    References:
+        Thesis Alg. 5.
+    """
     return Scheme(
         name="fl-rnd",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_rnd, train),
         codec=NewRandomSubset(ratio=ratio, train_only_kept=False),
         rule=Average(server_lr=server_lr, momentum=momentum),
         weighting="data-size",
     )
 
 
-fl_rnd_dp = private(fl_rnd)
+fl_rnd_dp = private(fl_rnd, source="Thesis Alg. 12")
 
 
 def fl_freq(
@@ -238,17 +422,33 @@ def fl_freq(
     momentum: float = 0.0,
     **train: Any,
 ) -> Scheme:
-    """FL-FREQ: the low DCT frequencies of the update; the server pads with zeros and inverts."""
+    """FL-FREQ: the low DCT frequencies of the update; the server pads with zeros and inverts.
+
+    Args:
+        ratio: how many of the frequencies are sent, in (0, 1].
+        num_chunks: P: the update is cut into so many pieces, each with a DCT of its own.
+        order: 'shuffled' or 'natural': in which order the weights stand before they are cut.
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_freq(ratio=0.1, num_chunks=5, local_lr=0.1, local_steps=5).name
+        'fl-freq'
+
+    References:
+        Thesis Alg. 6.
+    """
     return Scheme(
         name="fl-freq",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_freq, train),
         codec=LowPassDCT(ratio=ratio, num_chunks=num_chunks, order=order),
         rule=Average(server_lr=server_lr, momentum=momentum),
         weighting="data-size",
     )
 
 
-fl_freq_dp = private(fl_freq)
+fl_freq_dp = private(fl_freq, source="Thesis Alg. 13")
 
 
 def fl_cs(
@@ -265,10 +465,27 @@ def fl_cs(
     """FL-CS: the low DCT frequencies of the shuffled update; the server solves for a sparse one, with error feedback.
 
     s = argmin ½‖e − Θs‖² + λ‖s‖₁ for the accumulated code e
+
+    Args:
+        ratio: how many of the frequencies are sent, in (0, 1].
+        num_chunks: P: the update is cut into so many pieces, each with a DCT of its own.
+        l1_weight: λ: larger means sparser.
+        max_iterations: steps of the solver (FISTA) at most.
+        tolerance: the solver stops when it changes less than this.
+        momentum: ρ of the accumulated code.
+        server_lr: η_G, the server's step.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_cs(ratio=0.1, num_chunks=5, local_lr=0.1, local_steps=5).rule
+        ErrorFeedback(server_lr=0.35, momentum=0.9)
+
+    References:
+        EuroS&P'21 Alg. 3; thesis Alg. 4; Rothchild et al. (ICML 2020) for sketches with error feedback.
     """
     return Scheme(
         name="fl-cs",
-        train=LocalSGD(**train),
+        train=_local_sgd(fl_cs, train),
         codec=LowPassDCT(
             ratio=ratio,
             num_chunks=num_chunks,
@@ -278,42 +495,98 @@ def fl_cs(
     )
 
 
-fl_cs_dp = private(fl_cs)
+fl_cs_dp = private(fl_cs, source="EuroS&P'21 Alg. 4; thesis Alg. 11")
 
 
 def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
-    """FL-BASIC: a random subset, new in each round, and only its weights are trained."""
+    """FL-BASIC: a random subset, new in each round, and only its weights are trained.
+
+    Args:
+        ratio: how much of the update is sent, in (0, 1].
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_basic(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
+        100
+
+    References:
+        Thesis section 4.2.2.
+    """
     scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
     return replace(scheme, name="fl-basic", codec=NewRandomSubset(ratio=ratio, train_only_kept=True))
 
 
-fl_basic_dp = private(fl_basic)
+fl_basic_dp = private(fl_basic, source="Thesis section 5.4.5")
 
 
 def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
-    """FL-BAS-2: a random subset, new in each round; all weights are trained (it is FL-RND)."""
+    """FL-BAS-2: a random subset, new in each round; all weights are trained (it is FL-RND).
+
+    Args:
+        ratio: how much of the update is sent, in (0, 1].
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_bas_2(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
+        100
+
+    References:
+        UAI'21 Table 8.
+    """
     return replace(fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train), name="fl-bas-2")
 
 
-fl_bas_2_dp = private(fl_bas_2)
+fl_bas_2_dp = private(fl_bas_2, source="UAI'21 Table 8")
 
 
 def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
-    """FL-BAS-3: a fixed random subset, and only its weights are trained."""
+    """FL-BAS-3: a fixed random subset, and only its weights are trained.
+
+    Args:
+        ratio: how much of the update is sent, in (0, 1].
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_bas_3(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
+        100
+
+    References:
+        UAI'21 Table 8.
+    """
     scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
     return replace(scheme, name="fl-bas-3", codec=FixedRandomSubset(ratio=ratio, train_only_kept=True))
 
 
-fl_bas_3_dp = private(fl_bas_3)
+fl_bas_3_dp = private(fl_bas_3, source="UAI'21 Table 8")
 
 
 def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
-    """FL-BAS-4: a fixed random subset; all weights are trained."""
+    """FL-BAS-4: a fixed random subset; all weights are trained.
+
+    Args:
+        ratio: how much of the update is sent, in (0, 1].
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_bas_4(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
+        100
+
+    References:
+        UAI'21 Table 8.
+    """
     scheme = fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train)
     return replace(scheme, name="fl-bas-4", codec=FixedRandomSubset(ratio=ratio, train_only_kept=False))
 
 
-fl_bas_4_dp = private(fl_bas_4)
+fl_bas_4_dp = private(fl_bas_4, source="UAI'21 Table 8")
 
 
 def fl_top(
@@ -332,6 +605,25 @@ def fl_top(
     """FL-TOP: only the K weights that matter most are ever trained or sent, in either direction.
 
     Which they are, public data say, or the clients' own votes: in the first rounds each marks its largest |Δw|.
+
+    Args:
+        ratio: how many of the weights are kept, in (0, 1]: K = ratio·n.
+        top_selection: 'public': training on public records chooses the weights; 'votes': the clients do, privately.
+        init_steps: training steps on the public records, before the choice.
+        vote_rounds: how many of the rounds are votes (4 unless given).
+        vote_ratio: the share of the weights that a client marks; `ratio` unless given.
+        vote_block: weights that are voted on together (16 unless given).
+        vote_noise_multiplier: σ of the votes, for the private version.
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_top(ratio=0.1, local_lr=0.1, local_steps=5).codec.code_size(1000)
+        100
+
+    References:
+        Thesis Alg. 7, and section 5.4.3 for the votes; the UAI'21 paper.
     """
     if top_selection == "votes":
         codec: Subset = _voted(ratio, vote_rounds, vote_ratio, vote_block, vote_noise_multiplier)
@@ -363,7 +655,7 @@ def _no_votes(*given: float | None) -> None:
         raise ConfigError(f"{', '.join(idle)} means nothing without votes: add --top-selection votes")
 
 
-fl_top_dp = private(fl_top)
+fl_top_dp = private(fl_top, source="Thesis Alg. 14")
 
 
 def fl_top_bis(
@@ -379,7 +671,27 @@ def fl_top_bis(
     momentum: float = 0.0,
     **train: Any,
 ) -> Scheme:
-    """FL-TOP-BIS: as FL-TOP, but clients train all weights before they send the K."""
+    """FL-TOP-BIS: as FL-TOP, but clients train all weights before they send the K.
+
+    Args:
+        ratio: how many of the weights are kept, in (0, 1]: K = ratio·n.
+        top_selection: 'public': training on public records chooses the weights; 'votes': the clients do, privately.
+        init_steps: training steps on the public records, before the choice.
+        vote_rounds: how many of the rounds are votes (4 unless given).
+        vote_ratio: the share of the weights that a client marks; `ratio` unless given.
+        vote_block: weights that are voted on together (16 unless given).
+        vote_noise_multiplier: σ of the votes, for the private version.
+        server_lr: η_G, the server's step.
+        momentum: ρ of the server.
+        **train: local training; see `LocalSGD`.
+
+    Examples:
+        >>> laconic.schemes.fl_top_bis(ratio=0.1, local_lr=0.1, local_steps=5).codec.train_only_kept
+        False
+
+    References:
+        UAI'21 Table 8.
+    """
     scheme = fl_top(
         ratio=ratio,
         top_selection=top_selection,
@@ -396,4 +708,4 @@ def fl_top_bis(
     return replace(scheme, name="fl-top-bis", codec=replace(scheme.codec, train_only_kept=False))
 
 
-fl_top_bis_dp = private(fl_top_bis)
+fl_top_bis_dp = private(fl_top_bis, source="UAI'21 Table 8")

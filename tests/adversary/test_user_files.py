@@ -76,6 +76,8 @@ def assert_one_line(case: Case, message: str) -> None:
     lines = message.splitlines()
     if len(lines) > 1 and lines[0].endswith("bad file"):
         lines = [f"{lines[0]} {lines[1].strip()}", *lines[2:]]  # a folder lists its bad files, each in a line
+    if len(lines) > 1 and lines[0].endswith("to mend:"):
+        lines = [" ".join(line.strip() for line in lines)]  # a table lists its bad columns, each in a line
     assert len(lines) == 1 and lines[0].isprintable() and len(lines[0]) < 1000
     assert (case.culprit or next(iter(case.files))) in message
     assert case.words in message and "memory" not in message

@@ -57,7 +57,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     client(place / "negative/1.npz", np.ones((4, 3)), np.array([0, 1, -1, 1]))
     client(place / "million/1.npz", np.ones((4, 3)), np.array([0, 1, 10**6, 1]))
     client(place / "no-features/1.npz", np.ones((4, 0)))
-    client(place / "whole/1.npz", np.ones((4, 3), dtype=np.uint8))
+    for name in ("1", "test"):
+        client(place / f"whole/{name}.npz", np.ones((4, 3), dtype=np.uint8))
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (4, 603979776), }"
     claim = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(96)
     for folder, inputs in (("member", b"1,2,3"), ("claim", claim)):
@@ -166,8 +167,12 @@ BAD: list[tuple[str, int, list[str]]] = [
     (OWN + " --dataset csv --target outcome", 4, ["csv/a.csv: no column 'outcome'", "target"]),
     (OWN + " --dataset csv --num-clients 7", 2, ["leave out --num-clients"]),
     (OWN + " --dataset text.csv --client-column site", 4, ["text.csv: row 6, column 'x': not a number"]),
-    (OWN + " --dataset table.csv", 2, ["needs --client-column"]),
-    (OWN + " --dataset table.csv --client-column site --target y", 4, ["no column 'y'; its columns"]),
+    (OWN + " --dataset table.csv --partition column", 2, ["name the column with --client-column"]),
+    (
+        OWN + " --dataset table.csv --client-column site --target y",
+        2,
+        ["no column 'y'", "with --target"],
+    ),
     (OWN + " --dataset mnist --data-dir .", 4, ["train-images-idx3-ubyte.gz: truncated", "--data-dir"]),
     (OWN + " --dataset mnist --data-dir empty", 4, ["--data-dir empty: no complete mnist there"]),
     (PLAIN + " --set rounds", 2, ["--set rounds: write it as key=value"]),

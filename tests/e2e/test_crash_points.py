@@ -156,7 +156,7 @@ STAGES = {
     "server step": ("laconic.report.ledger.Ledger.add", 3, ""),
     "evaluation": ("laconic.train.flat.FlatModel.evaluate", 2, ""),
     "recording": ("laconic.store.folder.RunFolder.append", 3, "rounds.jsonl"),
-    "display": ("laconic.cli.display.progress.PlainProgress.row", 3, ""),
+    "display": ("laconic.observers.progress.PlainProgress.row", 3, ""),
     "checkpoint": ("laconic.store.folder.RunFolder.write", 3, "checkpoint/state.safetensors"),
     "report": ("laconic.store.folder.RunFolder.write", 1, "report.html"),
 }

@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-from e2e_tools import call, words
+from e2e_tools import call, process, words
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
+from laconic.cli.federate import _checked, _dealt_to
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.lifetime import Cost
+from laconic.federation.trial.data import part_of
+from laconic.settings.config import RunConfig
 
 PRIVATE = "fl-std-dp --dataset synthetic --sampling-rate 1 --noise-multiplier 1"
 
@@ -82,3 +85,36 @@ def test_a_misspelt_policy_is_found(tmp_path: Path, capsys: pytest.CaptureFixtur
     ended = call(capsys, "node", tmp_path / "node", "--policy", tmp_path / "policy.toml")
     assert ended.code == 2
     assert "did you mean 'max_epsilon'" in ended.err
+
+
+def write_hospitals(folder: Path) -> None:
+    folder.mkdir()
+    for name in ("athens", "berlin", "cairo", "test"):
+        (folder / f"{name}.csv").write_text("x,z,died\n" + "".join(f"{i % 7},{i % 3},{i % 2}\n" for i in range(20)))
+
+
+def test_a_folder_makes_as_many_nodes_as_it_has_hospitals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_hospitals(tmp_path / "hospitals")
+    config = RunConfig().with_values({"data.dataset": "hospitals", "data.target": "died", "sampler.sampling_rate": 1.0})
+    experiment, settled = _checked(_dealt_to(config, None))
+    assert experiment.population.num_clients == 3 and settled.federation.nodes == 3
+    assert [len(part_of(settled, node).targets) for node in range(3)] == [20, 20, 20]
+    ended = call(capsys, "federate", *words("fl-std --dataset hospitals --target died --nodes 5 --out run"))
+    assert ended.code == 2 and "5 nodes, but the data are of 3 clients: give --nodes 3" in ended.err
+    table = config.with_values({"data.dataset": "hospitals/test.csv", "federation.nodes": 4})
+    assert _checked(_dealt_to(table, 4))[0].population.num_clients == 4
+    by_column = table.with_values({"data.client_column": "z", "federation.nodes": 3})
+    assert _checked(_dealt_to(by_column, None))[0].population.num_clients == 3
+
+
+@pytest.mark.slow
+def test_hospitals_in_a_folder_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_hospitals(tmp_path / "hospitals")
+    line = "federate fl-std --dataset hospitals --target died --sampling-rate 1 --rounds 2 --quiet --out run"
+    ended = process(*words(line), cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert process("predict", "run", "hospitals/test.csv", cwd=tmp_path).out.startswith("row,probability\n1,")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from e2e_tools import Ended, call, files, rounds
 
-from laconic.cli.display.progress import PlainProgress
 from laconic.data import locate
+from laconic.observers.progress import PlainProgress
 
 SHORT = ("--quick", "--set", "rounds=3", "--threads", "1", "--device", "cpu")
 

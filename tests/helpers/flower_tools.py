@@ -22,7 +22,7 @@ from laconic.federation.flower.server_app import ServerData
 from laconic.federation.node.folder import NodeFolder
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
-from laconic.settings.build import settle
+from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
 
@@ -136,8 +136,11 @@ class LocalFederation:
 
     def simulated(self, config: RunConfig | None = None) -> RunResult:
         """The same run in the simulator."""
+        return Run(self.settled(config).experiment).run()
+
+    def settled(self, config: RunConfig | None = None) -> Settled:
         everything = FederatedData(self.population, self.test, None, self.public, 3, (6,))
-        return Run(settle(config or self.config, everything).experiment).run()
+        return settle(config or self.config, everything)
 
     def node(self, number: int) -> NodeFolder:
         return NodeFolder(self.path / f"node-{number}")

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 import torch
+from e2e_tools import call
 
 from laconic.catalogue import SCHEMES
 from laconic.cli.main import cli
@@ -22,7 +23,7 @@ from laconic.parts import Part
 from laconic.settings.config import every_option
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def fenced(path: Path, language: str | None = None) -> list[str]:
@@ -43,7 +44,7 @@ def commands(path: Path) -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     "name",
     [
-        "README.md",
+        "docs/index.md",
         "docs/python.md",
         "docs/datasets.md",
         "docs/front-end.md",
@@ -70,12 +71,6 @@ def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: py
         SOURCES.pop("mine", None)
 
 
-@pytest.mark.parametrize("name", ["own_model.py", "front_end.py"])
-def test_the_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
-    assert "-DP per client against an outsider" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_of_the_documents_exist(path: Path) -> None:
     context = click.Context(cli)
@@ -87,6 +82,26 @@ def test_options_of_the_documents_exist(path: Path) -> None:
         known = {option for parameter in command.get_params(context) for option in parameter.opts}
         named = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert named <= known, f"laconic {name} has no {', '.join(sorted(named - known))}"
+
+
+@pytest.mark.slow
+def test_the_commands_to_start_with_reach_what_their_table_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs/which-scheme.md"
+    rows = re.findall(
+        r"^\| `(fl-[\w-]+)`.*? \| (0\.\d{3}) \| [^|]* \| ([\d,]+) \|$", page.read_text(encoding="utf-8"), re.M
+    )
+    lines = list(commands(page))
+    assert len(rows) == len(lines) == 5
+    for (scheme, accuracy, sent), words in zip(rows, lines, strict=True):
+        ended = call(capsys, *words[1:], "--json")
+        assert words[2] == scheme
+        assert ended.json["last"]["accuracy"] == pytest.approx(float(accuracy), abs=0.02)
+        assert ended.json["ledger"]["bytes_up_per_client_and_round"] == pytest.approx(
+            float(sent.replace(",", "")), rel=0.02
+        )
 
 
 def test_commands_are_found() -> None:

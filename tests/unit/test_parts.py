@@ -75,6 +75,8 @@ def test_parts_are_frozen_and_keyword_only() -> None:
 def test_bad_numbers_name_their_keyword(value: object) -> None:
     with pytest.raises(ConfigError, match="clip_norm must be a positive number"):
         L2Clip(clip_norm=value)  # type: ignore[arg-type]
+    if value is None:
+        return  # a noise multiplier may be open
     with pytest.raises(ConfigError, match="noise_multiplier must be a positive number"):
         Gaussian(noise_multiplier=value)  # type: ignore[arg-type]
 

@@ -56,7 +56,26 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """All that an audit found. All bounds are right together with the stated confidence."""
+    """All that an audit found. All bounds are right together with the stated confidence.
+
+    Attributes:
+        scheme: the name of the scheme.
+        delta: δ of the claims.
+        confidence: with which all bounds are right together.
+        settings: how the audit was done.
+        bounds: lower bounds on ε, each with the claim beside it.
+        checks: of noise, clip and sampler.
+        seconds: how long it took.
+
+    Examples:
+        >>> from laconic.audit.result import Bound
+        >>> bound = Bound(adversary="server", about="1 round", how="short runs", delta=1e-5, claimed=3.1, lower=2.9,
+        ...               trials=1000)
+        >>> found = laconic.AuditResult(scheme="fl-std-dp", delta=1e-5, confidence=0.99, settings={}, bounds=[bound],
+        ...                             checks=[], seconds=1.0)
+        >>> found.verdict
+        'consistent'
+    """
 
     scheme: str
     delta: float

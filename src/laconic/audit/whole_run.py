@@ -22,7 +22,8 @@ from laconic.audit.setups import claim_of, with_canaries
 from laconic.audit.two_worlds import gdp_epsilon
 from laconic.audit.watch import Seen, watch
 from laconic.experiment.experiment import Experiment
-from laconic.runner.run import Observer, Run
+from laconic.observers.observer import Row
+from laconic.runner.run import Run
 
 _SHARES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Of the canaries: how many are guessed."""
@@ -36,7 +37,7 @@ class WholeRun:
     seen: Seen
 
 
-def watch_whole_run(experiment: Experiment, canaries: int, observer: Observer) -> WholeRun:
+def watch_whole_run(experiment: Experiment, canaries: int, observer: Callable[[Row], None]) -> WholeRun:
     """Have the run with so many canaries."""
     audited = with_canaries(experiment, canaries)
     clients = CanaryClients(audited)

@@ -1,5 +1,6 @@
-"""The command line. Nothing here imports torch before a command that needs it runs. `display/` has what they show,
-`inference/` the subcommands of `laconic infer`, `pages/` the commands `compare`, `report` and `watch`.
+"""The command line. Nothing here imports torch before a command that needs it runs. `data/` has the commands for the
+user's own records, `display/` what they show, `inference/` the subcommands of `laconic infer`, `pages/` the commands
+`compare`, `report` and `watch`, `trained/` those for a model that is trained.
 
 audit           `laconic audit`
 doctor          `laconic doctor`
@@ -10,8 +11,7 @@ main            the `laconic` command; errors become one line and an exit code
 node            `laconic node`
 options         the declared options as flags, and what was given as a configuration
 plan            `laconic plan`
-predict         `laconic predict`
-reference       `laconic options`
+reference       `laconic options` and `laconic completion`
 reproduce       `laconic reproduce`
 run             `laconic run`
 """

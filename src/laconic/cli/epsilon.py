@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laconic.cli.options import NUMBER
+from laconic.cli.options import NUMBER, AllMissing, papers_option
 
 if TYPE_CHECKING:
     from laconic.privacy.accounting.accountant import RunAccountant
@@ -31,6 +31,7 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--rounds", type=int, required=True, help="Number of rounds."),
             click.option("--delta", type=NUMBER, default=1e-5, show_default=True, help="δ."),
             click.option("--allow-large-delta", is_flag=True, help="Take a δ of 1/clients or more."),
+            papers_option,
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         )
     ):
@@ -38,7 +39,7 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(cls=AllMissing)
 @_sampler_options
 @click.option("--noise-multiplier", type=NUMBER, required=True, help="σ: the noise in the sum is σ·S.")
 @click.option("--participations", type=int, multiple=True, help="Rounds one client takes part in (repeatable).")
@@ -52,6 +53,7 @@ def epsilon(
     rounds: int,
     delta: float,
     allow_large_delta: bool,
+    papers: bool,
     as_json: bool,
     noise_multiplier: float,
     participations: tuple[int, ...],
@@ -101,20 +103,22 @@ def epsilon(
         click.echo(f"Protected is {promise.unit}.")
         outsider = promise.released
     click.echo(f"ε against an outsider, who {outsider}:")
-    click.echo(f"  after {rounds} rounds:  {_figures(released)}")
-    if published is not None:
+    click.echo(f"  after {rounds} rounds:  {_figures(released, None if papers else accountant.method)}")
+    if papers and published is not None:
         click.echo(f"  as published (CHIL'21, Theorem 3.1; not proven):  moments: {published:.3f}")
     click.echo("ε against the server, which knows who took part:")
     for count, figures in participant.items():
         note = " (the average client)" if count == expected and not participations else ""
-        click.echo(f"  after {count} participation{'s' * (count > 1)}{note}:  {_figures(figures)}")
+        click.echo(
+            f"  after {count} participation{'s' * (count > 1)}{note}:  {_figures(figures, None if papers else 'pld')}"
+        )
     if caveat:
         click.echo(f"Caveat: {caveat}.")
     for text in warned:
         click.echo(f"Caution: {text}.")
 
 
-@click.command()
+@click.command(cls=AllMissing)
 @_sampler_options
 @click.option("--epsilon", type=NUMBER, required=True, help="The ε to keep, against an outsider.")
 def calibrate(
@@ -127,10 +131,13 @@ def calibrate(
     rounds: int,
     delta: float,
     allow_large_delta: bool,
+    papers: bool,
     as_json: bool,
     epsilon: float,
 ) -> None:
-    """The smallest noise multiplier σ that keeps a promised ε, by each accountant.
+    """The smallest noise multiplier σ that keeps a promised ε, of continuous noise.
+
+    Integer noise needs up to 0.2 % more: `laconic run --epsilon` counts that in.
 
     Example: laconic calibrate --epsilon 1 --sampling-rate 1/60 --rounds 200 --delta 1e-5
     """
@@ -146,7 +153,7 @@ def calibrate(
     _check_delta(example, delta, allow_large_delta)
     warned = _cautions(example, delta, num_clients, epsilon, 0.0)
     sigmas: dict[str, float | None] = dict.fromkeys(METHODS)
-    for method in example.figures:
+    for method in example.figures if papers or as_json else (example.method,):
         try:
             sigmas[method] = smallest_noise(accountant, epsilon=epsilon, delta=delta, rounds=rounds, method=method)
         except PrivacyError:
@@ -157,8 +164,13 @@ def calibrate(
         click.echo(_json(result | {"noise_multiplier": sigmas, "cautions": warned}))
         return
     terms = f"{_described(sampler)}, {example.promise.relation} adjacency"
-    click.echo(f"σ for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {terms}:")
-    for method, sigma in sigmas.items():
+    if not papers:
+        click.echo(
+            f"σ = {sigmas[example.method]:.4f} for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {terms}"
+        )
+    else:
+        click.echo(f"σ for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {terms}:")
+    for method, sigma in sigmas.items() if papers else ():
         click.echo(f"  {method}: {'not available' if sigma is None else f'{sigma:.4f}'}")
     for caveat in example.promise.caveats:
         click.echo(f"Caveat: {caveat}.")
@@ -241,5 +253,8 @@ def _described(sampler: Any) -> str:
     return f"{kind} sampling ({values})"
 
 
-def _figures(figures: dict[str, float | None]) -> str:
+def _figures(figures: dict[str, float | None], only: str | None) -> str:
+    """Those of all accountants, or of one."""
+    if only is not None:
+        return f"{figures[only]:.3f}"
     return "   ".join(f"{name}: {'not available' if v is None else f'{v:.3f}'}" for name, v in figures.items())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laconic.cli.options import config_values, requested_config, run_options
+from laconic.cli.options import config_values, papers_option, requested_config, run_options
 from laconic.cli.run import check_folder, default_folder, display_for, print_cautions, print_summary, stop_like_ctrl_c
 
 if TYPE_CHECKING:
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("what", metavar="SCHEME|CONFIG.toml", required=False)
-@click.option("--nodes", type=int, default=None, help="How many nodes to start, each with one client's data.  [5]")
+@click.option(
+    "--nodes",
+    type=int,
+    default=None,
+    help="How many nodes to start, each with one client's data.  [as many clients as the data have, or 5]",
+)
 @click.option(
     "--policy",
     "policies",
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [runs/SCHEME-DATASET-federation]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out (or start it, if there is none yet).")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON; progress goes to stderr.")
+@papers_option
 @click.option("--quiet", is_flag=True, help="No progress display.")
 def federate(
     what: str | None,
@@ -40,6 +46,7 @@ def federate(
     out: Path | None,
     resume: bool,
     as_json: bool,
+    papers: bool,
     quiet: bool,
     sets: tuple[str, ...],
     model_options: tuple[str, ...],
@@ -56,8 +63,9 @@ def federate(
     real hosts.
     """
     stop_like_ctrl_c()
-    given = {} if nodes is None else {"federation.nodes": nodes, "data.num_clients": nodes}
+    given = {} if nodes is None else {"federation.nodes": nodes}
     config, asked = requested_config(what, config_values(options, sets, model_options) | given)
+    config = _dealt_to(config, nodes)
     path = out or default_folder(config, resume, "-federation")
     summary = _federated(config, asked, path, policies, resume, what, show=not (quiet or as_json), quiet=quiet)
     if as_json:
@@ -65,7 +73,7 @@ def federate(
 
         click.echo(json_text(summary))
     else:
-        print_summary(summary, summary["rounds"])
+        print_summary(summary, summary["rounds"], papers=papers)
 
 
 def _federated(
@@ -80,7 +88,7 @@ def _federated(
     quiet: bool,
 ) -> dict[str, Any]:
     """Start or go on with the federation in the folder."""
-    from laconic.settings.launch import resumed_config
+    from laconic.settings.launch import resumed_config, tracked
     from laconic.store.folder import RunFolder
 
     _need_flower()
@@ -89,6 +97,7 @@ def _federated(
     check_folder(folder, resume, what, left)
     if folder.exists:
         config = resumed_config(folder, asked)
+    tracked(config)  # the server does it; what is not installed is said here
     experiment, config = _checked(config)
     print_cautions(experiment)
     folder.make()
@@ -132,20 +141,31 @@ def _supervised(
         sys.exit(130)
 
 
+def _dealt_to(config: RunConfig, nodes: int | None) -> RunConfig:
+    """With --nodes, records that are dealt out are dealt to these nodes."""
+    from laconic.settings.data.datasets import says_its_clients
+
+    if nodes is None or says_its_clients(config.data):
+        return config
+    return config.with_values({"data.num_clients": nodes})
+
+
 def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     """The experiment, for the display and for mistakes that can be seen before anything is started."""
     from laconic.errors import ConfigError
     from laconic.federation.server.settings import Settings, settle_federated
     from laconic.runner.spending import Spending
+    from laconic.settings.data.datasets import says_its_clients
 
     nodes = Settings.of(config.federation).nodes
-    config = config.with_values({"federation.nodes": nodes})
-    if config.data.num_clients is None:
+    natural = says_its_clients(config.data)
+    if not natural and config.data.num_clients is None:
         config = config.with_values({"data.num_clients": nodes})
     experiment = settle_federated(config).experiment
     found = experiment.population.num_clients
-    if found != nodes:
+    if found != nodes and (not natural or config.federation.nodes is not None):
         raise ConfigError(f"{nodes} nodes, but the data are of {found} clients: give --nodes {found}")
+    config = config.with_values({"federation.nodes": found})
     Spending(experiment).check_first_round()
     return experiment, config
 

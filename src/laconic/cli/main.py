@@ -19,7 +19,9 @@ _COMMANDS = {
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
-    "predict": ("laconic.cli.predict", "predict"),
+    "schema": ("laconic.cli.data.schema", "schema"),
+    "predict": ("laconic.cli.data.predict", "predict"),
+    "export": ("laconic.cli.trained.export", "export"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
     "infer": ("laconic.cli.inference.group", "infer"),
     "audit": ("laconic.cli.audit", "audit"),
@@ -30,6 +32,7 @@ _COMMANDS = {
     "datasets": ("laconic.cli.lists", "datasets"),
     "models": ("laconic.cli.lists", "models"),
     "options": ("laconic.cli.reference", "options"),
+    "completion": ("laconic.cli.reference", "completion"),
     "doctor": ("laconic.cli.doctor", "doctor"),
 }
 
@@ -84,7 +87,7 @@ def main() -> None:
         sys.exit(stop.exit_code)
     except click.UsageError as error:
         hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        fail(f"{error.format_message().rstrip('.')}{hint}", 2)
+        fail(f"{' '.join(error.format_message().split()).rstrip('.')}{hint}", 2)
     except click.ClickException as error:
         fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):

@@ -49,6 +49,29 @@ class CountOrWord(click.ParamType[Any]):
 NUMBER, NUMBER_OR_WORD, COUNT_OR_WORD = Number(), NumberOrWord(), CountOrWord()
 
 
+papers_option = click.option(
+    "--papers", is_flag=True, help="Show ε by every accountant, not only the tight one, and the papers' own formulas."
+)
+"""By default there is one ε per adversary."""
+
+
+class AllMissing(click.Command):
+    """A command that names everything that is missing, not only the first."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            values, _, _ = self.make_parser(ctx).parse_args(given)
+            params = self.get_params(ctx)
+            missing = [param for param in params if param.value_is_missing(param.consume_value(ctx, values)[0])]
+            names = [param.get_error_hint(ctx).strip("'") for param in missing if param.required]
+            if {"sampling_rate", "cohort_size"} <= {param.name for param in missing}:  # one of them is needed
+                names.append("--sampling-rate (or --cohort-size with --num-clients)")
+            raise click.UsageError(f"missing: {', '.join(names)}", ctx) from None
+
+
 def _kind(option: Declared) -> dict[str, Any]:
     """What click is told of the type."""
     if option.types == (bool,):
@@ -79,10 +102,18 @@ def declared_options(flags: Collection[str] = ()) -> Callable[[Callable[..., Any
             if option.flag and (not flags or option.flag in flags):
                 text = f"{option.about.help}  [{option.default_text}]" if option.default_text else option.about.help
                 place = option.path.replace(".", "__")
-                command = click.option(option.flag, place, default=None, help=text, **_kind(option))(command)
+                kind = _kind(option) | _completed(option.about.choices)
+                command = click.option(option.flag, place, default=None, help=text, **kind)(command)
         return command
 
     return add
+
+
+def _completed(choices: Collection[str]) -> dict[str, Any]:
+    """Let a shell complete the values that an option may have."""
+    if not choices:
+        return {}
+    return {"shell_complete": lambda context, option, typed: [name for name in choices if name.startswith(typed)]}
 
 
 def config_values(options: dict[str, Any], sets: tuple[str, ...], model_options: tuple[str, ...]) -> dict[str, Any]:

@@ -6,14 +6,17 @@ from typing import Any
 
 import click
 
-from laconic.cli.options import config_values, requested_config, run_options
+from laconic.cli.options import config_values, papers_option, requested_config, run_options
 
 
 @click.command()
 @click.argument("what", metavar="SCHEME|CONFIG.toml")
 @run_options
+@papers_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def plan(what: str, as_json: bool, sets: tuple[str, ...], model_options: tuple[str, ...], **options: Any) -> None:
+def plan(
+    what: str, papers: bool, as_json: bool, sets: tuple[str, ...], model_options: tuple[str, ...], **options: Any
+) -> None:
     """σ or ε, bytes and memory of a run, without running it. Takes the options of `laconic run`."""
     from laconic.settings.forecast import forecast
     from laconic.store.folder import json_text
@@ -23,10 +26,10 @@ def plan(what: str, as_json: bool, sets: tuple[str, ...], model_options: tuple[s
     if as_json:
         click.echo(json_text(result))
         return
-    _print(result)
+    _print(result, papers)
 
 
-def _print(result: dict[str, Any]) -> None:
+def _print(result: dict[str, Any], papers: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -52,16 +55,17 @@ def _print(result: dict[str, Any]) -> None:
             f"noise multiplier σ = {privacy['noise_multiplier']:g}, clip norm S = {clip}, δ = {privacy['delta']:g},"
             f" {privacy['adjacency']} adjacency{' of one record' if privacy['unit'] == 'record' else ''}"
         )
-        for title, key, unit in (
-            ("ε against an outsider", "released", "rounds"),
-            ("ε against the server", "participant", "participations"),
+        for title, key, unit, quoted in (
+            ("ε against an outsider", "released", "rounds", privacy["accountant"]),
+            ("ε against the server", "participant", "participations", "pld"),
         ):
-            table = Table(unit, "moments", "rdp", "pld", title=title, title_justify="left", box=None)
+            shown = ["moments", "rdp", "pld"] if papers else [quoted]
+            table = Table(unit, *shown if papers else ["ε"], title=title, title_justify="left", box=None)
             for count, figures in privacy[key].items():
-                cells = ["not available" if v is None else f"{v:.3f}" for v in figures.values()]
+                cells = ["not available" if figures[v] is None else f"{figures[v]:.3f}" for v in shown]
                 table.add_row(str(count), *cells)
             console.print(table)
-        if privacy["published"] is not None:
+        if papers and privacy["published"] is not None:
             console.print(f"as published (CHIL'21, Theorem 3.1; not proven): moments {privacy['published']:.3f}")
         if privacy["grid"]:
             console.print(f"grid: {grid_text(privacy['grid'], '·S' if privacy['clip_norm'] is None else '')}")
@@ -86,15 +90,12 @@ def _print(result: dict[str, Any]) -> None:
         )
     for direction in ("up", "down"):
         bits = f"{result[f'bits_{direction}_per_value']} bits a value"
-        if direction == "up" and privacy and privacy["bits_by_the_papers"] != result["bits_up_per_value"]:
+        if papers and direction == "up" and privacy and privacy["bits_by_the_papers"] != result["bits_up_per_value"]:
             bits += f", {privacy['bits_by_the_papers']:g} by the papers' formula"
         each, total = result[f"bytes_{direction}_per_client_and_round"], result[f"bytes_{direction}_in_all"]
         formula = result[f"formula_bytes_{direction}_per_client_in_all"]
-        console.print(
-            f"{direction}: {each:,} bytes per client and round ({bits}),"
-            f" {human_bytes(total)} in all;"
-            f" papers' formula per client over the run: {human_bytes(formula)}"
-        )
+        theirs = f"; papers' formula per client over the run: {human_bytes(formula)}" if papers else ""
+        console.print(f"{direction}: {each:,} bytes per client and round ({bits}), {human_bytes(total)} in all{theirs}")
     memory = result["memory_bytes"]
     what = "data and training" if result["noise_seconds_per_round"] is None else "data, training and noise"
     console.print(f"memory: about {human_bytes(memory)} for {what} ({result['engine']} engine)")

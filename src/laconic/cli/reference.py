@@ -1,10 +1,11 @@
-"""`laconic options`: every option of a run, from its declaration."""
+"""`laconic options`: every option of a run, from its declaration. `laconic completion`: the same for a shell."""
 
 from __future__ import annotations
 
 import json
 
 import click
+from click.shell_completion import get_completion_class
 
 from laconic.options.declare import Declared
 from laconic.settings.config import every_option
@@ -46,6 +47,25 @@ def options(markdown: bool, as_json: bool) -> None:
             click.secho(one.path, bold=True, nl=False)
             default = f"  [{one.default_text}]" if one.default_text else ""
             click.echo(f"  {one.flag}{default}\n  {one.about.help}\n")
+
+
+_SETUP = {
+    "bash": "laconic completion bash > ~/.local/share/bash-completion/completions/laconic",
+    "zsh": "laconic completion zsh > ~/.zfunc/_laconic, with 'fpath+=~/.zfunc' before compinit in ~/.zshrc",
+    "fish": "laconic completion fish > ~/.config/fish/completions/laconic.fish",
+}
+
+
+@click.command(
+    epilog="Put it where the shell looks, once: " + "; ".join(f"{shell}: {how}" for shell, how in _SETUP.items())
+)
+@click.argument("shell", type=click.Choice(list(_SETUP)))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and their values in a shell."""
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(context.find_root().command, {}, "laconic", "_LACONIC_COMPLETE").source())
 
 
 def as_markdown(every: list[Declared]) -> str:

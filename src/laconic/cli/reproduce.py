@@ -161,9 +161,9 @@ def _run_rows(reproduction: Reproduction, rows: list[Row], seeds: int, *, quiet:
 
 
 def _watched(simulation: Run, quiet: bool) -> Any:
-    from laconic.cli.display.progress import LiveProgress, PlainProgress
+    from laconic.observers.progress import LiveProgress, PlainProgress
 
     progress = LiveProgress if sys.stderr.isatty() and not quiet else PlainProgress
-    display = progress(simulation.experiment, quiet=quiet)
-    simulation.observer = display.row
+    display = progress(simulation.experiment.rounds, simulation.experiment.best_by, quiet=quiet)
+    simulation.observer = display
     return display

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laconic.cli.options import config_values, requested_config, run_options
+from laconic.cli.options import config_values, papers_option, requested_config, run_options
 
 if TYPE_CHECKING:
-    from laconic.cli.display.progress import PlainProgress
     from laconic.experiment.experiment import Experiment
+    from laconic.observers.observer import Observer
+    from laconic.observers.progress import PlainProgress
     from laconic.runner.outcome import RunResult
     from laconic.runner.run import Run
     from laconic.settings.config import RunConfig
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [runs/SCHEME-DATASET]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out (or start it, if there is none yet).")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON; progress goes to stderr.")
+@papers_option
 @click.option("--profile", is_flag=True, help="Say where the time of a round went.")
 @click.option("--quiet", is_flag=True, help="No progress display.")
 def run(
@@ -34,6 +36,7 @@ def run(
     out: Path | None,
     resume: bool,
     as_json: bool,
+    papers: bool,
     profile: bool,
     quiet: bool,
     sets: tuple[str, ...],
@@ -60,7 +63,7 @@ def run(
 
         click.echo(json_text(result.summary()))
     else:
-        print_summary(result.summary(), len(result.history))
+        print_summary(result.summary(), len(result.history), papers=papers)
 
 
 def default_folder(config: RunConfig, resume: bool, suffix: str = "", prefix: str = "") -> Path:
@@ -80,7 +83,7 @@ def _resumable(
     from laconic.runner.in_folder import run_in
     from laconic.runner.run import Run
     from laconic.settings.build import settle
-    from laconic.settings.launch import files_of, resumed_config
+    from laconic.settings.launch import files_of, resumed_config, tracked
     from laconic.store.folder import RunFolder
 
     folder = RunFolder(path)
@@ -88,10 +91,11 @@ def _resumable(
     check_folder(folder, resume, what, unfinished)
     if folder.exists:
         config = resumed_config(folder, asked)
+    following = tracked(config)  # which may need something that is not installed
     settled = settle(config, stored=path)
     print_cautions(settled.experiment)
     with run_in(folder, Run(settled.experiment), files_of(settled)) as simulation:
-        return _simulate(simulation, folder, show=show, quiet=quiet)
+        return _simulate(simulation, folder, following, show=show, quiet=quiet)
 
 
 def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: tuple[str, ...]) -> None:
@@ -108,24 +112,26 @@ def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: 
 
 
 def print_cautions(experiment: Experiment) -> None:
-    """What makes the promise worth little, before anything is trained."""
-    from laconic.experiment.cautions import planned_cautions
+    """What makes the promise, or the model, worth little, before anything is trained."""
+    from laconic.experiment.cautions import planned_cautions, untested
 
-    for text in planned_cautions(experiment):
+    for text in [*planned_cautions(experiment), *untested(experiment)]:
         print(f"laconic: warning: {text}", file=sys.stderr)
 
 
 def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProgress:
     """A live bar on a terminal, lines elsewhere."""
-    from laconic.cli.display.progress import LiveProgress, PlainProgress
+    from laconic.observers.progress import LiveProgress, PlainProgress
 
     progress = LiveProgress if show and sys.stderr.isatty() else PlainProgress
-    return progress(experiment, quiet=quiet)
+    return progress(experiment.rounds, experiment.best_by, quiet=quiet)
 
 
-def _simulate(simulation: Run, folder: RunFolder, *, show: bool, quiet: bool) -> RunResult:
+def _simulate(simulation: Run, folder: RunFolder, following: Observer, *, show: bool, quiet: bool) -> RunResult:
+    from laconic.observers.observer import Together
+
     display = display_for(simulation.experiment, show=show, quiet=quiet)
-    simulation.observer = display.row
+    simulation.observer = Together(display, following)
     try:
         with display:
             return simulation.run()
@@ -136,7 +142,7 @@ def _simulate(simulation: Run, folder: RunFolder, *, show: bool, quiet: bool) ->
         sys.exit(130)
 
 
-def print_summary(summary: dict[str, Any], rounds: int) -> None:
+def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -146,8 +152,8 @@ def print_summary(summary: dict[str, Any], rounds: int) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    privacy = statement_lines(summary["statement"])
-    for heading, text in [*result_lines(summary), *privacy, *ledger_lines(summary["ledger"])]:
+    privacy = statement_lines(summary["statement"], papers=papers)
+    for heading, text in [*result_lines(summary), *privacy, *ledger_lines(summary["ledger"], papers=papers)]:
         table.add_row(heading, text)
     table.add_row("Time", f"{summary['seconds']:.1f} s")
     for name, seconds in (summary["profile"] or {}).items():

@@ -19,7 +19,26 @@ _BLOCK = 500
 
 
 def dead_leaves(count: int, shape: Sequence[int], rng: np.random.Generator) -> Tensor:
-    """`count` images of that shape (channels, height, width) with values from 0 to 1."""
+    """`count` images of that shape (channels, height, width) with values from 0 to 1.
+
+    Simple shapes of random size and shade that fall on each other: public images that follow from a seed.
+
+    Args:
+        count: how many images.
+        shape: (channels, height, width).
+        rng: a numpy generator.
+
+    Returns:
+        A tensor of (count, channels, height, width).
+
+    Examples:
+        >>> import numpy as np
+        >>> laconic.dead_leaves(2, (1, 8, 8), np.random.default_rng(0)).shape
+        torch.Size([2, 1, 8, 8])
+
+    References:
+        Lee, Mumford and Huang (IJCV 2001) for the model of images.
+    """
     if len(shape) != 3:
         raise ConfigError(
             f"dead-leaves are images, and the records have shape {tuple(shape)}: name another --public-dataset"

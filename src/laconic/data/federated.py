@@ -33,6 +33,8 @@ class FederatedData:
     """What a client is: "a person", "a random shard of pictures"."""
     classes: tuple[str, ...] = ()
     """The names of the classes, where only the data know them."""
+    features: tuple[str, ...] = ()
+    """The names of a table's columns that are learnt from, in their order."""
     wording: Wording | None = None
     """Of texts: how many numbers words have, and a few texts."""
 

@@ -16,7 +16,18 @@ from laconic.errors import DataError
 
 
 class Records(NamedTuple):
-    """Some records: inputs (count, ...), dense or sparse, and targets (count,) or (count, ...)."""
+    """Some records: inputs (count, ...), dense or sparse, and targets (count,) or (count, ...).
+
+    Attributes:
+        inputs: the records.
+        targets: their labels, or values.
+
+    Examples:
+        >>> import torch
+        >>> records = laconic.Records(torch.randn(10, 8), torch.randint(0, 2, (10,)))
+        >>> len(records.some([0, 3]).targets)
+        2
+    """
 
     inputs: Inputs
     targets: Tensor
@@ -40,7 +51,15 @@ class CohortRecords(NamedTuple):
 
 @runtime_checkable
 class Population(Protocol):
-    """The clients of a federation, numbered from 0."""
+    """The clients of a federation, numbered from 0.
+
+    Anything with these four members is one: `num_clients`, `size(client)`, `records(client)` and `to(device)`.
+
+    Examples:
+        >>> population = laconic.FunctionPopulation(3, lambda client: ([[0.0]], [client]))
+        >>> isinstance(population, laconic.Population)
+        True
+    """
 
     @property
     def num_clients(self) -> int: ...
@@ -168,7 +187,22 @@ class MappedPool(PooledPopulation):
 
 
 class FunctionPopulation:
-    """Clients made on demand: `make(client)` returns that client's records. A million of them cost nothing."""
+    """Clients made on demand: `make(client)` returns that client's records. A million of them cost nothing.
+
+    Args:
+        num_clients: how many.
+        make: returns a client's records; always the same ones for the same client.
+        size: how many records a client has, where that is known without making them.
+
+    Examples:
+        >>> import torch
+        >>> def make(client):
+        ...     generator = torch.Generator().manual_seed(client)
+        ...     return torch.randn(10, 4, generator=generator), torch.full((10,), client % 2)
+        >>> million = laconic.FunctionPopulation(1_000_000, make, size=lambda client: 10)
+        >>> million.num_clients, million.size(7), million.records(7).inputs.shape
+        (1000000, 10, torch.Size([10, 4]))
+    """
 
     def __init__(
         self,

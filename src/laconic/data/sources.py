@@ -6,6 +6,7 @@ the package, `register` does the same.
 
 from __future__ import annotations
 
+from laconic.data.datasets.breast_cancer import BREAST_CANCER
 from laconic.data.datasets.cifar import CIFAR10
 from laconic.data.datasets.digits import DIGITS
 from laconic.data.datasets.faces import FACES
@@ -23,6 +24,7 @@ __all__ = ["SOURCES", "Source", "SourceInfo", "load_source", "register", "source
 
 for _info in (
     DIGITS,
+    BREAST_CANCER,
     MNIST,
     FASHION_MNIST,
     CIFAR10,

@@ -1,6 +1,7 @@
 """An experiment: the live objects of a run, checked, and what follows from its public numbers.
 
 about       what the privacy statement says about noise, grid and sums
+calibrated  σ of a scheme that leaves it open, with the scheme's own noise
 cautions    warnings before a run starts, where its ε means little
 devices     devices by name; the name of the environment
 dropouts    which clients drop out in a simulation, and when

@@ -1,4 +1,4 @@
-"""Warnings before a run starts, where its ε means little: see `privacy/statement/cautions`."""
+"""Warnings before a run starts: where its ε means little (see `privacy/statement/cautions`), and without a test."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ def planned_cautions(experiment: Experiment) -> list[str]:
     )
     ring = experiment.about_ring()
     return found if ring is None else [*found, ring]
+
+
+def untested(experiment: Experiment) -> list[str]:
+    """What must be said if nobody will know how good the model is."""
+    if experiment.test is not None or experiment.holdout is not None:
+        return []
+    return [
+        "there are no test records, so nothing will say how good the model is and no round will be the best: put a file"
+        " (of pictures, a folder) called test beside those of the clients, or set clients aside with --holdout 0.2"
+    ]
 
 
 def log_cautions(experiment: Experiment) -> None:

@@ -52,6 +52,32 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     `group_testing` those that spoil the sums of their groups are found and excluded: see `group_testing/`.
 
     A δ of one over the number of clients (or records) or more is refused, unless `allow_large_delta` insists on it.
+
+    Args:
+        scheme: what clients send and what the server does.
+        model: a module, or the head behind the front end.
+        population: who holds which records.
+        sampler: who takes part in a round.
+        budget: δ and limits of ε; a private scheme needs one.
+        test: records that are looked at.
+        test_clients: whose each test record is.
+        holdout: records that decide early stopping.
+        public: records that belong to nobody.
+        front_end: a fixed public module.
+        loss: 'auto', a name, or a function from (outputs, targets) to one loss per record.
+        notes: sentences for the privacy statement.
+        attack: what malicious clients do.
+
+    Examples:
+        >>> import torch
+        >>> from laconic.data.population import as_population
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
+        >>> experiment = laconic.Experiment(
+        ...     scheme=laconic.schemes.fl_std(local_lr=0.1, local_steps=1), model=torch.nn.Linear(8, 2),
+        ...     population=as_population(clients), sampler=laconic.Poisson(sampling_rate=0.5), rounds=2,
+        ... )
+        >>> experiment.code_size
+        18
     """
 
     scheme: Scheme
@@ -72,6 +98,11 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     def __post_init__(self) -> None:
         if problems := problems_of(self):
             raise ConfigError(several(problems))
+        if self.scheme.open:
+            raise ConfigError(
+                f"{self.scheme.name} has no noise multiplier: give it noise_multiplier, or calibrate it first"
+                " (laconic.run does so with epsilon)"
+            )
         if self.patience is not None and self.holdout is None:
             raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
         check_votes(self.scheme, self.rounds, trainable_size(self.model))

@@ -36,6 +36,19 @@ class ScatteringFrontEnd(nn.Module):
     not matter, that is half of the variation gone. Without a projection the features keep the shape
     (81·channels, ⌊height/4⌋, ⌊width/4⌋); a projection makes them a vector. `about` says all this in plain values, and
     where the projection came from.
+
+    Args:
+        input_shape: (channels, height, width).
+        projection: a module that makes a vector of the coefficients.
+        about: where the projection came from, for the privacy statement.
+
+    Examples:
+        >>> front_end = laconic.ScatteringFrontEnd((1, 8, 8))
+        >>> front_end.output_shape
+        (81, 2, 2)
+
+    References:
+        Tramèr and Boneh (ICLR 2021); Oyallon and Mallat (CVPR 2015) for the transform.
     """
 
     def __init__(
@@ -114,6 +127,27 @@ def scattering_front_end(
     projection="public" takes the leading principal components of public `images`, which `source` names in the privacy
     statement; "random" draws features with `rng` (seed 0 unless given). `mirror` averages over mirror images. The work
     is done on `device`.
+
+    Args:
+        input_shape: (channels, height, width).
+        features: how many features the projection leaves; all of them if None.
+        projection: 'none', 'public' or 'random'.
+        images: public images, for 'public'.
+        source: how the privacy statement names them.
+        ridge: added to the eigenvalues of 'public', relative to the largest, before features are scaled by them.
+        mirror: whether an image and its mirror image count as the same.
+        rng: a numpy generator, for 'random'.
+        device: where the projection is computed.
+
+    Returns:
+        A fixed module.
+
+    Examples:
+        >>> import numpy as np
+        >>> leaves = laconic.dead_leaves(50, (1, 8, 8), np.random.default_rng(0))
+        >>> front_end = laconic.scattering_front_end((1, 8, 8), features=20, projection="public", images=leaves)
+        >>> front_end(leaves).shape
+        torch.Size([50, 20])
     """
     check_projection(features, projection)
     about: dict[str, Any] = {"mirror": mirror}

@@ -140,6 +140,8 @@ class Offer(Agreed):
             values |= {"scheme": Scheme.from_dict(values["scheme"]), "sampler": Sampler.from_dict(values["sampler"])}
             values |= {"budget": values["budget"] and Budget.from_dict(values["budget"])}
             values |= {"input_shape": tuple(values["input_shape"])}
+            if values["scheme"].open:
+                raise ValueError("its scheme has no noise multiplier")
             return cls(**values)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise WireError(f"the offer is damaged or not one of this version of laconic ({error})") from None

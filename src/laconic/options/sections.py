@@ -58,6 +58,12 @@ class RunOptions:
 @dataclass(frozen=True, kw_only=True)
 class RunSection(RunOptions):
     threads: int | None = option(None, "CPU threads.", shown="torch's own", check=positive_int)
+    track: str | None = option(
+        None,
+        "Follow the run in a tool: tensorboard (files in the run folder), mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"
+        " or wandb (offline, or WANDB_MODE). Only what is released leaves.",
+        choices=("tensorboard", "mlflow", "wandb"),
+    )
     holdout: float = option(
         0.0,
         "Fraction set aside that belongs to no client: of the records, or of the clients where the data say them.",
@@ -70,7 +76,7 @@ class DataSection:
     dataset: str = option(
         "digits",
         "A name from `laconic datasets`; or a folder with one .npz, .csv or .parquet file per client, or with pictures"
-        " as CLIENT/CLASS/PICTURE; or one table (with --client-column, or --schema); or your own function as"
+        " as CLIENT/CLASS/PICTURE; or one table (with --schema if it has text or gaps); or your own function as"
         " package.module:function.",
     )
     data_dir: str | None = option(None, "Where the files of a named data set are.")
@@ -90,7 +96,10 @@ class DataSection:
         shown="1: none",
         check=positive_int,
     )
-    client_column: str | None = option(None, "The column of a table that says whose each record is.")
+    client_column: str | None = option(
+        None,
+        "The column of a table that says whose each record is. Without it they are dealt out to --num-clients.",
+    )
     target: str = option("target", "The column of the user's own data that is to be predicted.")
     text_column: str | None = option(None, "The column of the user's own tables that holds texts to learn from.")
     vocabulary: str | None = option(
@@ -108,7 +117,9 @@ class DataSection:
     image_size: str | None = option(
         None, "The user's own pictures: resize them to HEIGHTxWIDTH, such as 32x32.", shown="as they are"
     )
-    schema: str | None = option(None, "Health records: the TOML file that says what the table's columns are.")
+    schema: str | None = option(
+        None, "The TOML file that says what the columns of your table are: laconic schema init drafts one."
+    )
     num_records: int | None = option(
         None, "ehr-synthetic: how many admissions to make.", shown="100000", check=positive_int
     )
@@ -451,4 +462,11 @@ class FederationSection:
         flag="",
         shown="600",
         check=positive,
+    )
+    max_discarded: int | None = option(
+        None,
+        "Discarded rounds in a row that end the run: each is charged, and moves the model by noise alone.",
+        flag="",
+        shown="2",
+        check=positive_int,
     )

@@ -29,6 +29,7 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         cost = f"{human_bytes(summary['best']['bytes_up'])} up, {human_bytes(summary['best']['bytes_down'])} down"
         lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data{by})"))
         lines += _about_best(summary["best"])
+    lines += [("Warning", text) for text in summary.get("warnings", ())]
     return lines + attack_lines(summary.get("attack")) + testing_lines(summary.get("group_testing"))
 
 
@@ -115,8 +116,8 @@ def metric_text(row: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def ledger_lines(ledger: dict[str, Any]) -> list[tuple[str, str]]:
-    """(heading, text) pairs: measured bytes, and the papers' formula beside them."""
+def ledger_lines(ledger: dict[str, Any], *, papers: bool = True) -> list[tuple[str, str]]:
+    """(heading, text) pairs: measured bytes, and with `papers` their formula beside them."""
     lines = []
     for direction in ("up", "down"):
         per_message = ledger[f"bytes_{direction}_per_client_and_round"]
@@ -124,7 +125,8 @@ def ledger_lines(ledger: dict[str, Any]) -> list[tuple[str, str]]:
         mean = ledger[f"bytes_{direction}_per_client_in_all"]
         formula = ledger[f"formula_bytes_{direction}_per_client_in_all"]
         text = f"{human_bytes(per_message)} per client and round, {human_bytes(total)} in all; average per client"
-        lines.append((f"Bytes {direction}", f"{text} {human_bytes(mean)} (papers' formula: {human_bytes(formula)})"))
+        theirs = f" (papers' formula: {human_bytes(formula)})" if papers else ""
+        lines.append((f"Bytes {direction}", f"{text} {human_bytes(mean)}{theirs}"))
     if "secagg_shares_up" in ledger:
         lines += [(name, _secagg_text(ledger, kinds)) for name, kinds in _SECAGG_LINES.items()]
     if "transport_upload_up" in ledger:

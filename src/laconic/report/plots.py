@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError
+from laconic.report.ledger import human_bytes
 from laconic.report.page.metrics import curve, sent_up
+
+Histories = Mapping[str, list[dict[str, Any]]]
+"""The rows of several runs, by what the runs are called."""
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
@@ -36,41 +40,80 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Okabe and Ito's, which also people who see few colours tell apart."""
-_MARKERS = "os^Dv*X"
+def line_style(place: int) -> dict[str, Any]:
+    """How the line at this place is drawn: its colour, mark and dashes all differ from those of its neighbours.
+
+    The colours are Okabe and Ito's, which people who are colour-blind can tell apart; marks and dashes survive a black
+    and white printer.
+    """
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "marker": _MARKERS[place % len(_MARKERS)],
+        "linestyle": _DASHES[place % len(_DASHES)],
+    }
 
 
-def plot_curves(histories: Mapping[str, list[dict[str, Any]]], out: Path, metric: str = "accuracy") -> None:
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's."""
+_MARKERS = "os^DvPX"
+_DASHES = ("-", "--", "-.", ":")
+_MARKS = 8
+"""How many marks a long line has."""
+
+
+def plot_curves(histories: Histories, out: Path, metric: str = "accuracy") -> None:
     """The metric of several runs, against rounds and against the bytes that went up."""
+    plot_panels({"": histories}, out, metric)
+
+
+def plot_panels(groups: Mapping[str, Histories], out: Path, metric: str = "accuracy") -> None:
+    """`plot_curves` for several groups of runs, one row of two panels for each, with their titles."""
     plt = pyplot()
-    figure, (by_round, by_bytes) = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
-    for place, (name, history) in enumerate(histories.items()):
-        points, sent = curve(history, metric), sent_up(history)
-        look: dict[str, Any] = {
-            "color": COLOURS[place % 7],
-            "marker": _MARKERS[(place + place // 7) % 7],
-            "label": name,
-        }
-        look |= {"markersize": 4, "markevery": max(1, len(points) // 12)}
-        values = [value for _, value in points]
-        by_round.plot([number for number, _ in points], values, **look)
-        by_bytes.plot([sent[number] / 1e6 for number, _ in points], values, **look)
-    by_round.set(xlabel="round", ylabel=metric.replace("_", " "))
-    by_bytes.set(xlabel="MB sent up by all clients so far", xscale="log" if _any_sent(histories) else "linear")
-    if histories:
-        by_round.legend(loc="best", fontsize="small")
-    for axes in (by_round, by_bytes):
-        axes.grid(alpha=0.3)
+    figure, panels = plt.subplots(
+        len(groups), 2, figsize=(11, 4.2 * len(groups)), sharey=True, sharex="col", squeeze=False, layout="constrained"
+    )
+    for (by_round, by_bytes), (title, histories) in zip(panels, groups.items(), strict=True):
+        for place, (name, history) in enumerate(histories.items()):
+            points, sent = curve(history, metric), sent_up(history)
+            style = line_style(place) | {"markevery": max(1, len(points) // _MARKS), "markersize": 5, "linewidth": 1.5}
+            by_round.plot([at for at, _ in points], [value for _, value in points], label=name, **style)
+            known = [(sent[at], value) for at, value in points if sent[at]]  # 'centralized' sends nothing: no logarithm
+            by_bytes.plot([total for total, _ in known], [value for _, value in known], label=name, **style)
+        by_round.set(xlabel="round", ylabel=metric_name(metric), title=title)
+        by_bytes.set(xlabel="bytes sent up by all clients together", title=title)
+        if by_bytes.has_data() and any(len(line.get_xdata()) for line in by_bytes.get_lines()):
+            bytes_axis(by_bytes)
+        by_bytes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small", frameon=False)
+        for axes in (by_round, by_bytes):
+            axes.tick_params(labelbottom=True, labelleft=axes is by_round)
+            axes.grid(alpha=0.3)
     try:
-        figure.savefig(out, dpi=120)
+        figure.savefig(out, dpi=120, metadata={"Software": None} if out.suffix == ".png" else None)
     except (OSError, ValueError) as error:
         raise ConfigError(f"--plot {out}: {error}") from None
     plt.close(figure)
 
 
-def _any_sent(histories: Mapping[str, list[dict[str, Any]]]) -> bool:
-    return any(total > 0 for history in histories.values() for total in sent_up(history).values())
+def bytes_axis(axes: Any) -> None:
+    """Bytes on a logarithmic horizontal axis, with units: 1 MB, 2 MB, 5 MB, 10 MB, …"""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 100 else (1.0,)))
+    axes.xaxis.set_major_formatter(lambda value, _: _short_bytes(value))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _short_bytes(value: float) -> str:
+    number, unit = human_bytes(value).split()
+    return f"{float(number):g} {unit}"
+
+
+def metric_name(metric: str) -> str:
+    """A metric as an axis names it."""
+    words = metric.replace("_", " ").replace("auroc", "AUROC")
+    return words if words.startswith("holdout") else f"{words}, test records"
 
 
 def plots_available() -> bool:

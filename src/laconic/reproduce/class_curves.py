@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from laconic.report.plots import pyplot, read_history
+from laconic.report.plots import line_style, pyplot, read_history
 from laconic.reproduce.reproduction import Reproduction
 
 Curves = dict[str, list[dict[str, Any]]]
@@ -18,16 +18,17 @@ def class_curves(reproduction: Reproduction, seed: int = 0) -> Curves:
 
 
 def plot_class_curves(curves: Curves, out: Path) -> None:
-    """One panel for each run: red is the whole test set, green the attacked class, as printed."""
+    """One panel for each run: the whole test set, and the attacked class."""
     plt = pyplot()
     figure, axes = plt.subplots(1, len(curves), figsize=(5.2 * len(curves), 3.8), sharey=True, squeeze=False)
     for panel, (name, history) in zip(axes[0], curves.items(), strict=True):
-        for key, colour, label in (("accuracy", "C3", "global model"), ("class_accuracy", "C2", "attacked class")):
+        for place, (key, label) in enumerate((("accuracy", "all classes"), ("class_accuracy", "attacked class"))):
             known = [row for row in history if row.get(key) is not None]
-            panel.plot([row["round"] for row in known], [row[key] for row in known], color=colour, label=label)
+            style = line_style(place) | {"markevery": max(1, len(known) // 8)}
+            panel.plot([row["round"] for row in known], [row[key] for row in known], label=label, **style)
         panel.set(title=name, xlabel="round", ylim=(0, 1))
         panel.grid(alpha=0.3)
-    axes[0][0].set_ylabel("accuracy")
+    axes[0][0].set_ylabel("accuracy, test records")
     axes[0][0].legend(fontsize="small")
     figure.tight_layout()
     figure.savefig(out, dpi=120)

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from laconic.report.plots import pyplot
+from laconic.report.plots import bytes_axis, line_style, pyplot
 from laconic.reproduce.comparison import Measured, Results
 from laconic.reproduce.kept_weights import BEFORE
 from laconic.reproduce.tables import BYTES, Row, Table
-
-_MARKERS = "osD^v<>Phd*X"
 
 
 def plot_table(table: Table, results: Results, out: Path, *, quick: bool = False) -> None:
@@ -37,17 +35,18 @@ def plot_table(table: Table, results: Results, out: Path, *, quick: bool = False
             mine = [row for row in rows if (row.scheme, row.dataset) == name and results.get(row.number)]
             if mine:
                 label = " ".join(name) if len({row.dataset for row in table.rows}) > 1 else name[0]
-                _draw(panel, table, results, mine, both, label, f"C{place % 10}", _MARKERS[place % len(_MARKERS)])
-        panel.set(
-            title=title, xscale="log", xlabel=f"kB per client up to the best round, {'up + down' if both else 'up'}"
-        )
+                style = line_style(place)
+                _draw(panel, table, results, mine, both, label, style["color"], style["marker"])
+        panel.set(title=title, xlabel=f"bytes per client until the best round, {'up + down' if both else 'up'}")
+        bytes_axis(panel)
         panel.grid(alpha=0.3)
         panel.legend(fontsize="x-small")
-    axes[0][0].set_ylabel(f"best {table.metric} (filled: here, hollow: paper)")
+    axes[0][0].set_ylabel(f"best {table.metric.replace('_', ' ')}, test records")
     figure.suptitle(
         table.title
         + (f" (here: {table.stands_in}, another data set)" if table.stands_in else "")
-        + (" (quick version)" if quick else ""),
+        + (" (quick version)" if quick else "")
+        + "\nfilled: here, with the standard deviation over seeds; hollow: the paper",
         fontsize="medium",
     )
     figure.savefig(out, dpi=120)
@@ -64,14 +63,14 @@ def _groups(table: Table) -> list[tuple[str, list[Row]]]:
 def _draw(
     panel: Any, table: Table, results: Results, rows: list[Row], both: bool, label: str, colour: str, marker: str
 ) -> None:
-    measured = [(_bytes(results[row.number], both) / 1000, row) for row in rows]
+    measured = [(_bytes(results[row.number], both), row) for row in rows]
     accuracies = [[run.accuracy or 0.0 for run in results[row.number]] for _, row in measured]
     means, spreads = [np.mean(a) for a in accuracies], [np.std(a, ddof=1) if len(a) > 1 else 0.0 for a in accuracies]
     panel.errorbar([x for x, _ in measured], means, yerr=spreads, marker=marker, color=colour, label=label, lw=1)
     known = [(x, row) for x, row in measured if row.published.accuracy is not None]
-    places = [_published_bytes(table, row, both) or 1000 * x for x, row in known]
+    places = [_published_bytes(table, row, both) or x for x, row in known]
     panel.plot(
-        [place / 1000 for place in places], [row.published.accuracy for _, row in known], ":",
+        places, [row.published.accuracy for _, row in known], ":",
         marker=marker, color=colour, mfc="none", lw=1,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ progress      `Progress`: what a run knows of itself, for statement and result
 report_files  the files for people at the end: figures by class, and the report
 run           `Run`: one round after another, whoever the clients are
 spending      the budget: whether one more round fits, and what was spent
+started       what observers are told when a run starts: its settings, as plain values
 tested        group testing in a run: which sums go into the step, and who was excluded
 trade_off     ε at several δ, for the report
 """

@@ -73,7 +73,9 @@ class Evaluation:
         """Of an attacked run by class, too. Classes that honest clients do not have count in none of the others."""
         model, attack = self._clients.model, self._experiment.attack
         if attack is None or test.targets.is_floating_point():
-            return model.evaluate(weights, test.inputs, test.targets, clients=whose)
+            seen = OneClass()
+            row = model.evaluate(weights, test.inputs, test.targets, clients=whose, watch=seen.add)
+            return row | seen.found(test.targets)
         confusion = Confusion(model.num_classes)
         counted, whose = self.counted, None if whose is None else whose[self._held.cpu().numpy()]
         row = model.evaluate(weights, counted.inputs, counted.targets, clients=whose, watch=confusion.add)
@@ -121,7 +123,7 @@ class Evaluation:
 
         A vote leaves the weights as they are, so that they do not improve says nothing: patience begins after it.
         """
-        best = "loss" in row and (state.best is None or self._score(row) > state.best["score"])
+        best = "loss" in row and (state.best is None or self._better(row, state.best))
         if best:
             state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in _BEST}
         if "holdout_loss" in row and "vote" not in row:
@@ -131,14 +133,48 @@ class Evaluation:
             state.best_holdout = held if better else state.best_holdout
         return best
 
+    def _better(self, row: dict[str, Any], best: dict[str, Any]) -> bool:
+        """Whether a round beats the best one so far.
+
+        A model that takes everything for one class has the same accuracy in every round, often a high one. Such rounds
+        are compared by their loss, and by accuracy they lose to any other.
+        """
+        if self.metric in ("accuracy", "balanced_accuracy") and ONE_CLASS in row and ONE_CLASS in best:
+            return bool(row["loss"] < best["loss"])
+        if self.metric == "accuracy" and (ONE_CLASS in row) != (ONE_CLASS in best):
+            return ONE_CLASS in best
+        return self._score(row) > float(best["score"])
+
     def _score(self, metrics: dict[str, Any]) -> float:
         """Larger is better; none (training diverged) or NaN is worst."""
         score = metrics.get(self.metric, np.nan)
         return -np.inf if np.isnan(score) else float(-score if self.metric == "loss" else score)
 
 
+class OneClass:
+    """Sees outputs, and says whether all of them name the same class."""
+
+    def __init__(self) -> None:
+        self._ends: list[Tensor] = []
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        if targets.is_floating_point() or outputs.ndim > 2 or not len(outputs):
+            return
+        classes = outputs.argmax(1) if outputs.ndim == 2 else (outputs > 0).to(torch.int64)
+        self._ends.append(torch.stack([classes.min(), classes.max()]))
+
+    def found(self, targets: Tensor) -> dict[str, int]:
+        """The class that all are taken for, if the records are of several; nothing else."""
+        if not self._ends:
+            return {}
+        low, high = (int(end) for end in (torch.stack(self._ends)[:, 0].min(), torch.stack(self._ends)[:, 1].max()))
+        return {ONE_CLASS: low} if low == high and bool((targets != targets[0]).any()) else {}
+
+
+ONE_CLASS = "one_class"
 _BEST = (
     "round",
+    ONE_CLASS,
     "accuracy",
     "balanced_accuracy",
     "auroc",

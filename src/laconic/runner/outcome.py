@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_votes_noise
 from laconic.features.front_end import describe
 from laconic.privacy.statement.statement import privacy_statement
+from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding
 from laconic.runner.attacked import about_attack, missing_noise
+from laconic.runner.evaluation import ONE_CLASS
 from laconic.runner.planned import answered_for
 from laconic.runner.progress import Progress
 from laconic.runner.report_files import write_report
@@ -21,13 +25,39 @@ from laconic.scheme import Scheme
 from laconic.store.folder import json_text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """A finished run: the model, a row per round, the privacy statement, the bytes, and where the files are.
 
     `best` is the best evaluated round, chosen on the test data as the papers do; `last` is the last round. Both carry
     the ε of the statement, that of the whole run: which round is best is known only after all of them. What the best
     one would have had, had the run been planned to end there, is in `epsilon_if_planned_to_end_there`.
+
+    Attributes:
+        model: a copy of the module with the weights of the last round.
+        history: a dictionary per round, as in `rounds.jsonl`.
+        statement: the privacy statement, as in `privacy.json`.
+        ledger: bytes, in all and per client and round.
+        best: the row of the best evaluated round; None without test records.
+        last: the row of the last round.
+        stop_reason: 'rounds', 'budget' or 'patience'.
+        seconds: time of the rounds.
+        folder: the run folder, or None.
+        profile: where the time went, with `profile=True`.
+        metric: by which the best round was chosen.
+        attack: what the attack was and what became of the run.
+        group_testing: who was excluded by group testing.
+        scheme: its name.
+        warnings: what makes the result worth little, such as a model that always says the same.
+
+    Examples:
+        >>> import torch
+        >>> import laconic
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
+        >>> result = laconic.run(laconic.schemes.fl_std(local_lr=0.1, local_steps=1), model=torch.nn.Linear(8, 2),
+        ...                      clients=clients, sampling_rate=1.0, rounds=2)
+        >>> result.stop_reason, len(result.history), result.last["round"]
+        ('rounds', 2, 2)
     """
 
     model: nn.Module
@@ -46,10 +76,39 @@ class RunResult:
     """What the attack was and what became of the run, if there was one."""
     group_testing: dict[str, Any] | None = None
     """Who was excluded by group testing, if there was any."""
+    scheme: str = ""
+    """Its name."""
+    warnings: tuple[str, ...] = ()
+    """What makes the model worth little."""
+
+    def __repr__(self) -> str:
+        return as_text(result_rows(self.scheme, self.summary()))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return as_html(result_rows(self.scheme, self.summary()))
+
+    def to_pandas(self) -> Any:
+        """The history as a `pandas.DataFrame`, one row per round; values of unevaluated rounds are missing."""
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError(f"to_pandas needs pandas: {how_to_install('tables')}") from None
+        return pandas.DataFrame(self.history).set_index("round")
+
+    def plot(self, metric: str | None = None, *, over: str = "round", axes: Any = None) -> Any:
+        """The metric by which the best round was chosen, or another one, over 'round', 'bytes' or 'epsilon'.
+
+        Draws on matplotlib `axes`, or on new ones, and returns them.
+        """
+        from laconic.report.curves import plot_run
+
+        return plot_run(self.history, metric or self.metric, over, self.scheme, axes)
 
     def summary(self) -> dict[str, Any]:
         """All of it but the model and the history, for JSON."""
         return {
+            "scheme": self.scheme,
             "stop_reason": self.stop_reason,
             "rounds": self.last["round"],
             "discarded": [
@@ -60,6 +119,7 @@ class RunResult:
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
             "epsilon_is_of": "the whole run, also beside the best round: all rounds decide which one that is",
             "last": self.last,
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({} if self.attack is None else {"attack": self.attack}),
             **({} if self.group_testing is None else {"group_testing": self.group_testing}),
             "ledger": self.ledger,
@@ -111,12 +171,34 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         metric=run.evaluation.metric,
         attack=about_attack(run),
         group_testing=about_testing(run),
+        scheme=e.scheme.name,
+        warnings=tuple(_warnings(run)),
     )
     if run.folder:
         write_statement(run)
         run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
         write_report(run, run.folder)
     return result
+
+
+def _warnings(run: Progress) -> Iterator[str]:
+    """That the model has learnt nothing but which class is most frequent."""
+    test, last, best = run.experiment.test, run.history[-1], run.state.best
+    if test is None or ONE_CLASS not in last:
+        return
+    which, share = last[ONE_CLASS], float((test.targets == last[ONE_CLASS]).double().mean())
+    names = run.experiment.class_names
+    called = f"{which} ({names[which]})" if which < len(names) and names[which] != str(which) else f"{which}"
+    ways = "more rounds, another --local-lr, --balance weights, or a smaller model"
+    if run.experiment.scheme.private:
+        ways += ", or less noise: a larger --epsilon, more clients, a smaller --clip-norm"
+    text = (
+        f"the model takes all {len(test.targets):,} test records for class {called}, and {share:.1%} of them are: its"
+        f" accuracy of {last['accuracy']:.4f} says nothing; look at AUROC or loss (--best-by), and try {ways}"
+    )
+    if best is not None and ONE_CLASS not in best:
+        text += f"; round {best['round']} still told classes apart (laconic predict --best)"
+    yield text
 
 
 _SHORTER = {name: f"{name}_if_planned_to_end_there" for name in ("epsilon", "participant_epsilon")}

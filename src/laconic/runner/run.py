@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from laconic.clients.base import Clients, Collected, shared_bytes
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import Diverged, PrivacyError
 from laconic.experiment.experiment import Experiment
+from laconic.observers.observer import Ended, Observer, Row, as_observer
 from laconic.plan import RoundPlan
 from laconic.planning import plan_for, plan_round
 from laconic.round import (
@@ -28,9 +30,11 @@ from laconic.round import (
 from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
+from laconic.runner.started import started_of
 from laconic.runner.tested import Tested, sums_in_round, tested_step
 from laconic.server.tally import VOTES
 from laconic.store.checkpoint import save_state, weights_bytes, weights_check
+from laconic.store.finished import digests_of
 from laconic.store.folder import RunFolder
 from laconic.store.front_end import keep_front_end
 from laconic.store.identity import check_identity, identity_of, keep_identity
@@ -41,14 +45,28 @@ from laconic.store.round_rows import RoundRows
 DIVERGED = "diverged"
 """Why an attacked run ends whose weights are no longer finite, and the key of its last row that says so."""
 
-Observer = Callable[[dict[str, Any]], None]
-"""Called with every round's row."""
-
 
 class Run(Progress):
     """A run in progress. `run()` goes on from wherever the folder says it stopped.
 
     The `clients` are simulated here, unless others are given: those of a federation, or some that attack.
+
+    Args:
+        experiment: what is run.
+        clients: others than the simulated ones.
+        folder: where the run is kept, or None.
+        observer: is told of every round.
+
+    Examples:
+        >>> import torch
+        >>> from laconic.data.population import as_population
+        >>> clients = [(torch.randn(4, 8), torch.randint(0, 2, (4,))) for _ in range(10)]
+        >>> experiment = laconic.Experiment(
+        ...     scheme=laconic.schemes.fl_std(local_lr=0.1, local_steps=1), model=torch.nn.Linear(8, 2),
+        ...     population=as_population(clients), sampler=laconic.Poisson(sampling_rate=0.5), rounds=2,
+        ... )
+        >>> laconic.Run(experiment).run().stop_reason
+        'rounds'
     """
 
     def __init__(
@@ -57,10 +75,11 @@ class Run(Progress):
         *,
         clients: Clients | None = None,
         folder: RunFolder | None = None,
-        observer: Observer = lambda row: None,
+        observer: Observer | Callable[[Row], None] = lambda row: None,
     ) -> None:
         super().__init__(experiment, clients or SimulatedClients(experiment), folder)
         self.observer = observer
+        self.result: RunResult | None = None
         self._rows: RoundRows | None = None
         self._new_best: Tensor | None = None
         """The weights of the best round, if they are not saved yet."""
@@ -73,6 +92,25 @@ class Run(Progress):
         one_round = one_round or self._one_round
         if not self._begun:
             self.begin()
+        with self._watched():
+            return self._run(one_round)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """The observer is told when the run starts, and how it ends."""
+        observer, ended = as_observer(self.observer), Ended(status="failed")
+        observer.start(started_of(self))
+        try:
+            yield
+            assert self.result is not None
+            ended = Ended(status="finished", summary=self.result.summary(), history=tuple(self.history))
+        except KeyboardInterrupt:
+            ended = Ended(status="interrupted")
+            raise
+        finally:
+            observer.end(ended)
+
+    def _run(self, one_round: Callable[[int], bool]) -> RunResult:
         started, saved = time.monotonic(), time.monotonic()
         try:
             for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
@@ -87,7 +125,8 @@ class Run(Progress):
             raise
         self._complete_last_row()
         self._save()
-        return self._finish(time.monotonic() - started)
+        self.result = self._finish(time.monotonic() - started)
+        return self.result
 
     def begin(self) -> None:
         """Read the journal and the checkpoint, or start anew; refuse a folder that cannot be gone on with."""
@@ -231,7 +270,7 @@ class Run(Progress):
         self.ledger.add(traffic)
         self._record(row)
         self._committing = False
-        self.observer(row)
+        as_observer(self.observer).row(row)
 
     def _unchanged(self, plan: RoundPlan, released: Tensor) -> str:
         """A check of the new weights, or votes, refused if a repeated round comes out other than before.
@@ -364,4 +403,8 @@ class Run(Progress):
             raise PrivacyError("the budget is spent before the first round was finished: start a new run")
         if self.folder:
             self.folder.write("model.safetensors", self._model_file(self.state.weights))
-        return outcome_of(self, seconds)
+        result = outcome_of(self, seconds)
+        if self.folder:
+            self.journal.saves.end(digests_of(self.folder))
+            self.folder.sync()
+        return result

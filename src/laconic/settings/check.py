@@ -9,8 +9,11 @@ from typing import Any
 
 from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
 from laconic.codecs.votes import VotedSubset
+from laconic.data.ehr.blocks import column_names
+from laconic.data.ehr.schema import Schema
+from laconic.data.files.user_file import listed, looks_like_a_path, named, no_such_file
 from laconic.data.sources import SOURCES
-from laconic.errors import ConfigError, several, unknown
+from laconic.errors import ConfigError, DataError, nearest, one_line, several, unknown
 from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import check_maskable, check_testable, check_votes
 from laconic.models.registry import find_model
@@ -136,6 +139,16 @@ def _data_problems(data: DataSection) -> Iterator[str]:
     """Names and paths that lead nowhere."""
     if data.dataset not in SOURCES and ":" not in data.dataset and not Path(data.dataset).exists():
         yield unknown_dataset(data.dataset)
+    if data.schema is not None and not Path(data.schema).is_file():
+        what = "is a folder; a TOML file is expected" if Path(data.schema).is_dir() else ""
+        yield f"--schema {data.schema} {what}" if what else f"--schema {no_such_file(data.schema)}"
+    elif data.schema is not None:
+        yield from _raised(Schema.from_toml, data.schema)
+        target = None if data.target == DataSection.target else data.target
+        for flag, key, value in (("--target", "label", target), ("--client-column", "client", data.client_column)):
+            if value is not None:
+                yield f'{flag} {value} means nothing with --schema: write {key} = "{value}" in {data.schema}'
+    yield from _column_problems(data)
     public = data.public_dataset
     if public is not None and public == data.dataset:
         yield (
@@ -143,7 +156,30 @@ def _data_problems(data: DataSection) -> Iterator[str]:
             " its records aside with --public-records"
         )
     elif public is not None and public not in (*SOURCES, DEAD_LEAVES) and not Path(public).is_file():
-        yield unknown("public data set", public, [*SOURCES, DEAD_LEAVES]) + ", or a file with records"
+        if looks_like_a_path(public):
+            yield f"--public-dataset {no_such_file(public)}"
+        else:
+            yield unknown("public data set", public, [*SOURCES, DEAD_LEAVES]) + ", or a file with records"
+
+
+def _column_problems(data: DataSection) -> Iterator[str]:
+    """Columns of a single table that options name and its header does not have."""
+    path = Path(data.dataset)
+    if data.schema is not None or data.dataset in SOURCES or not path.is_file():
+        return
+    try:
+        names = column_names(path)
+    except DataError:  # no table, or a damaged one: its reader says what is wrong
+        return
+    for flag, name in (
+        ("--target", data.target),
+        ("--client-column", data.client_column),
+        ("--text-column", data.text_column),
+    ):
+        if name is not None and name not in names:
+            near = None if name == DataSection.target else nearest(name, names)
+            hint = f"did you mean {named(near)}?" if near else f"name the right one with {flag}"
+            yield f"{one_line(path)}: no column {named(name)} ({hint}); its columns: {listed(names)}"
 
 
 def _missing_public_data(config: RunConfig, scheme: Scheme) -> Iterator[str]:

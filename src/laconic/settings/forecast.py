@@ -117,6 +117,7 @@ def _privacy(experiment: Experiment, simulation: Run, measured: bool) -> dict[st
         "adjacency": accountant.promise.relation,
         "released": {str(rounds): accountant.released(rounds).to_dict() for rounds in decades},
         "participant": {str(count): accountant.participant(count).to_dict() for count in counts},
+        "accountant": budget.accountant or accountant.method,
         "published": accountant.published(experiment.rounds),
         "cautions": planned_cautions(experiment),
         "caveat": "; ".join(accountant.promise.caveats) or None,

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
+from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
+from laconic.models.registry import MODELS
+from laconic.observers.observer import Observer
+from laconic.observers.tracker import tracker
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig, read_toml, write_toml
+from laconic.settings.data.record_kind import FILE, record_kind
 from laconic.store.folder import RunFolder
 
 
 def files_of(settled: Settled) -> dict[str, str]:
-    """What a run folder says of the run: its configuration, how health records were prepared, the words of texts."""
+    """What a run folder says of the run: its configuration, what a record is or how it was prepared, words of texts."""
     files = {"config.toml": write_toml(settled.config.to_dict())}
     if settled.preprocessing is not None:
         files["preprocessing.toml"] = settled.preprocessing.schema.to_toml()
+    else:
+        files[FILE] = record_kind(settled.config.data, settled.federation).to_toml()
     wording = settled.federation.wording
     if wording is not None and wording.listed:
         files["vocabulary.txt"] = "".join(f"{word}\n" for word in wording.listed)
     return files
 
 
+def tracked(config: RunConfig) -> Observer:
+    """The tool that follows the run, if one is asked for. It learns the names of data and model, if they have any."""
+    if config.run.track is None:
+        return Observer()
+    data = config.data.dataset if config.data.dataset in SOURCES else "own data"
+    model = config.model.name if config.model.name in MODELS else "own model"
+    return tracker(config.run.track, {"data.dataset": data, "model.name": model})
+
+
+_PATIENCE = ("join_timeout", "round_timeout", "max_discarded")
+
+
 def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
-    """The folder's configuration. Only the number of rounds may be raised; any other difference is refused."""
+    """The folder's configuration. Only the number of rounds may be raised, and a server's patience and who watches may
+    be others, which are no part of the mechanism; any other difference is refused."""
     try:
         stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
     except ConfigError as error:
@@ -41,6 +61,12 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
                 continue
             if (section, key) == ("run", "rounds") and value > have["run"]["rounds"]:
                 stored = stored.with_values({"run.rounds": value})
+                continue
+            if (section, key) == ("run", "track"):  # who watches makes no other run
+                stored = stored.with_values({"run.track": value})
+                continue
+            if section == "federation" and key in _PATIENCE:
+                stored = stored.with_values({f"federation.{key}": value})
                 continue
             changes.append(f"{section}.{key} = {have[section].get(key)!r}, not {value!r}")
     if changes:

@@ -1,4 +1,4 @@
-"""What a trained model says about new patients, prepared as those it was trained on."""
+"""What a trained model says about new records, prepared as those it was trained on."""
 
 from __future__ import annotations
 
@@ -7,73 +7,145 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
-from laconic.data.ehr.sources import load_new_patients
-from laconic.data.sparse import SparseRows
+from laconic.data.inputs import Inputs, dense
 from laconic.errors import ConfigError, RunFolderError
+from laconic.features.blocks import in_blocks
+from laconic.features.front_end import ScatteringFrontEnd
 from laconic.models.registry import build_model
 from laconic.settings.config import RunConfig, read_toml
+from laconic.settings.data.datasets import load_federation
+from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
+from laconic.settings.data.record_kind import FILE, RecordKind, record_kind, schema_kind
+from laconic.store.front_end import FILE as FRONT_END
+from laconic.streams import Streams
 from laconic.train.flat import FlatModel
+
+_PYTHON = "# Made by the Python API"
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The probability of the outcome for every row of the table, beside whose row it is."""
+    """What is predicted for every record, by column, beside what the record is called.
 
-    patients: list[str]
-    probabilities: np.ndarray
+    For two classes: the probability of the second one. For more: the likeliest class, its probability, and those of
+    all. For a quantity: its value.
+    """
+
+    heading: str
+    names: list[str]
+    columns: dict[str, list[str] | np.ndarray]
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        return np.asarray(self.columns["probability"])
 
 
-def predict(folder: str | Path, table: str | Path, *, weights: str = "model") -> Predictions:
+def predict(folder: str | Path, data: str | Path, *, weights: str = "model") -> Predictions:
     """`weights` is 'model' (the last round's) or 'best' (those of the best round)."""
-    run = Path(folder)
+    run, path = Path(folder), Path(data).expanduser()
+    config = _config(run)
     preprocessing = _preprocessing(run)
-    rows = load_new_patients(preprocessing.schema, table)
-    inputs = preprocessing.transform(rows)
-    model, flat = _trained_model(run, weights, inputs)
-    logits = torch.cat(list(model.outputs(flat, inputs)))
-    probabilities = torch.sigmoid(logits) if logits.ndim == 1 else torch.softmax(logits, 1)[:, 1]
-    names = rows.patients.texts
-    return Predictions([names[number] for number in rows.patients.numbers], probabilities.numpy())
+    if preprocessing is not None:
+        kind, new = schema_kind(preprocessing.schema, preprocessing.num_features), read_patients(preprocessing, path)
+    else:
+        kind = _kind(run, config)
+        new = read_new_records(kind, config.data, run, path)
+    inputs = _features(run, config, new)
+    model, flat = _trained_model(run, weights, config, kind, inputs)
+    outputs = torch.cat(list(model.outputs(flat, inputs)))
+    return Predictions(new.heading, new.names, _columns(kind, outputs))
 
 
-def _preprocessing(run: Path) -> Preprocessing:
+def _columns(kind: RecordKind, outputs: Tensor) -> dict[str, list[str] | np.ndarray]:
+    if kind.num_classes == 1:
+        return {"value": outputs.reshape(len(outputs)).numpy()}
+    if outputs.ndim == 1 or outputs.shape[1] == 1:
+        return {"probability": torch.sigmoid(outputs.reshape(-1)).numpy()}
+    shares = torch.softmax(outputs, 1).numpy()
+    if outputs.shape[1] == 2:
+        return {"probability": shares[:, 1]}
+    likeliest = shares.argmax(1)
+    every: dict[str, list[str] | np.ndarray] = {
+        "class": [kind.class_name(int(number)) for number in likeliest],
+        "probability": shares.max(1),
+    }
+    return every | {f"p({kind.class_name(number)})": shares[:, number] for number in range(shares.shape[1])}
+
+
+def _config(run: Path) -> RunConfig:
+    file = run / "config.toml"
+    if not file.exists():
+        raise RunFolderError(f"{run} holds no run (there is no {file.name}): give the folder of a run")
+    if file.read_text(encoding="utf-8", errors="replace").startswith(_PYTHON):
+        raise RunFolderError(
+            f"{run} was made in Python, with a model that has no name: load {run}/model.safetensors into that model"
+        )
+    try:
+        return RunConfig.from_dict(read_toml(file))
+    except ConfigError as error:
+        raise RunFolderError(f"{file} is damaged ({error}): restore it") from None
+
+
+def _preprocessing(run: Path) -> Preprocessing | None:
     file = run / "preprocessing.toml"
     if not file.exists():
-        why = "holds no run" if not (run / "config.toml").exists() else "is no run on health records"
-        raise RunFolderError(f"{run} {why} (there is no {file.name}): give the folder of a run with a schema")
+        return None
     try:
         return Preprocessing(Schema.from_toml(file))
     except ConfigError as error:
         raise RunFolderError(f"{file} is damaged ({error}): restore it") from None
 
 
-def _trained_model(run: Path, weights: str, inputs: SparseRows) -> tuple[FlatModel, torch.Tensor]:
+def _kind(run: Path, config: RunConfig) -> RecordKind:
+    """From the folder; a run of an earlier version did not write it down, so its data are looked at again."""
+    if (run / FILE).exists():
+        return RecordKind.read(run / FILE)
+    streams = Streams(config.run.seed)
+    return record_kind(config.data, load_federation(config.data, holdout=config.run.holdout, streams=streams))
+
+
+def _features(run: Path, config: RunConfig, new: NewRecords) -> Inputs:
+    """What the model sees: the records, or what the run's front end makes of them."""
+    if config.front_end.name is None:
+        return new.inputs
+    file = run / FRONT_END
+    if not file.exists():
+        raise RunFolderError(f"{file} is not there: restore it")
+    return in_blocks(ScatteringFrontEnd.load(file), new.inputs, torch.device("cpu"))
+
+
+def _trained_model(
+    run: Path, weights: str, config: RunConfig, kind: RecordKind, inputs: Inputs
+) -> tuple[FlatModel, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    config = RunConfig.from_dict(read_toml(run / "config.toml"))
     file = run / f"{weights}.safetensors"
     if not file.exists():
+        if weights == "best" and (run / "model.safetensors").exists():
+            raise RunFolderError(f"{file} is not there: the run had no test records to choose by; leave out --best")
         raise RunFolderError(
             f"{file} is not there: the run is not finished; go on with laconic run --out {run} --resume"
         )
+    shape = tuple(inputs.shape[1:])
     module = build_model(
-        config.model.name, input_shape=(inputs.num_columns,), num_classes=2, seed=0, options=config.model.options
+        config.model.name, input_shape=shape, num_classes=kind.num_classes, seed=0, options=config.model.options
     )
-    example = (inputs[:1].dense(), torch.zeros(1, dtype=torch.int64))
-    model = FlatModel(module, example=example, loss=config.model.loss)
+    target = torch.zeros(1) if kind.num_classes == 1 else torch.zeros(1, dtype=torch.int64)
+    model = FlatModel(module, example=(dense(inputs[:1]), target), loss=config.model.loss)
     try:
         stored = load_file(file)
         found = [stored[name] for name in model.names]
     except (SafetensorError, OSError, KeyError, RuntimeError) as error:
         raise RunFolderError(f"{file} is not the weights of this run's model ({type(error).__name__})") from None
-    for name, tensor, shape in zip(model.names, found, model.shapes, strict=True):
-        if tensor.shape != shape or not tensor.is_floating_point():
+    for name, tensor, expected in zip(model.names, found, model.shapes, strict=True):
+        if tensor.shape != expected or not tensor.is_floating_point():
             raise RunFolderError(
-                f"{file} is not the weights of this run's model ('{name}' is not of shape {tuple(shape)})"
+                f"{file} is not the weights of this run's model ('{name}' is not of shape {tuple(expected)})"
             )
         if not bool(torch.isfinite(tensor).all()):
             raise RunFolderError(f"{file}: NaN or infinity in '{name}', so nothing can be predicted: restore it")

@@ -10,21 +10,19 @@ from laconic.catalogue import build_scheme, scheme_entry
 from laconic.data.federated import FederatedData
 from laconic.data.population import Population
 from laconic.errors import ConfigError
+from laconic.experiment.calibrated import VOTE_SHARE, Calibration
 from laconic.experiment.cautions import count_units
-from laconic.experiment.mechanism import excludes_by_cohort, votes_of
-from laconic.privacy.accounting.accountant import METHODS, RunAccountant
+from laconic.privacy.accounting.accountant import METHODS
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.calibrate import calibrate_noise, smallest_noise
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
 from laconic.settings.clipnorm import clip_norm_from
 from laconic.settings.config import RunConfig
+from laconic.settings.settle_scheme import with_aggregator
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 
-VOTE_SHARE = 0.25
-"""Of ε, for the votes of FL-TOP, unless said otherwise: see docs/results/votes.md."""
 _CLIP_SOURCES = {
     "median": "the clipping threshold is the median update norm of an initialisation round on the clients' own data,"
     " as in the papers: that round is not private and not in the ε",
@@ -63,34 +61,11 @@ def settle_noise(
 ) -> float:
     """σ as given, or the smallest that keeps the promised ε over all rounds."""
     given = config.scheme.options.get("noise_multiplier")
-    entry = scheme_entry(config.scheme.name)
     if given is not None:
         return float(given) if isinstance(given, int | float) else given
-    privacy = config.privacy
-    assert privacy.epsilon is not None  # `check_noise`
-    delta = 1e-5 if privacy.delta is None else privacy.delta
-    if entry.record_level:
-        budget = Budget(delta=delta, max_participations=config.sampler.max_participations)
-
-        def accountant(sigma: float) -> RunAccountant:
-            train = build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma}).train
-            found = train.accountant(sampler=sampler, num_clients=num_clients, budget=budget)
-            assert found is not None
-            return found
-
-        return smallest_noise(
-            accountant, epsilon=privacy.epsilon, delta=delta, rounds=config.run.rounds, method=privacy.accountant
-        )
-    example, size = _with_noise(config, options, 1.0), trainable_size(model)
-    return calibrate_noise(
-        noise=lambda sigma: _with_noise(config, options, sigma).noise,
-        sensitivity=example.clip.sensitivity(example.codec.code_size(size)),
-        epsilon=privacy.epsilon,
-        rounds=config.run.rounds,
-        method=privacy.accountant,
-        votes=votes_of(example, size),
-        **_public_numbers(config, example, sampler, num_clients),
-    )
+    assert config.privacy.epsilon is not None  # `check_noise`
+    asked = _calibration(config, sampler, num_clients, model)
+    return asked.noise_multiplier(lambda sigma: _with_noise(config, options, sigma))
 
 
 def settle_vote_noise(
@@ -100,39 +75,36 @@ def settle_vote_noise(
 
     Nothing where it is given, where there are no votes, and where no ε is promised: it is then that of training.
     """
-    example, size, epsilon = _with_noise(config, options, 1.0), trainable_size(model), config.privacy.epsilon
-    if epsilon is None or not example.codec.vote_rounds or options.get("vote_noise_multiplier") is not None:
+    votes = _with_noise(config, options, 1.0).codec.vote_rounds
+    if config.privacy.epsilon is None or not votes or options.get("vote_noise_multiplier") is not None:
         return {}
-    voting, share = example.at(1), config.privacy.vote_share
-    sigma = calibrate_noise(
-        noise=lambda sigma: _with_noise(config, options, sigma).at(1).noise,
-        sensitivity=voting.clip.sensitivity(voting.codec.code_size(size)),
-        epsilon=(VOTE_SHARE if share is None else share) * epsilon,
-        rounds=example.codec.vote_rounds,
-        **_public_numbers(config, example, sampler, num_clients),
-    )
-    return {"vote_noise_multiplier": sigma}
+    asked = _calibration(config, sampler, num_clients, model)
+    return {"vote_noise_multiplier": asked.vote_noise_multiplier(lambda sigma: _with_noise(config, options, sigma))}
 
 
 def _with_noise(config: RunConfig, options: dict[str, Any], sigma: float) -> Scheme:
     """The scheme with this σ. Any bound serves: the grid of integer noise scales with it, and no ε depends on it."""
+    entry = scheme_entry(config.scheme.name)
+    if entry.record_level:
+        return build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma})
     others = {k: v for k, v in options.items() if k not in ("clip_norm", "noise_multiplier")}
-    bound = {"clip_norm": 1.0} if "clip_norm" in scheme_entry(config.scheme.name).options else {}
-    return build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
+    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
+    scheme = build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
+    return with_aggregator(scheme, config.aggregator)
 
 
-def _public_numbers(config: RunConfig, example: Scheme, sampler: Sampler, num_clients: int) -> dict[str, Any]:
-    """What a calibration needs besides noise and rounds."""
-    slack = config.sampler.max_dropouts + config.sampler.max_colluders
-    return {
-        "slack": slack,
-        "cohort_dependent": config.aggregator.group_testing and excludes_by_cohort(sampler, num_clients, slack),
-        "groups": config.aggregator.groups or example.groups,
-        "max_participations": config.sampler.max_participations,
-        "delta": 1e-5 if config.privacy.delta is None else config.privacy.delta,
-        "sampler": sampler,
-        "num_clients": num_clients,
-    }
+def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: nn.Module) -> Calibration:
+    share = config.privacy.vote_share
+    return Calibration(
+        sampler=sampler,
+        num_clients=num_clients,
+        rounds=config.run.rounds,
+        size=trainable_size(model),
+        budget=draft_budget(config),
+        slack=config.sampler.max_dropouts + config.sampler.max_colluders,
+        group_testing=config.aggregator.group_testing,
+        vote_share=VOTE_SHARE if share is None else share,
+    )
 
 
 def check_noise(config: RunConfig) -> None:
@@ -152,8 +124,8 @@ def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
     elif "clip_norm" in entry.options:
         if given is None:
             raise ConfigError(
-                f"{config.scheme.name} needs --clip-norm: a number, 'public' (measured on --public-dataset) or 'median'"
-                " (as in the papers, not private)"
+                f"{config.scheme.name} needs --clip-norm: a number (try 0.5), 'public' (measured on --public-dataset)"
+                " or 'median' (as in the papers, not private)"
             )
         if isinstance(given, str) and given not in _CLIP_SOURCES:
             raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")

@@ -2,6 +2,7 @@
 
 chain       `Chain`: one hash chain through charges and saves
 checkpoint  `RunState`, `save_state`, `load_state`
+finished    the files of a finished run, checked before they are believed
 folder      `RunFolder`: files that survive a kill
 front_end   the front end, kept when a run starts
 identity    what identifies a run; a folder is resumed by the same run only

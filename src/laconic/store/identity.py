@@ -29,7 +29,7 @@ from laconic.store.round_rows import ROUNDS
 from laconic.store.saves import Saves
 from laconic.train.flat import FlatModel
 
-_FILE = "identity.json"
+IDENTITY = "identity.json"
 _MOST_CLIENTS = 2000
 """So many clients' records are looked at, where each client's are apart."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -43,7 +43,7 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
     return {
         "scheme": experiment.scheme.fingerprint,
         "model": f"{model.size} weights, {_digest(*experiment.model.state_dict().values())}",
-        "structure": _text_digest(_ADDRESS.sub("", repr(experiment.model))),
+        "structure": structure_of(experiment.model),
         "own code": sorted({code_of(part) for part in (*_own_parts(experiment), *_own_layers(experiment.model))}),
         "front end": _front_end(experiment.front_end),
         "loss": loss,
@@ -56,6 +56,11 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         **({} if experiment.attack is None else {"attack": str(experiment.attack.to_dict())}),
         **{one.name: getattr(experiment, one.name) for one in declared_in(type(experiment)) if one.about.identity},
     }
+
+
+def structure_of(model: nn.Module) -> str:
+    """A digest of the layers and their order."""
+    return _text_digest(_ADDRESS.sub("", repr(model)))
 
 
 def _front_end(front_end: nn.Module | None) -> str:
@@ -76,7 +81,7 @@ def _limits(experiment: Experiment) -> str:
 
 def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) -> None:
     """Refuse a folder that another experiment started, or that lacks the record of which one did."""
-    path, content = folder.path / _FILE, folder.read(_FILE)
+    path, content = folder.path / IDENTITY, folder.read(IDENTITY)
     if saves.identity is None:
         _refuse_remains(folder)
         return
@@ -105,13 +110,13 @@ def keep_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves, rou
     """Write it down at the start. The journal names it first: so a file without a row is no run's beginning."""
     saves.begin(digest_of(_text(identity)), rounds)
     folder.sync()
-    if folder.read(_FILE) is None:
-        folder.write(_FILE, _text(identity))
+    if folder.read(IDENTITY) is None:
+        folder.write(IDENTITY, _text(identity))
 
 
 def _refuse_remains(folder: RunFolder) -> None:
     """What a run leaves behind, but no row that it was begun."""
-    for name in (_FILE, CHARGES, ROUNDS, STATE):
+    for name in (IDENTITY, CHARGES, ROUNDS, STATE):
         if folder.read(name):
             raise RunFolderError(
                 f"{folder.path / SAVES} is missing, but there is {name}: the run is from an earlier version of Laconic,"

@@ -36,10 +36,12 @@ class Saves:
         self.confirmed: Save | None = None
         self.announced: Save | None = None
         """A save that may not have been finished."""
+        self.ended: dict[str, str] | None = None
+        """Digests, by name, of the files of a finished run; None while it goes on."""
         for number, row in enumerate((row for name, row in (chain.links if chain else []) if name == SAVES), 1):
             try:
                 self._take(row)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, AttributeError):
                 assert chain is not None
                 raise RunFolderError(
                     f"{chain.folder.path / SAVES}, line {number}, is no row of a save: it was altered; {WAY_OUT}"
@@ -59,6 +61,11 @@ class Saves:
         assert self.announced is not None
         self._add({"what": "saved", "round": self.announced.round})
 
+    def end(self, files: dict[str, str]) -> None:
+        """The run is finished, and these are its files with their digests."""
+        if self.ended != files:
+            self._add({"what": "ended", "files": files})
+
     @property
     def possible(self) -> list[Save]:
         """The saves that files can be of, the later one first."""
@@ -76,8 +83,11 @@ class Saves:
         if what == "begun":
             self.identity, self.rounds = _text(row["identity"]), _count(row["rounds"], 1)
         elif what == "grown":
-            self.rounds = max(self.rounds, _count(row["rounds"], 1))
+            self.rounds, self.ended = max(self.rounds, _count(row["rounds"], 1)), None
+        elif what == "ended":
+            self.ended = {_text(name): _text(digest) for name, digest in row["files"].items()}
         elif what == "saving":
+            self.ended = None
             best = row["best"]
             self.announced = Save(
                 round=_count(row["round"]),

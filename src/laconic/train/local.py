@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from laconic.errors import ConfigError
-from laconic.parts import Part, one_of, positive, positive_int
+from laconic.parts import Part, decided, one_of, positive, positive_int
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.record_sampling import RecordSampler
@@ -61,6 +61,20 @@ class LocalSGD(LocalTraining):
     Give `local_steps`, or `epochs` for T_gd = epochs · ⌈|D_k| / |B|⌉ per client. Without `batch_size` a batch is
     the client's whole data set. `balance` says what is done about a rare class (see `train/balance.py`): 'none',
     'downsample', 'oversample' or 'weights'.
+
+    Args:
+        local_lr: η, the step size.
+        optimizer: 'sgd' or 'adam', from fresh state in every round.
+        local_steps: steps of a client in a round.
+        epochs: passes over the client's records, instead of steps.
+        batch_size: records of a step.
+        balance: what is done about a rare class.
+
+    Examples:
+        >>> from laconic.train.local import LocalSGD
+        >>> import numpy as np
+        >>> LocalSGD(local_lr=0.1, epochs=2, batch_size=10).steps_of(np.array([5, 25])).tolist()
+        [2, 6]
     """
 
     local_steps: int | None = None
@@ -102,18 +116,42 @@ class LocalDPSGD(LocalTraining):
     """T_gd private steps (CHIL'21 Alg. 6): every record's gradient is clipped, and their sum noised.
 
     w ← w − η/d · (Σ_r ∇f(r; w) / max(1, ‖∇f(r; w)‖₂/S) + G(0, (σ·S)²·I)) over the records r that `records` draws; the
-    divisor d is theirs, too. With another optimiser the same noisy gradient goes into that.
+    divisor d is theirs, too. With another optimiser the same noisy gradient goes into that. A σ of None is open.
+
+    Args:
+        local_lr: η, the step size.
+        optimizer: 'sgd' or 'adam'.
+        local_steps: steps of a client in a round.
+        clip_norm: S, the bound on one record's gradient.
+        noise_multiplier: σ of a step.
+        records: which records a step draws, and what it divides by.
+
+    Examples:
+        >>> from laconic.privacy.accounting.record_sampling import PoissonRecords
+        >>> from laconic.train.local import LocalDPSGD
+        >>> records = PoissonRecords(record_rate=0.1, batch_size=10)
+        >>> LocalDPSGD(local_lr=0.1, clip_norm=1.0, noise_multiplier=1.0, records=records).private
+        True
+
+    References:
+        CHIL'21 Alg. 6; Abadi et al. (CCS 2016).
     """
 
     local_steps: int = 1
     clip_norm: float
-    noise_multiplier: float
+    noise_multiplier: float | None
     records: RecordSampler
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive_int(local_steps=self.local_steps)
-        positive(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier)
+        positive(clip_norm=self.clip_norm)
+        if self.noise_multiplier is not None:
+            positive(noise_multiplier=self.noise_multiplier)
+
+    @property
+    def sigma(self) -> float:
+        return decided(self.noise_multiplier)
 
     @property
     def private(self) -> bool:
@@ -139,7 +177,7 @@ class LocalDPSGD(LocalTraining):
         return RecordAccountant(
             sampler=sampler,
             record_rate=self.records.record_rate,
-            noise_multiplier=self.noise_multiplier,
+            noise_multiplier=self.sigma,
             local_steps=self.local_steps,
             num_clients=num_clients,
             delta=budget.delta,

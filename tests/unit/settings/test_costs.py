@@ -110,7 +110,7 @@ def test_a_plan_says_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["memory_bytes"] > 0
     from laconic.cli.plan import _print
 
-    _print(result)
+    _print(result, papers=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert "for data, training and noise" in shown
     assert "noise: about" in shown

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
+from laconic.data.datasets.stratified import stratified_fifth
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
 from laconic.errors import DataError
@@ -21,7 +21,7 @@ def load_digits(info: SourceInfo, data_dir: str | Path | None = None) -> Source:
     images, labels = datasets.load_digits(return_X_y=True)
     inputs = torch.as_tensor(images, dtype=torch.float32).div_(16).reshape(-1, 1, 8, 8)
     targets = torch.as_tensor(labels, dtype=torch.int64)
-    train, test = (torch.from_numpy(rows) for rows in _stratified_fifth(labels))
+    train, test = (torch.from_numpy(rows) for rows in stratified_fifth(labels))
     return Source(
         name=info.name,
         train=Records(inputs[train], targets[train]),
@@ -30,17 +30,6 @@ def load_digits(info: SourceInfo, data_dir: str | Path | None = None) -> Source:
         input_shape=(1, 8, 8),
         description=info.description,
     )
-
-
-def _stratified_fifth(labels: np.ndarray, seed: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (train, test) with a fifth of each class in the test set."""
-    # Not default_rng: only RandomState promises the same numbers, so the same split, in every numpy.
-    rng = np.random.RandomState(seed)
-    is_test = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        is_test[members[: round(len(members) / 5)]] = True
-    return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
 DIGITS = SourceInfo(

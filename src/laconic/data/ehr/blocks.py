@@ -6,6 +6,7 @@ Cells of a CSV stay the texts that they are: a code such as 008 or 250.00 is no 
 from __future__ import annotations
 
 import contextlib
+import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from laconic.data.files.user_file import gunzipped, listed, named, open_file, refused, refused_as_too_much, too_much
-from laconic.errors import DataError, LaconicError, how_to_install, one_line, unknown
+from laconic.data.files.user_file import (
+    arrow_file,
+    gunzipped,
+    listed,
+    named,
+    no_such_file,
+    open_file,
+    refused,
+    refused_as_too_much,
+    too_much,
+)
+from laconic.errors import DataError, LaconicError, how_to_install, nearest, one_line, unknown
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 24, 1 << 16
@@ -48,38 +59,72 @@ class Block:
 
 def read_table(path: Path, columns: Sequence[str], separator: str = ",") -> Iterator[Block]:
     """The named columns of a file, block by block."""
-    suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
-    if suffix is None:
-        raise refused(path, f"a table is expected, a file that ends in {', '.join(SUFFIXES)}")
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is a pipe or a device" if path.exists() else "does not exist"
-        raise refused(path, f"{what}; a file is expected")
+    suffix = _suffix(path)
     if suffix == ".parquet":
         yield from _parquet(path, columns)
         return
     with _opened(path) as plain:
-        stream = gunzipped(path, plain) if suffix == ".csv.gz" else plain
-        yield from read_csv(stream, str(path), columns, separator)
+        if suffix == ".csv.gz":
+            yield from read_csv(gunzipped(path, plain), str(path), columns, separator)
+            return
+        with _explained(str(path)):
+            names = header(plain, str(path), separator)
+    check_columns(str(path), columns, names)
+    with _explained(str(path)):
+        native = arrow_file(path)
+    with native:
+        yield from _csv_blocks(native, str(path), columns, separator)
+
+
+def column_names(path: Path, separator: str = ",") -> list[str]:
+    """The names of all columns of a file."""
+    suffix = _suffix(path)
+    if suffix == ".parquet":
+        with _explained(str(path)), arrow_file(path) as opened:
+            names = list(_arrow("pyarrow.parquet").ParquetFile(opened).schema_arrow.names)
+        _refuse_repeats(str(path), names)
+        return names
+    with _opened(path) as plain, _explained(str(path)):
+        return header(gunzipped(path, plain) if suffix == ".csv.gz" else plain, str(path), separator)
+
+
+def _suffix(path: Path) -> str:
+    """Which kind of table it is, of those that are read."""
+    suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
+    if not path.exists():
+        raise DataError(no_such_file(str(path)))
+    if suffix is None:
+        way_out = "; save the sheet as CSV" if path.name.lower().endswith((".xlsx", ".xls", ".ods")) else ""
+        raise refused(path, f"a table is expected, a file that ends in {', '.join(SUFFIXES)}{way_out}")
+    if not path.is_file():
+        raise refused(path, f"{'is a folder' if path.is_dir() else 'is a pipe or a device'}; a file is expected")
+    _arrow("pyarrow")
+    return suffix
 
 
 def read_csv(stream: Any, name: str, columns: Sequence[str], separator: str = ",") -> Iterator[Block]:
     """The named columns of an open CSV file as texts."""
-    csv = _arrow("pyarrow.csv")
-    parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+    with _explained(name):
+        names = header(stream, name, separator)
+    check_columns(name, columns, names)
+    yield from _csv_blocks(stream, name, columns, separator)
+
+
+def _csv_blocks(stream: Any, name: str, columns: Sequence[str], separator: str) -> Iterator[Block]:
+    arrow_csv = _arrow("pyarrow.csv")
+    parse = arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     # Without threads, or a bad row would have no number.
-    read = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+    read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
     binary = _arrow("pyarrow").binary()
     with _explained(name):
-        header = _header(stream, name, separator)
-        check_columns(name, columns, header)
-        convert = csv.ConvertOptions(
+        convert = arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(columns, binary),
             include_columns=list(columns),
             null_values=[],
             strings_can_be_null=False,
             check_utf8=False,
         )
-        reader = csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
+        reader = arrow_csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
     first = 1
     while True:
         with _explained(name):
@@ -91,17 +136,23 @@ def read_csv(stream: Any, name: str, columns: Sequence[str], separator: str = ",
         first += batch.num_rows
 
 
-def _header(stream: Any, name: str, separator: str) -> list[str]:
-    """The names of the columns; the stream is put back to its beginning."""
-    csv = _arrow("pyarrow.csv")
+def header(stream: BinaryIO, name: str, separator: str = ",") -> list[str]:
+    """The names of the columns; the stream is put back to its beginning.
+
+    Not parsed by Arrow: its threads would free the line, which is Python's memory, maybe while the interpreter ends
+    after an error. Python stops a thread that asks for its lock then, and C++ aborts the process for that.
+    """
     line = stream.readline(_BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
     stream.seek(0)
     if not line.strip():
         raise refused(name, "is empty; a header with the names of the columns is expected")
-    parse = csv.ParseOptions(delimiter=separator)
-    names = csv.read_csv(_arrow("pyarrow").py_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=parse).column_names
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        raise refused(name, "the header is not UTF-8 text; save the table as UTF-8") from None
+    names = next(csv.reader([text.rstrip("\r\n")], delimiter=separator))
     _refuse_repeats(name, names)
-    return list(names)
+    return names
 
 
 def _refuse_repeats(table: str, names: Sequence[str]) -> None:
@@ -134,7 +185,9 @@ def _is_utf8(cell: bytes) -> bool:
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Block]:
     parquet = _arrow("pyarrow.parquet")
-    with _opened(path) as opened:  # a path would make columns out of folders called like 'site=3'
+    with _explained(str(path)):
+        opened = arrow_file(path)  # a path would make columns out of folders called like 'site=3'
+    with opened:
         with _explained(str(path)):
             file = parquet.ParquetFile(opened)
             names = list(file.schema_arrow.names)
@@ -155,12 +208,19 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Block]:
 
 
 def check_columns(table: str, wanted: Sequence[str], there: Sequence[str]) -> None:
-    """Refuse a table that lacks a column; the nearest name that it has comes first."""
-    for column in wanted:
-        if column not in there:
-            if len(there) > _MOST_NAMED:
-                raise refused(table, f"no column {named(column)}; its columns: {listed(there)}")
-            raise refused(table, unknown("column", column, [one_line(name, 60) for name in there]))
+    """Refuse a table that lacks columns, all of them at once; of a single one the nearest name that it has."""
+    missing = [column for column in wanted if column not in there]
+    if len(missing) > 1:
+        close = [(column, nearest(column, there)) for column in missing]
+        hints = [f"{named(column)} (did you mean {named(near)}?)" if near else named(column) for column, near in close]
+        more = f" and {len(hints) - _MOST_NAMED} more" if len(hints) > _MOST_NAMED else ""
+        raise refused(
+            table, f"unknown columns {', '.join(hints[:_MOST_NAMED])}{more}; the table has: {listed(sorted(there))}"
+        )
+    for column in missing:
+        if len(there) > _MOST_NAMED:
+            raise refused(table, f"no column {named(column)}; its columns: {listed(there)}")
+        raise refused(table, unknown("column", column, [one_line(name, 60) for name in there]))
 
 
 @contextlib.contextmanager

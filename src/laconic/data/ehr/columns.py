@@ -10,6 +10,8 @@ import numpy as np
 from laconic.data.ehr.blocks import Block
 from laconic.data.ehr.schema import Codes, Filter, Numeric
 from laconic.data.ehr.toml_values import LARGEST
+from laconic.data.files.problems import Problems
+from laconic.errors import one_line
 
 
 class Vocabulary:
@@ -36,8 +38,8 @@ def distinct(block: Block, column: str, *, codes: bool = False) -> tuple[list[st
     return _encoded(block, column, _texts(block, column, codes=codes))
 
 
-def numbers(block: Block, entry: Numeric, missing: tuple[str, ...]) -> np.ndarray:
-    """A numeric column as float32, in its own units."""
+def numbers(block: Block, entry: Numeric, missing: tuple[str, ...], problems: Problems) -> np.ndarray:
+    """A numeric column as float32, in its own units; NaN where a value is missing that is filled in later."""
     import pyarrow as pa
 
     cells = _decoded(block.columns[entry.column])
@@ -50,15 +52,19 @@ def numbers(block: Block, entry: Numeric, missing: tuple[str, ...]) -> np.ndarra
         values = np.array([np.nan if v is None else v for v in known])[which]
         gone = np.array([v is not None and np.isnan(v) for v in known], dtype=bool)[which]
         bad = np.array([v is None or np.isinf(v) for v in known], dtype=bool)[which]
-    if bad.any():
-        raise block.error(int(bad.argmax()), entry.column, "not a number; mend it, or map such texts with replace")
+    large = np.abs(np.where(bad, 0, values)) > LARGEST
+    for what, rows, way_out in (
+        ("not a number", bad, "mend it, or map such texts with replace (or missing, if they stand for no value)"),
+        ("too large for the model's numbers", large, "filter it, or mend it"),
+    ):
+        if rows.any():
+            problems.add(entry.column, what, block.numbers[rows], way_out)
+            values[rows] = 0
     if gone.any():
         if entry.fill is None:
-            raise block.error(int(gone.argmax()), entry.column, "no value; give fill = NUMBER in its [[numeric]]")
-        values[gone] = entry.fill
-    large = np.abs(values) > LARGEST
-    if large.any():
-        raise block.error(int(large.argmax()), entry.column, "too large for the model's numbers; filter it, or mend it")
+            way_out = 'give fill = NUMBER, or fill = "median", in its [[numeric]]'
+            problems.add(entry.column, "no value", block.numbers[gone], way_out)
+        values[gone] = np.nan if entry.fill is None or isinstance(entry.fill, str) else entry.fill
     result: np.ndarray = values.astype(np.float32)
     return result
 
@@ -70,20 +76,25 @@ def levels(block: Block, column: str, vocabulary: Vocabulary, missing: tuple[str
     return found
 
 
-def identities(block: Block, column: str, vocabulary: Vocabulary, missing: tuple[str, ...]) -> np.ndarray:
+def identities(
+    block: Block, column: str, vocabulary: Vocabulary, missing: tuple[str, ...], problems: Problems
+) -> np.ndarray:
     """Whose a row is, as numbers in the vocabulary; every row must have a value."""
     found = levels(block, column, vocabulary, missing)
     if (found < 0).any():
-        raise block.error(int((found < 0).argmax()), column, "no value, so it is nobody's; add it or filter the row")
+        problems.add(column, "no value, so it is nobody's", block.numbers[found < 0], "add it or filter the row")
     return found
 
 
-def labels(block: Block, column: str, positive: tuple[str, ...], missing: tuple[str, ...]) -> np.ndarray:
+def labels(
+    block: Block, column: str, positive: tuple[str, ...], missing: tuple[str, ...], problems: Problems
+) -> np.ndarray:
     """Whether the outcome is there; every row must have a value."""
     texts, which = distinct(block, column)
     gone = np.array([text in missing and text not in positive for text in texts], dtype=bool)[which]
     if gone.any():
-        raise block.error(int(gone.argmax()), column, "no value, but it is the label; filter such rows")
+        way_out = f'filter such rows: [[filter]] with column = "{one_line(column, 60)}" and drop = [""]'
+        problems.add(column, "no value, but it is the label", block.numbers[gone], way_out)
     found: np.ndarray = np.array([text in positive for text in texts], dtype=bool)[which]
     return found
 

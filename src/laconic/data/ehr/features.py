@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from laconic.data.ehr.schema import UNKNOWN, Categorical, Codes, Numeric, Schema
+from laconic.data.ehr.scaling import fitted_number, revealed_numbers, scaled
+from laconic.data.ehr.schema import UNKNOWN, Categorical, Codes, Schema
 from laconic.data.ehr.table import CodeLists, EhrTable, Levels
 from laconic.data.sparse import SparseRows
 from laconic.errors import DataError
@@ -17,7 +18,7 @@ from laconic.errors import DataError
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From an encoded table to features: numbers in [0, 1], then levels with Unknown, then codes.
+    """From an encoded table to features: scaled numbers, then levels with Unknown, then codes.
 
     `schema` has everything fixed; `revealed` says what of it was read off the training records.
     """
@@ -48,9 +49,8 @@ class Preprocessing:
         """The features of every row."""
         leading = _Leading(len(table))
         for number in self.schema.numeric:
-            low, high = float(number.min or 0), float(number.max or 0)
-            scaled = (table.numeric[number.column] - low) / (high - low)
-            leading.add(np.full(len(table), leading.width, dtype=np.int32), np.clip(scaled, 0, 1), width=1)
+            values = scaled(number, table.numeric[number.column])
+            leading.add(np.full(len(table), leading.width, dtype=np.int32), values, width=1)
         for level in self.schema.categorical:
             texts = _levels(level)
             found = _renumbered(table.categorical[level.column], texts)
@@ -65,7 +65,7 @@ class Preprocessing:
 
 def fit_preprocessing(schema: Schema, table: EhrTable, rows: np.ndarray) -> Preprocessing:
     """Fix what the schema leaves open by the records in `rows`, and say what that reveals."""
-    numeric = tuple(_fitted_number(entry, table.numeric[entry.column][rows], table.name) for entry in schema.numeric)
+    numeric = tuple(fitted_number(entry, table.numeric[entry.column][rows], table.name) for entry in schema.numeric)
     categorical = tuple(_fitted_levels(entry, table.categorical[entry.column], rows) for entry in schema.categorical)
     codes = tuple(_fitted_codes(entry, table.codes[entry.name], rows, table.name) for entry in schema.codes)
     fitted = dataclasses.replace(schema, numeric=numeric, categorical=categorical, codes=codes)
@@ -74,10 +74,7 @@ def fit_preprocessing(schema: Schema, table: EhrTable, rows: np.ndarray) -> Prep
 
 def _revealed(schema: Schema, fitted: Schema) -> list[str]:
     """What the fitted preprocessing tells about the clients' records, in sentences for the privacy statement."""
-    said = []
-    bounds = [entry.column for entry in schema.numeric if not entry.fixed]
-    if bounds:
-        said.append(f"the smallest and largest value of {_listed(bounds)}")
+    said = revealed_numbers(schema.numeric)
     levels = [entry.column for entry in schema.categorical if not entry.fixed]
     if levels:
         said.append(f"the levels of {_listed(levels)}")
@@ -95,14 +92,6 @@ def _revealed(schema: Schema, fitted: Schema) -> list[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
-
-
-def _fitted_number(entry: Numeric, values: np.ndarray, table: str) -> Numeric:
-    low = float(values.min()) if entry.min is None else entry.min
-    high = float(values.max()) if entry.max is None else entry.max
-    if not low < high:
-        raise DataError(f"{table}: column '{entry.column}' has one value only in the training records; leave it out")
-    return dataclasses.replace(entry, min=low, max=high)
 
 
 def _fitted_levels(entry: Categorical, column: Levels, rows: np.ndarray) -> Categorical:

@@ -19,6 +19,8 @@ from laconic.errors import ConfigError, one_line, unknown
 from laconic.parts import below_one, positive_int
 
 UNKNOWN = "Unknown"
+SCALES = ("min-max", "clipped", "standard")
+FILLS = ("median", "mean")
 
 
 class Entry:
@@ -51,27 +53,46 @@ class Entry:
 class Numeric(Entry):
     """A number, scaled to [0, 1] by its smallest and largest value; what lies outside is cut off there.
 
-    `replace` maps texts to numbers ("> 89" to 90), `fill` stands for a missing value.
+    `scale` names another way (see `scaling`). `replace` maps texts to numbers ("> 89" to 90), `fill` stands for a
+    missing value: a number, or the median or mean of the training records.
     """
 
     kind: ClassVar[str] = "numeric"
     column: str
+    scale: str = "min-max"
     min: float | None = None
     max: float | None = None
-    fill: float | None = None
+    mean: float | None = None
+    std: float | None = None
+    fill: float | str | None = None
     replace: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise ConfigError(unknown("scale", one_line(self.scale, 60), SCALES))
+        if isinstance(self.fill, str) and self.fill not in FILLS:
+            raise ConfigError(f"fill must be a number, or one of {', '.join(FILLS)}, not {short(self.fill)}")
+        standard = self.scale == "standard"
+        for name in ("min", "max") if standard else ("mean", "std"):
+            if getattr(self, name) is not None:
+                raise ConfigError(f'{name} means nothing with scale = "{self.scale}": leave out one of them')
         if self.min is not None and self.max is not None and not self.min < self.max:
             raise ConfigError(f"min {self.min:g} must be below max {self.max:g}")
+        if self.std is not None and not self.std > 0:
+            raise ConfigError(f"std {self.std:g} must be above 0")
 
     @property
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
     @property
+    def scaling_fixed(self) -> bool:
+        ends = (self.mean, self.std) if self.scale == "standard" else (self.min, self.max)
+        return None not in ends
+
+    @property
     def fixed(self) -> bool:
-        return self.min is not None and self.max is not None
+        return self.scaling_fixed and not isinstance(self.fill, str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +166,14 @@ class Filter(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Which column is what. Columns that are not named are never looked at."""
+    """Which column is what. Columns that are not named are never looked at.
+
+    Without a `patient` every row is somebody's of their own.
+    """
 
     label: str
     positive: tuple[str, ...]
-    patient: str
+    patient: str | None = None
     client: str | None = None
     virtual_hospitals: int | None = None
     min_client_records: int = 1
@@ -179,7 +203,7 @@ class Schema:
         roles = {"the label": self.label, "the patient": self.patient, "the client": self.client}
         used = [column for entry in self.features for column in entry.columns]
         for role, column in roles.items():
-            if column in used:
+            if column is not None and column in used:
                 raise ConfigError(f"column '{column}' is {role}, so it must not be a feature: leave it out there")
         _no_repeats("feature columns", tuple(used))
         _no_repeats("names in [[codes]]", tuple(entry.name for entry in self.codes))
@@ -191,7 +215,7 @@ class Schema:
     @property
     def columns(self) -> list[str]:
         """All columns that are read, each once."""
-        named = [self.label, self.patient, *([self.client] if self.client else []), *self.feature_columns]
+        named = [self.label, *(name for name in (self.patient, self.client) if name), *self.feature_columns]
         return list(dict.fromkeys([*named, *(f.column for f in self.filters)]))
 
     @property
@@ -238,7 +262,7 @@ class Schema:
                 values[key] = typed(f"{where}: {key}", value, hints[key])
             else:
                 raise ConfigError(f"{where}: " + unknown("key", one_line(key, 60), [*plain, *sections]))
-        for key in ("label", "positive", "patient"):
+        for key in ("label", "positive"):
             if key not in values:
                 raise ConfigError(f"{where}: the key '{key}' is missing")
         try:

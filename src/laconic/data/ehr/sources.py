@@ -48,7 +48,8 @@ def load_table(schema: Schema, path: str | Path) -> EhrTable:
 def load_new_patients(schema: Schema, path: str | Path) -> EhrTable:
     """Patients to predict for: only their features and their names are read."""
     file = Path(path).expanduser()
-    blocks = read_table(file, [schema.patient, *schema.feature_columns], schema.separator)
+    columns = [*([schema.patient] if schema.patient else []), *schema.feature_columns]
+    blocks = read_table(file, columns, schema.separator)
     return encode_table(schema, str(file), blocks, for_training=False)
 
 

@@ -51,6 +51,17 @@ def virtual_hospitals(
     return _grouped(rows, owner[whose], num_hospitals)
 
 
+def dealt_out(rows: np.ndarray, patients: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """The rows of N clients with equally many patients, whoever has the outcome."""
+    everyone, whose = np.unique(patients[rows], return_inverse=True)
+    if len(everyone) < num_clients:
+        raise ConfigError(
+            f"--num-clients {num_clients} (virtual_hospitals in the schema) is more than the {len(everyone)} patients"
+            " or rows to train on: lower it"
+        )
+    return _grouped(rows, (rng.permutation(len(everyone)) % num_clients)[whose], num_clients)
+
+
 def hospitals(
     rows: np.ndarray, patients: np.ndarray, clients: np.ndarray, min_records: int
 ) -> tuple[list[np.ndarray], np.ndarray, int]:

@@ -11,6 +11,7 @@ from laconic.data.ehr import columns as encode
 from laconic.data.ehr.blocks import Block
 from laconic.data.ehr.columns import Vocabulary
 from laconic.data.ehr.schema import Schema
+from laconic.data.files.problems import Problems
 from laconic.errors import DataError
 
 
@@ -49,15 +50,16 @@ class EhrTable:
 
 def encode_table(schema: Schema, name: str, blocks: Iterator[Block], *, for_training: bool = True) -> EhrTable:
     """All blocks of a table. New patients (`for_training=False`) need no label, no client, and pass no filters."""
-    collector = _Collector(schema, for_training)
+    collector = _Collector(schema, name, for_training)
     for block in blocks:
         collector.add(block)
-    return collector.table(name)
+    return collector.table()
 
 
 class _Collector:
-    def __init__(self, schema: Schema, for_training: bool) -> None:
-        self._schema, self._for_training = schema, for_training
+    def __init__(self, schema: Schema, name: str, for_training: bool) -> None:
+        self._schema, self._name, self._for_training = schema, name, for_training
+        self._problems = Problems(name)
         self._parts: dict[str, list[np.ndarray]] = {}
         self._texts: dict[str, Vocabulary] = {}
 
@@ -66,13 +68,13 @@ class _Collector:
         if self._for_training:
             for entry in schema.filters:
                 block = block.keep(encode.kept_rows(block, entry, missing))
-            self._append("label", encode.labels(block, schema.label, schema.positive, missing))
+            self._append("label", encode.labels(block, schema.label, schema.positive, missing, self._problems))
             if schema.client:
-                self._append("client", encode.identities(block, schema.client, self._vocabulary("client"), missing))
-        patients = encode.identities(block, schema.patient, self._vocabulary("patient"), missing)
-        self._append("patient", patients)
+                vocabulary = self._vocabulary("client")
+                self._append("client", encode.identities(block, schema.client, vocabulary, missing, self._problems))
+        self._append("patient", self._patients(block))
         for number in schema.numeric:
-            self._append(f"numeric {number.column}", encode.numbers(block, number, missing))
+            self._append(f"numeric {number.column}", encode.numbers(block, number, missing, self._problems))
         for level in schema.categorical:
             key = f"categorical {level.column}"
             found = encode.levels(block, level.column, self._vocabulary(key), missing)
@@ -83,8 +85,17 @@ class _Collector:
             self._append(f"{key} counts", counts)
             self._append(key, found)
 
-    def table(self, name: str) -> EhrTable:
-        schema = self._schema
+    def _patients(self, block: Block) -> np.ndarray:
+        """Whose each row is; without such a column everybody has one row, and is called by its number."""
+        vocabulary = self._vocabulary("patient")
+        if self._schema.patient is not None:
+            return encode.identities(block, self._schema.patient, vocabulary, self._schema.missing, self._problems)
+        return np.array([vocabulary.number(str(number)) for number in block.numbers], dtype=np.int64)
+
+    def table(self) -> EhrTable:
+        schema, name = self._schema, self._name
+        if self._problems:
+            raise self._problems.error()
         if not self._parts.get("patient") or not sum(map(len, self._parts["patient"])):
             kept = " that its filters keep" if schema.filters and self._for_training else ""
             raise DataError(f"{name}: no rows{kept}")

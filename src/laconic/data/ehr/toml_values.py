@@ -14,6 +14,8 @@ def typed(name: str, value: Any, hint: Any) -> Any:
     """The value as declared. Where texts are wanted, numbers and truth values become the text a table has for them."""
     allowed = [t for t in (get_args(hint) if type(None) in get_args(hint) else (hint,)) if t is not type(None)]
     wanted = allowed[0]
+    if str in allowed[1:] and isinstance(value, str):
+        return value
     if wanted == tuple[str, ...]:
         items = value if isinstance(value, list) else [value]
         if all(isinstance(item, str | int) for item in items):

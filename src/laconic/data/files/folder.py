@@ -64,6 +64,11 @@ class FolderPopulation:
         return list(self._files)
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the columns that are learnt from, once the files were read; none if they are arrays."""
+        return self._layout.columns or () if self._layout else ()
+
+    @property
     def test_file(self) -> Path | None:
         return self._test
 
@@ -112,20 +117,28 @@ class FolderPopulation:
         return _alike(found, self._layout)
 
 
-def load_table(path: str | Path, target: str, client_column: str) -> tuple[Records, np.ndarray]:
-    """One CSV or Parquet table for all clients: its records, and the column that says whose each is."""
+def load_table(
+    path: str | Path, target: str, client_column: str | None = None
+) -> tuple[Records, np.ndarray | None, tuple[str, ...]]:
+    """One CSV or Parquet table for all clients: its records, the column that says whose each is, the features' names.
+
+    Without such a column they are nobody's, and have to be dealt out.
+    """
     file = Path(path).expanduser()
     if target == client_column:
         raise ConfigError(f"'{target}' cannot be both the target and the client column")
     if suffix(file) in (None, ".npz"):
         raise refused(file, "a table is expected, a file that ends in .csv, .csv.gz or .parquet")
     frame = read_frame(file)
-    need_column(file, frame, client_column)
+    if client_column is None:
+        records, names = records_of(file, frame, target)
+        return records, None, names
+    need_column(file, frame, client_column, "--client-column")
     owner = frame[client_column]
     if owner.isna().any():
         raise refused(file, f"row {first_bad(owner.isna())}, column {named(client_column)}: no value, so no client")
-    records, _ = records_of(file, frame.drop(columns=client_column), target)
-    return records, np.asarray(owner.to_numpy())
+    records, names = records_of(file, frame.drop(columns=client_column), target)
+    return records, np.asarray(owner.to_numpy()), names
 
 
 def load_file(path: str | Path, target: str = "target") -> Records:

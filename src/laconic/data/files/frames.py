@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laconic.data.files.problems import Problems
 from laconic.data.files.user_file import (
+    arrow_file,
     gunzipped,
     listed,
     named,
@@ -24,11 +26,12 @@ from laconic.data.files.user_file import (
     unreadable,
 )
 from laconic.data.population import Records, as_records
-from laconic.errors import LaconicError, one_line
+from laconic.errors import LaconicError, nearest, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
+DEFAULT_TARGET = "target"
 _REPEATED = re.compile(r"(.*)\.\d+", re.DOTALL)
 """What pandas makes of a name that is there twice: 'target' and 'target.1'."""
 
@@ -58,19 +61,44 @@ def read_frame(file: Path, *, text: str | None = None) -> pd.DataFrame:
 
 def records_of(file: Path, frame: pd.DataFrame, target: str) -> tuple[Records, tuple[str, ...]]:
     """The records of a table, and the names of the features: all columns but the target."""
-    need_column(file, frame, target)
+    need_column(file, frame, target, "--target")
     features = frame.drop(columns=target)
     if 0 in features.shape:
         raise refused(file, f"no {'rows below the header' if features.shape[1] else 'columns besides the target'}")
+    problems = Problems(file)
+    columns = [_numbers(features[name], problems) for name in features]
+    targets = targets_of(file, frame[target], problems)
+    if problems:
+        raise problems.error(_SCHEMA.format(file=file.name, target=target))
     # Features are floats even where all are whole; in float64, as a cast to float32 here would warn of overflow.
-    inputs = np.stack([_numbers(file, features[name]) for name in features], axis=1, dtype=np.float64)
-    records = as_records((inputs, targets_of(file, frame[target])), one_line(file))
-    return records, tuple(str(name) for name in features.columns)
+    inputs = np.stack(columns, axis=1, dtype=np.float64)
+    return as_records((inputs, targets), one_line(file)), tuple(str(name) for name in features.columns)
 
 
-def need_column(file: Path, frame: pd.DataFrame, name: str) -> None:
-    if name not in frame.columns:
-        raise refused(file, f"no column {named(name)}; its columns: {listed(frame.columns)}")
+def features_of(file: Path, frame: pd.DataFrame, names: tuple[str, ...], count: int) -> np.ndarray:
+    """The named columns of a table without a target; all columns, if no names are known and there are `count`."""
+    if not names and len(frame.columns) != count:
+        raise refused(file, f"has {len(frame.columns)} columns, but a record has {count} numbers")
+    for name in names:
+        need_column(file, frame, name)
+    if len(frame) == 0:
+        raise refused(file, "no rows below the header")
+    problems = Problems(file)
+    columns = [_numbers(frame[name], problems) for name in names or frame.columns]
+    if problems:
+        raise problems.error()
+    return np.stack(columns, axis=1)
+
+
+_SCHEMA = "a schema encodes text and fills gaps: laconic schema init {file} --target {target} drafts one for --schema"
+
+
+def need_column(file: Path, frame: pd.DataFrame, name: str, flag: str = "") -> None:
+    if name in frame.columns:
+        return
+    near = None if name == DEFAULT_TARGET else nearest(name, map(str, frame.columns))
+    hint = f" (did you mean {named(near)}?)" if near else f" (name the right one with {flag})" if flag else ""
+    raise refused(file, f"no column {named(name)}{hint}; its columns: {listed(frame.columns)}")
 
 
 def first_bad(bad: Any) -> int:
@@ -117,7 +145,7 @@ def _read_parquet(file: Path) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     # From an open file: given a path, pyarrow makes columns out of folders called like 'site=3'.
-    with open_file(file) as opened:
+    with arrow_file(file) as opened:
         parquet = pq.ParquetFile(opened)
         about = parquet.metadata
         if too_much(8 * about.num_rows * max(1, about.num_columns), file.stat().st_size):
@@ -140,34 +168,44 @@ def _read_parquet(file: Path) -> pd.DataFrame:
     return frame
 
 
-def _numbers(file: Path, column: pd.Series[Any]) -> np.ndarray:
+def _numbers(column: pd.Series[Any], problems: Problems) -> np.ndarray:
     """A column's finite numbers; a copy, as pandas' own arrays are read-only and torch warns."""
     import pandas as pd
 
     if not pd.api.types.is_numeric_dtype(column) or column.dtype.kind == "c":
-        where = f"{_row_of_text(column)}column {named(column.name)}"
-        raise refused(file, f"{where}: not a number; encode or drop the column")
+        gone, texts = np.flatnonzero(column.isna().to_numpy()) + 1, _rows_of_text(column)
+        if texts is None and len(gone):
+            problems.add(column.name, _MISSING, gone, _FILL)
+            return np.zeros(len(column))
+        more = f" (besides {len(gone):,} without a value)" if len(gone) else ""
+        problems.add(column.name, f"not a number{more}", texts, "encode or drop the column")
+        return np.zeros(len(column))
     values: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     bad = ~np.isfinite(values)
     if bad.any():
-        where = f"row {first_bad(bad)}, column {named(column.name)}"
-        raise refused(file, f"{where}: missing, NaN or infinite; fill in or drop the row")
+        problems.add(column.name, _MISSING, np.flatnonzero(bad) + 1, _FILL)
     return values
 
 
-def _row_of_text(column: pd.Series[Any]) -> str:
+_MISSING, _FILL = "missing, NaN or infinite", "fill in or drop the row"
+
+
+def _rows_of_text(column: pd.Series[Any]) -> np.ndarray | None:
     import pandas as pd
 
     try:
         bad = column.notna() & pd.to_numeric(column, errors="coerce").isna()
     except TypeError:  # not even text
-        return ""
-    return f"row {first_bad(bad)}, " if bad.any() else ""
+        return None
+    return np.flatnonzero(bad.to_numpy()) + 1 if bad.any() else None
 
 
-def targets_of(file: Path, column: pd.Series[Any]) -> np.ndarray:
+def targets_of(file: Path, column: pd.Series[Any], problems: Problems | None = None) -> np.ndarray:
     """Whole numbers with every digit kept, if that is what the column has; beyond 64 bits they would be others."""
-    values = _numbers(file, column)
+    found = Problems(file) if problems is None else problems
+    values = _numbers(column, found)
+    if problems is None and found:
+        raise found.error()
     if column.dtype.kind not in "iub":
         return values
     if column.max() > np.iinfo(np.int64).max:

@@ -36,6 +36,17 @@ def read_npz(file: Path) -> Records:
     return check_records(Records(torch.from_numpy(inputs), torch.from_numpy(targets)), one_line(file))
 
 
+def read_inputs(file: Path) -> torch.Tensor:
+    """The inputs alone, for records without targets."""
+    ((name, array),) = _read(file, (("inputs",), ("x",))).items()
+    inputs = torch.from_numpy(_as_torch_takes(file, name, array))
+    if inputs.ndim == 0 or 0 in inputs.shape:
+        raise refused(file, f"'{name}' holds no records")
+    if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
+        raise refused(file, f"NaN or infinity in '{name}'; clean or drop such records")
+    return inputs
+
+
 def read_arrays(file: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The arrays of these names, in the types that the file has."""
     return _read(file, (tuple(names),))

@@ -14,7 +14,7 @@ from laconic.data.files.pictures import PICTURES, Look, is_picture, look_at, rea
 from laconic.data.files.user_file import listed, named, refused, suffix
 from laconic.data.pictures import Pictures
 from laconic.data.population import PooledPopulation, Records
-from laconic.errors import DataError, one_line
+from laconic.errors import DataError, one_line, unknown
 
 TEST = "test"
 _IGNORED = ("thumbs.db", "desktop.ini")
@@ -86,6 +86,32 @@ def read_picture_folder(path: str | Path, size: tuple[int, int] | None = None) -
         test=_some(pool, rows[-1]) if test else None,
         input_shape=images.shape[1:],
     )
+
+
+def read_classes(folder: Path, classes: tuple[str, ...], size: tuple[int, int], channels: int) -> Records:
+    """One client's pictures, FOLDER/CLASS/PICTURE; the order of `classes` numbers them."""
+    listed = _list_classes(folder)
+    for name in listed.files:
+        if name not in classes:
+            raise refused(folder / name, unknown("class", name, classes))
+    files = listed.pictures()
+    images = np.empty((len(files), channels, *size), dtype=np.uint8)
+
+    def decode(place: int, file: Path) -> None:
+        images[place] = read_picture(file, channels, size)
+
+    _each(folder, files, decode)
+    labels = [classes.index(name) for name, pictures in listed.files.items() for _ in pictures]
+    return Records(Pictures(torch.from_numpy(images)).dense(), torch.tensor(labels, dtype=torch.int64))
+
+
+def every_picture(folder: Path) -> list[Path]:
+    """The pictures in a folder and in the folders below it, sorted: for those without a class."""
+    found = [path for path in sorted(folder.rglob("*")) if is_picture(path) and path.is_file()]
+    shown = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    if not shown:
+        raise refused(folder, f"no pictures ({', '.join(PICTURES)}) in it")
+    return shown
 
 
 def _some(pool: Records, rows: np.ndarray) -> Records:

@@ -48,13 +48,17 @@ class TextFolder:
         )
 
 
-def read_text_table(path: str | Path, *, text_column: str, target: str, client_column: str) -> tuple[Texts, np.ndarray]:
+def read_text_table(
+    path: str | Path, *, text_column: str, target: str, client_column: str | None = None
+) -> tuple[Texts, np.ndarray | None]:
     """One table for all clients: its texts, and the column that says whose each is. Other columns are not used."""
     file = Path(path).expanduser()
     if client_column in (text_column, target):
         raise ConfigError(f"'{client_column}' cannot be the client column and be learnt from; name another column")
     frame = _frame(file, text_column)
-    need_column(file, frame, client_column)
+    if client_column is None:
+        return _texts_of(file, frame, text_column, target), None
+    need_column(file, frame, client_column, "--client-column")
     owner = frame[client_column]
     if owner.isna().any():
         raise refused(file, f"row {first_bad(owner.isna())}, column {named(client_column)}: no value, so no client")
@@ -65,6 +69,16 @@ def read_texts(path: str | Path, *, text_column: str, target: str) -> Texts:
     """The texts of one table."""
     file = Path(path).expanduser()
     return _texts_of(file, _frame(file, text_column), text_column, target)
+
+
+def read_plain_texts(path: str | Path, *, text_column: str) -> list[str]:
+    """The texts of a table without targets."""
+    file = Path(path).expanduser()
+    frame = _frame(file, text_column)
+    need_column(file, frame, text_column)
+    if len(frame) == 0:
+        raise refused(file, "no rows below the header")
+    return _plain(file, frame[text_column])
 
 
 def read_text_folder(path: str | Path, *, text_column: str, target: str) -> TextFolder:
@@ -94,8 +108,8 @@ def _frame(file: Path, text_column: str) -> pd.DataFrame:
 def _texts_of(file: Path, frame: pd.DataFrame, text_column: str, target: str) -> Texts:
     if text_column == target:
         raise ConfigError(f"'{target}' cannot be both the text and what is predicted; name them apart with --target")
-    need_column(file, frame, text_column)
-    need_column(file, frame, target)
+    need_column(file, frame, text_column, "--text-column")
+    need_column(file, frame, target, "--target")
     if len(frame) == 0:
         raise refused(file, "no rows below the header")
     targets = torch.from_numpy(targets_of(file, frame[target]))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from laconic.errors import DataError, one_line
+from laconic.errors import DataError, nearest, one_line
 
 SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
 
@@ -23,6 +23,27 @@ _NAME, _NAMES, _REASON = 60, 10, 200
 
 def suffix(file: Path) -> str | None:
     return next((ending for ending in SUFFIXES if file.name.lower().endswith(ending)), None)
+
+
+def looks_like_a_path(name: str) -> bool:
+    """Whether somebody means a file or a folder, and not a name that the program knows."""
+    endings = (*SUFFIXES, ".toml", ".txt", ".tsv", ".gz", ".zip", ".json", ".xlsx", ".xls", ".png", ".jpg", ".jpeg")
+    return "/" in name or "\\" in name or name.startswith(("~", ".")) or name.lower().endswith(endings)
+
+
+def no_such_file(name: str) -> str:
+    """The message for a path that leads nowhere, with the nearest name that is there."""
+    path = Path(name).expanduser()
+    folder = path.parent
+    if not folder.is_dir():
+        return one_line(f"{name}: no such file or folder, since there is no folder {folder}")
+    try:
+        near = nearest(path.name, (entry.name for entry in folder.iterdir()))
+    except OSError:
+        near = None
+    where = "here" if str(folder) == "." else f"in {folder}"
+    hint = f"; did you mean {folder / near}?" if near else f" (looked {where})"
+    return one_line(f"{name}: no such file or folder{hint}")
 
 
 def refused(file: Path | str, problem: str) -> DataError:
@@ -57,6 +78,17 @@ def open_file(file: Path) -> BinaryIO:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise refused(file, "is a pipe or a device; a regular file is expected")
     return file.open("rb")
+
+
+def arrow_file(file: Path) -> Any:
+    """The file, opened by Arrow. A Python file would be read by Arrow's threads, and what it gave be freed by them.
+
+    Python stops a thread that asks for its lock while the interpreter ends, and C++ aborts the process for that.
+    """
+    import pyarrow as pa
+
+    open_file(file).close()
+    return pa.OSFile(str(file))
 
 
 def lines_of(file: Path, opened: BinaryIO, way_out: str) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ A node is configured where it runs, with `--node-config`:
 policy       the file that says what this node allows; without one it refuses everything
 model        a model of the owner's own, as package.module:factory
 folder       where it keeps its keys and its log
-data …       whatever the app's `records` wants to know
+data …       whatever the app's `records` wants to know; for `node_records` see `node/own_records`
 threads      for torch
 """
 
@@ -78,6 +78,13 @@ def client_app(records: Loader, *, model: Callable[..., nn.Module] | None = None
         return answer("unmask", message, context)
 
     return app
+
+
+def node_records(context: Context) -> Records:
+    """What the node's settings name: tables, arrays, pictures or texts. `client_app(node_records)` needs no code."""
+    from laconic.federation.node.own_records import own_records
+
+    return own_records(context.node_config)
 
 
 def _setting(context: Context, name: str, what: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from flwr.app import Message
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from laconic.errors import TrainingError
 from laconic.federation.courier import Answers
-from laconic.federation.flower.messages import fields_of, overhead, to_message
+from laconic.federation.flower.messages import TYPES, fields_of, overhead, to_message
 from laconic.federation.requests import REFUSED, Fields
 
 _POLL = 0.3  # Flower's own waiting looks every three seconds, which is most of a round
@@ -64,13 +65,14 @@ class FlowerCourier:
         """The replies by client, and for every other client that was asked the reason why there is none."""
         asked = {m.metadata.message_id: self._clients[m.metadata.dst_node_id] for m in messages}
         answers = Answers(overhead_down=sum(map(overhead, messages)))
+        late = f"gave no answer within {timeout:g} s ({_timeout_option(messages)})"
         for reply in replies:
             client = asked.get(reply.metadata.reply_to_message_id)
             answers.overhead_up += overhead(reply)
             if client is None:
                 continue
             if reply.has_error():  # it may come from the SuperLink, on behalf of a node that is gone
-                answers.missing[client] = f"failed: {reply.error.reason}"
+                answers.missing[client] = _why(reply.error, late)
             elif reply.metadata.src_node_id != self.nodes[client]:
                 continue
             elif _brings(reply):
@@ -79,8 +81,23 @@ class FlowerCourier:
                 answers.missing[client] = f"refuses: {fields_of(reply)[REFUSED]!s}"
         for client in asked.values():
             if client not in answers.given and client not in answers.missing:
-                answers.missing[client] = f"gave no answer within {timeout:g} s"
+                answers.missing[client] = late
         return answers
+
+
+def _timeout_option(messages: Sequence[Message]) -> str:
+    """Which option says how long these are waited for."""
+    joining = any(message.metadata.message_type == TYPES["keys"] for message in messages)
+    return "federation.join_timeout" if joining else "federation.round_timeout"
+
+
+def _why(error: Error, late: str) -> str:
+    """Flower's reason in our words. A message is void when its "TTL" is over, which is our timeout."""
+    if error.code in (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE):
+        return late
+    if error.code == ErrorCode.NODE_UNAVAILABLE:
+        return "is gone: its SuperNode no longer reports to the SuperLink"
+    return f"failed: {error.reason}"
 
 
 def _brings(reply: Message) -> bool:

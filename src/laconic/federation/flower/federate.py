@@ -17,16 +17,18 @@ from laconic.federation.courier import Answers
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.strategy import SchemeStrategy
 from laconic.federation.node.folder import kept_key
+from laconic.federation.server.lost_rounds import LostRounds, what_became
 from laconic.federation.server.members import Members, invite, make_offer
 from laconic.federation.server.notices import Notices
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
+from laconic.observers.observer import Together
 from laconic.runner.in_folder import prepare
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
-from laconic.settings.launch import files_of
+from laconic.settings.launch import files_of, tracked
 from laconic.store.folder import RunFolder
 
 _LOG = getLogger("flwr")
@@ -67,13 +69,18 @@ def run_federation(
         courier = FlowerCourier(grid, members.nodes)
         clients = RemoteClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
         simulation = Run(settled.experiment, clients=clients)
-        clients.notice = lambda client, reason: notices.add(
-            simulation.state.rounds + 1, client, courier.nodes[client], reason
-        )
+        lost = LostRounds(settings)
+
+        def notice(client: int, reason: str) -> None:
+            number = simulation.state.rounds + 1
+            notices.add(number, client, courier.nodes[client], reason)
+            lost.hear(number, client, reason)
+
+        clients.notice = notice
         simulation.spending.check_first_round()
         prepare(folder, simulation, files_of(settled))
-        strategy = SchemeStrategy(simulation, clients, courier, patience=settings.join_timeout)
-        simulation.observer = _show
+        strategy = SchemeStrategy(simulation, clients, courier, lost, patience=settings.join_timeout)
+        simulation.observer = Together(_show, tracked(settled.config))
         strategy.start(grid)
         assert strategy.result is not None
         return strategy.result
@@ -125,5 +132,5 @@ def wait_for_nodes(grid: Grid, settings: Settings) -> list[int]:
 
 def _show(row: dict[str, Any]) -> None:
     parts = [f"{name} {row[name]:.4g}" for name in ("accuracy", "loss", "epsilon") if name in row]
-    parts += [f"discarded: {row['discarded']}"] if "discarded" in row else []
+    parts += [f"discarded: {row['discarded']} (the round {what_became(row)})"] if "discarded" in row else []
     _LOG.log(INFO, "round %s: %s", row["round"], ", ".join(parts))

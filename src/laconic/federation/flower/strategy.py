@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.requests import Fields
+from laconic.federation.server.lost_rounds import LostRounds
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.plan import RoundPlan
 from laconic.runner.outcome import RunResult
@@ -24,13 +25,21 @@ class SchemeStrategy(Strategy):
     """Any scheme, secure sums, both ε and the ledger, on Flower's grid.
 
     `simulation` is the run on the server's side: it plans, charges, steps, evaluates and checkpoints. Its clients are
-    `clients`, which `courier` reaches. Before a round is charged, it waits `patience` seconds for nodes that are gone.
+    `clients`, which `courier` reaches. Before a round is charged, it waits `patience` seconds for nodes that are gone;
+    `lost` ends the run if too many rounds in a row were discarded.
     """
 
     def __init__(
-        self, simulation: Run, clients: RemoteClients, courier: FlowerCourier, *, patience: float = 120.0
+        self,
+        simulation: Run,
+        clients: RemoteClients,
+        courier: FlowerCourier,
+        lost: LostRounds,
+        *,
+        patience: float = 120.0,
     ) -> None:
         self._simulation, self._clients, self._courier, self._patience = simulation, clients, courier, patience
+        self._lost = lost
         self._requests: dict[int, Fields] = {}
         self._messages: list[Message] = []
         self._plan: RoundPlan | None = None
@@ -62,6 +71,7 @@ class SchemeStrategy(Strategy):
             answers = self._courier.answers(self._messages, replies, timeout=self._clients.timeout)
             sent = self._clients.collected(plan, self._requests, answers)
         simulation.finish_round(plan, sent)
+        self._lost.after(plan, simulation.history[-1])
         return self._arrays(), MetricRecord(_numbers(simulation.history[-1]))
 
     def configure_evaluate(
@@ -94,6 +104,7 @@ class SchemeStrategy(Strategy):
         result = Result()
 
         def one_round(number: int) -> bool:
+            self._lost.check()
             self._courier.wait_for(self._clients.needed, timeout=self._patience)
             messages = self.configure_train(number, result.arrays, train_config or ConfigRecord(), grid)
             if self._plan is None:

@@ -1,12 +1,13 @@
 """The node: it answers a server within its owner's policy.
 
-folder    `NodeFolder`: keys and whatever else survives a restart
-lifetime  `Cost` and `spent`: what a node's data has cost over all runs
-log       `NodeLog`: what the node took part in
-masking   the node's side of the masked sum; its state is in the folder
-node      `Node`: answers a server within its policy
-policy    `Policy`: what the node's owner allows
-refusals  the policy, applied: why an offer or a round is refused
-training  `NodeWork`: a node's work in a round
-withheld  refusals whose reasons stay on the node
+folder       `NodeFolder`: keys and whatever else survives a restart
+lifetime     `Cost` and `spent`: what a node's data has cost over all runs
+log          `NodeLog`: what the node took part in
+masking      the node's side of the masked sum; its state is in the folder
+node         `Node`: answers a server within its policy
+own_records  a node's own tables, arrays, pictures and texts, read by its settings
+policy       `Policy`: what the node's owner allows
+refusals     the policy, applied: why an offer or a round is refused
+training     `NodeWork`: a node's work in a round
+withheld     refusals whose reasons stay on the node
 """

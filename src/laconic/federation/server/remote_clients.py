@@ -174,6 +174,8 @@ class RemoteClients(Clients):
         if self._secagg is not None:
             self._count_secagg(requests, answers, result)
             self._unmask_all(result)
+        elif not result.messages:
+            result.lost = "no node sent a code"
         if self._single:
             result.counts = torch.tensor([weight for weight, _ in self._single], device=self.device)
             result.total = torch.stack([values for _, values in self._single]).to(self.device)

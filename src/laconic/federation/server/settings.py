@@ -19,12 +19,14 @@ class Settings:
     """`nodes` are waited for, of which `min_nodes` must accept the offer: all of them, unless it is set.
 
     Who does not answer within `join_timeout` seconds is left out of the run, and within `round_timeout` of the round.
+    After `max_discarded` discarded rounds in a row the run ends.
     """
 
     nodes: int
     min_nodes: int
     join_timeout: float
     round_timeout: float
+    max_discarded: int
 
     @classmethod
     def of(cls, section: FederationSection) -> Settings:
@@ -34,8 +36,9 @@ class Settings:
             min_nodes=nodes if section.min_nodes is None else section.min_nodes,
             join_timeout=120.0 if section.join_timeout is None else section.join_timeout,
             round_timeout=600.0 if section.round_timeout is None else section.round_timeout,
+            max_discarded=2 if section.max_discarded is None else section.max_discarded,
         )
-        positive_int(nodes=settings.nodes, min_nodes=settings.min_nodes)
+        positive_int(nodes=settings.nodes, min_nodes=settings.min_nodes, max_discarded=settings.max_discarded)
         positive(join_timeout=settings.join_timeout, round_timeout=settings.round_timeout)
         if settings.min_nodes > settings.nodes:
             raise ConfigError(f"federation.min_nodes = {settings.min_nodes} is more than nodes = {settings.nodes}")

@@ -18,6 +18,7 @@ from laconic.errors import (
     TrainingError,
     WireError,
 )
+from laconic.federation.server.lost_rounds import what_became
 from laconic.federation.trial.trial import Trial, last_words
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
@@ -110,7 +111,7 @@ class Supervisor:
             if row["round"] > self._seen_rounds:
                 self._seen_rounds = row["round"]
                 if "discarded" in row:
-                    self._on_notice(f"round {row['round']} is discarded, and charged: {row['discarded']}")
+                    self._on_notice(f"round {row['round']} is discarded: {row['discarded']} (it {what_became(row)})")
                 self._on_row(row)
 
     def _forget_last_end(self) -> None:

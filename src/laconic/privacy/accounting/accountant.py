@@ -108,6 +108,29 @@ class Accountant:
     """Answers for one scheme's noise under one sampler. It holds no state: the caller says how many rounds.
 
     Where the run begins with votes, the first of the rounds are those.
+
+    Args:
+        sampler: who takes part in a round.
+        noise: the scheme's noise part.
+        num_clients: the size of the population.
+        delta: δ at which ε is asked for.
+        sensitivity: S, the bound on a code; only integer noise needs it.
+        slack: dropouts and colluders that the noise allows for.
+        groups: in how many groups a cohort is summed.
+        max_participations: rounds that one client takes part in at most.
+        horizon: the planned number of rounds.
+        votes: the rounds of votes, if there are any.
+        cohort_dependent: whether what is released depends on who came; then sampling does not lower ε.
+
+    Examples:
+        >>> accountant = laconic.Accountant(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, delta=1e-5,
+        ...                                 noise=laconic.Gaussian(noise_multiplier=1.0))
+        >>> round(accountant.released_epsilon(50), 1)
+        5.1
+
+    References:
+        docs/maths.md#the-accountants; Abadi et al. (CCS 2016) for moments; Mironov et al. (2019) for rdp; Doroshenko et
+        al. (PETS 2022) for pld.
     """
 
     sampler: Sampler

@@ -13,7 +13,19 @@ from laconic.privacy.accounting.sampling import Sampler
 @dataclass(frozen=True, kw_only=True)
 class Budget(Part):
     """δ, and optional limits: ε against an outsider (`epsilon`), ε against the server (`participant_epsilon`),
-    and how often one client may take part."""
+    and how often one client may take part.
+
+    Args:
+        delta: δ.
+        epsilon: limit of the outsider's ε.
+        participant_epsilon: limit of the server's ε.
+        max_participations: rounds that one client takes part in at most (Poisson only).
+        accountant: 'pld', 'rdp' or 'moments'; the tightest that the sampler allows, unless given.
+
+    Examples:
+        >>> laconic.Budget(delta=1e-5, epsilon=4.0).epsilon
+        4.0
+    """
 
     delta: float
     epsilon: float | None = None

@@ -38,6 +38,33 @@ def calibrate_noise(
     noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code. `votes` are the
     first of the rounds and have their own noise, which stays as it is. If what is released is `cohort_dependent`,
     sampling does not lower the ε.
+
+    Args:
+        epsilon: the ε that must not be exceeded.
+        delta: δ.
+        rounds: how many.
+        sampler: who takes part in a round.
+        num_clients: the size of the population.
+        method: 'pld', 'rdp' or 'moments'; the tightest that the sampler allows, unless given.
+        participations: the server's ε after so many, instead of the outsider's.
+        noise: makes the noise part from σ.
+        sensitivity: S, for integer noise.
+        slack: dropouts and colluders that the noise allows for.
+        groups: in how many groups a cohort is summed.
+        max_participations: rounds that one client takes part in at most.
+        votes: the rounds of votes, if there are any.
+        cohort_dependent: whether what is released depends on who came.
+
+    Returns:
+        σ.
+
+    Examples:
+        >>> laconic.calibrate_noise(epsilon=4.0, delta=1e-5, rounds=50, sampler=laconic.Poisson(sampling_rate=0.1),
+        ...                         num_clients=1000, method="rdp")
+        1.2288
+
+    References:
+        docs/maths.md#calibration
     """
     make = noise or (lambda sigma: Gaussian(noise_multiplier=sigma))
 

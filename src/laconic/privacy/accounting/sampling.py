@@ -90,7 +90,20 @@ class Sampler(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Poisson(Sampler):
-    """Every client takes part with the same probability, independently of the others and of other rounds."""
+    """Every client takes part with the same probability, independently of the others and of other rounds.
+
+    Args:
+        sampling_rate: q, the probability that a client is in a cohort.
+
+    Examples:
+        >>> import numpy as np
+        >>> cohort = laconic.Poisson(sampling_rate=0.1).draw(1000, np.random.default_rng(0))
+        >>> 50 < len(cohort) < 150
+        True
+
+    References:
+        docs/maths.md#samplers-adjacency-and-sensitivity
+    """
 
     sampling_rate: float
 
@@ -136,7 +149,19 @@ class Poisson(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSize(Sampler):
-    """A uniformly random cohort of a fixed size. Adjacent: one client's data replaced, so sums differ by up to 2S."""
+    """A uniformly random cohort of a fixed size. Adjacent: one client's data replaced, so sums differ by up to 2S.
+
+    Args:
+        cohort_size: clients in every round.
+
+    Examples:
+        >>> import numpy as np
+        >>> len(laconic.FixedSize(cohort_size=100).draw(1000, np.random.default_rng(0)))
+        100
+
+    References:
+        docs/maths.md#samplers-adjacency-and-sensitivity; Wang, Balle and Kasiviswanathan (AISTATS 2019).
+    """
 
     cohort_size: int
 
@@ -181,7 +206,15 @@ class FixedSize(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class AsPublished(FixedSize):
-    """A cohort of a fixed size accounted as if it were a Poisson sample, as the papers do. For their tables only."""
+    """A cohort of a fixed size accounted as if it were a Poisson sample, as the papers do. For their tables only.
+
+    Args:
+        cohort_size: clients in every round.
+
+    Examples:
+        >>> laconic.AsPublished(cohort_size=100).proven
+        False
+    """
 
     adjacency: ClassVar[str] = ZERO_OUT
     sensitivity_scale: ClassVar[float] = 1.0

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from laconic.errors import ConfigError, PrivacyError
-from laconic.parts import positive, positive_int
+from laconic.parts import decided, positive, positive_int
 from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation, theta_gap
 from laconic.privacy.mechanism.gaussian import Noise
 from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, SMALLEST_SUM, Grid, choose_grid, coarsest_scale
@@ -50,21 +50,39 @@ class DiscreteGaussian(Noise):
 
     `bits` is b; unless given, it is as small as the sum allows. `ring_bits` makes b larger without a finer grid: room
     in the ring that costs bytes and changes neither noise nor ε. `signs` says that the code is a vector of signs, or of
-    marks: no entry exceeds 1, and all are whole.
+    marks: no entry exceeds 1, and all are whole. A σ of None is open: see `decided`.
+
+    Args:
+        noise_multiplier: σ.
+        bits: b.
+        signs: whether the code is a vector of signs.
+        ring_bits: bits of the ring, where it shall have room to spare.
+
+    Examples:
+        >>> laconic.DiscreteGaussian(noise_multiplier=1.0).on_integers
+        True
+
+    References:
+        Thesis Alg. 9; Canonne, Kamath and Steinke (NeurIPS 2020) for the sampler; docs/maths.md#noise-on-integers.
     """
 
-    noise_multiplier: float
+    noise_multiplier: float | None
     bits: int | None = None
     signs: bool = False
     ring_bits: int | None = None
 
     def __post_init__(self) -> None:
-        positive(noise_multiplier=self.noise_multiplier)
+        if self.noise_multiplier is not None:
+            positive(noise_multiplier=self.noise_multiplier)
         for name, bits in (("bits", self.bits), ("ring_bits", self.ring_bits)):
             if bits is not None:
                 positive_int(**{name: bits})
                 if not FEWEST_BITS <= bits <= MOST_BITS:
                     raise ConfigError(f"{name} must be {FEWEST_BITS} to {MOST_BITS}, not {bits}")
+
+    @property
+    def sigma(self) -> float:
+        return decided(self.noise_multiplier)
 
     def to_dict(self) -> dict[str, Any]:
         """Without the key 'ring_bits' where the ring has no room to spare: such schemes keep their fingerprints."""
@@ -95,14 +113,14 @@ class DiscreteGaussian(Noise):
     def bits_by_the_papers(self, *, code_size: int, cohort: int) -> int | None:
         if not self.signs:
             return None
-        return papers_bits(code_size=code_size, cohort=cohort, noise_multiplier=self.noise_multiplier)
+        return papers_bits(code_size=code_size, cohort=cohort, noise_multiplier=self.sigma)
 
     def grid(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Grid:
         """Grid and bits of the run: of one of its sums, if it has groups."""
         if not math.isfinite(sensitivity):
             raise PrivacyError("noise needs a bounded code: give the scheme a clip (clip_norm)")
         return choose_grid(
-            noise_multiplier=self.noise_multiplier,
+            noise_multiplier=self.sigma,
             sensitivity=sensitivity,
             largest_entry=1.0 if self.signs else sensitivity,
             whole=self.signs,
@@ -127,7 +145,7 @@ class DiscreteGaussian(Noise):
         """
         smoothed = (_SMOOTHING / SMALLEST_SUM) ** 2
         left = (share - smoothed) / (1 - smoothed)
-        return replace(self, noise_multiplier=self.noise_multiplier * math.sqrt(max(left, 1e-12)))
+        return replace(self, noise_multiplier=self.sigma * math.sqrt(max(left, 1e-12)))
 
     def for_votes(self, noise_multiplier: float | None) -> DiscreteGaussian:
         """On a grid and in a ring of its own: as coarse, and of as few bits, as ballots allow."""
@@ -172,8 +190,8 @@ class DiscreteGaussian(Noise):
 
         scale = coarsest_scale(largest_cohort)
         if self.signs:  # a unit of the code is at least one of the grid
-            scale = max(scale, sensitivity * self.noise_multiplier)
-        effective = self.noise_multiplier * math.sqrt(1 - (_SMOOTHING / scale) ** 2)
+            scale = max(scale, sensitivity * self.sigma)
+        effective = self.sigma * math.sqrt(1 - (_SMOOTHING / scale) ** 2)
         return GaussianDpEvent(effective / sensitivity_scale)
 
     def epsilon_slack(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:

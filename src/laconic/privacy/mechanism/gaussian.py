@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laconic.errors import PrivacyError
-from laconic.parts import Part, positive
+from laconic.parts import Part, decided, positive
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -99,7 +99,12 @@ class Noise(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class NoNoise(Noise):
-    """No noise, and so no promise."""
+    """No noise, and so no promise.
+
+    Examples:
+        >>> laconic.NoNoise().private
+        False
+    """
 
     @property
     def private(self) -> bool:
@@ -125,13 +130,28 @@ class Gaussian(Noise):
     """G(0, S·σ/√(min_cohort)·I) per client: with min_cohort clients the sum carries G(0, S·σ·I) (thesis Alg. 10).
 
     In float32, as the papers draw it: for studies. Floats cannot be masked, and their low-order bits are not accounted
-    for (Mironov 2012); `DiscreteGaussian` is the noise of a deployment.
+    for (Mironov 2012); `DiscreteGaussian` is the noise of a deployment. A σ of None is open: see `decided`.
+
+    Args:
+        noise_multiplier: σ.
+
+    Examples:
+        >>> laconic.Gaussian(noise_multiplier=1.0).on_integers
+        False
+
+    References:
+        Thesis Alg. 10.
     """
 
-    noise_multiplier: float
+    noise_multiplier: float | None
 
     def __post_init__(self) -> None:
-        positive(noise_multiplier=self.noise_multiplier)
+        if self.noise_multiplier is not None:
+            positive(noise_multiplier=self.noise_multiplier)
+
+    @property
+    def sigma(self) -> float:
+        return decided(self.noise_multiplier)
 
     @property
     def private(self) -> bool:
@@ -144,7 +164,7 @@ class Gaussian(Noise):
         )
 
     def weakened(self, share: float) -> Gaussian:
-        return replace(self, noise_multiplier=self.noise_multiplier * math.sqrt(share))
+        return replace(self, noise_multiplier=self.sigma * math.sqrt(share))
 
     def for_votes(self, noise_multiplier: float | None) -> Gaussian:
         return self if noise_multiplier is None else replace(self, noise_multiplier=noise_multiplier)
@@ -157,7 +177,7 @@ class Gaussian(Noise):
             raise PrivacyError(
                 f"noise cannot be shared among {min_cohort} clients: lower max_dropouts or max_colluders"
             )
-        return sensitivity * self.noise_multiplier / math.sqrt(min_cohort)
+        return sensitivity * self.sigma / math.sqrt(min_cohort)
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         std = self.share_std(sensitivity=sensitivity, min_cohort=plan.noise_shares)
@@ -168,13 +188,13 @@ class Gaussian(Noise):
         missing = plan.released_variance - present
         if missing <= 1e-12:
             return total
-        std = sensitivity * self.noise_multiplier * math.sqrt(missing)
+        std = sensitivity * self.sigma * math.sqrt(missing)
         return total + rng.normal(tuple(total.shape), total.device) * std
 
     def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
-        return sensitivity * self.noise_multiplier * math.sqrt(plan.released_variance)
+        return sensitivity * self.sigma * math.sqrt(plan.released_variance)
 
     def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         from dp_accounting import GaussianDpEvent
 
-        return GaussianDpEvent(self.noise_multiplier / sensitivity_scale)
+        return GaussianDpEvent(self.sigma / sensitivity_scale)

@@ -82,16 +82,16 @@ def privacy_statement(
     }
 
 
-def statement_lines(statement: dict[str, Any]) -> list[tuple[str, str]]:
-    """(heading, text) pairs for people."""
+def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[tuple[str, str]]:
+    """(heading, text) pairs for people; without `papers` one ε per adversary, and nothing that is not proven."""
     if not statement["private"]:
         return [("Privacy", statement["summary"]), *[("Note", text) for text in statement["not_covered"]]]
     lines = [
-        ("Outsider's ε", _figures(statement["released"]["epsilon"])),
+        ("Outsider's ε", _figures(statement["released"], papers)),
         ("  who", statement["released"]["adversary"]),
         *_planned(statement["released"]),
-        *_published(statement["released"]),
-        ("Server's ε", _figures(statement["participant"]["epsilon"])),
+        *(_published(statement["released"]) if papers else []),
+        ("Server's ε", _figures(statement["participant"], papers)),
         (
             "  who",
             f"{statement['participant']['adversary']}; worst client: "
@@ -159,5 +159,9 @@ def _published(released: dict[str, Any]) -> list[tuple[str, str]]:
     return [("  as published", f"{figure} (CHIL'21, Theorem 3.1; not proven: it lets no model show who took part)")]
 
 
-def _figures(figures: dict[str, float | None]) -> str:
+def _figures(part: dict[str, Any], papers: bool) -> str:
+    """The ε to quote; with `papers` those of all accountants."""
+    figures, quoted = part["epsilon"], part["accountant"]
+    if not papers:
+        return f"{figures[quoted]:.3f} ({quoted})"
     return ", ".join(f"{name} {'not available' if v is None else f'{v:.3f}'}" for name, v in figures.items())

@@ -10,15 +10,20 @@ import torch
 from laconic.data.ehr.features import fit_preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest, load_table
-from laconic.data.ehr.split import hospitals, set_aside, split_patients, virtual_hospitals
+from laconic.data.ehr.split import dealt_out, hospitals, set_aside, split_patients, virtual_hospitals
 from laconic.data.ehr.table import EhrTable
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Records
-from laconic.errors import ConfigError, DataError
+from laconic.errors import ConfigError, DataError, one_line
 from laconic.options.sections import DataSection
+from laconic.settings.data.divide import partition_of
 from laconic.streams import Streams
 
 _DEFAULT_HOSPITALS = 100
+_NOBODY = (
+    "people with several rows: the schema names no patient, so every row counts as somebody else's, and rows of one"
+    " person may be with several clients and in the test set"
+)
 
 
 def is_clinical(data: DataSection) -> bool:
@@ -30,6 +35,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Fed
     schema, table = _loaded(data, streams)
     labels, patients = table.labels, table.patients.numbers
     assert labels is not None
+    positive = one_line(f"{schema.label} = {' or '.join(schema.positive)}", 60)
     if labels.all() or not labels.any():
         raise DataError(
             f"{table.name}: column '{schema.label}' {'always' if labels.all() else 'never'} has the positive value"
@@ -43,9 +49,11 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Fed
     if data.public_records is not None:
         rows, aside = set_aside(rows, patients, data.public_records, streams.numpy("public records"))
     clients, notes = _clients(data, schema, table, rows, streams)
+    if schema.patient is None:
+        notes = (*notes, _NOBODY)
     everything = Records(preprocessing.transform(table), torch.from_numpy(labels.astype(np.int64)))
     test_records, holdout_records, public = (everything.some(r) if len(r) else None for r in (test, held, aside))
-    by_column = table.clients is not None and data.num_clients is None
+    by_column = _by_column(data, table)
     whose = table.clients.numbers[test] if table.clients is not None and by_column else None
     return FederatedData(
         population=PooledPopulation(everything, clients),
@@ -58,19 +66,20 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Fed
         notes=notes,
         test_clients=whose,
         dealt=not by_column,
-        client="a hospital" if by_column else "a virtual hospital: random patients with all their records",
+        client="a hospital" if by_column else _dealt_client(schema),
+        classes=(f"not {positive}", positive),
     )
+
+
+def _dealt_client(schema: Schema) -> str:
+    whose = "random rows of the table" if schema.patient is None else "random patients with all their records"
+    return f"a virtual hospital: {whose}"
 
 
 def _loaded(data: DataSection, streams: Streams) -> tuple[Schema, EhrTable]:
     for flag, value in (("--client-column", data.client_column), ("--public-dataset", data.public_dataset)):
         if value is not None:
             raise ConfigError(f"{flag} does not go with health records: the schema says whose each record is")
-    if data.partition not in ("iid", "column"):
-        raise ConfigError(
-            f"--partition {data.partition} would separate the records of one patient: health records are divided"
-            " by the schema's client column or into --num-clients virtual hospitals"
-        )
     source = EHR_SOURCES.get(data.dataset)
     if data.num_records is not None and data.dataset != "ehr-synthetic":
         raise ConfigError("--num-records is for --dataset ehr-synthetic, which makes its records")
@@ -86,6 +95,12 @@ def _loaded(data: DataSection, streams: Streams) -> tuple[Schema, EhrTable]:
 
 def _as_asked(schema: Schema, data: DataSection) -> Schema:
     """The schema with what the user wants otherwise."""
+    if data.partition not in ("iid", "column") and schema.patient is not None:
+        raise ConfigError(
+            f"--partition {data.partition} would separate the records of one patient: health records are divided by the"
+            " schema's client column or into --num-clients virtual hospitals; if everybody has one row, leave patient"
+            " out of the schema"
+        )
     if data.min_client_records is not None:
         schema = replace(schema, min_client_records=data.min_client_records)
     return schema if data.min_count is None else schema.with_min_count(data.min_count)
@@ -96,16 +111,34 @@ def _clients(
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """The rows of every client. A number of clients asks for virtual hospitals, whatever the schema says."""
     patients = table.patients.numbers
-    by_column = table.clients is not None and data.num_clients is None
-    if data.partition == "column" and not by_column:
+    if data.partition == "column" and not _by_column(data, table):
         raise ConfigError("--partition column needs client = COLUMN in the schema, and no --num-clients")
-    if table.clients is not None and by_column:
+    if table.clients is not None and _by_column(data, table):
         found, _, left_out = hospitals(rows, patients, table.clients.numbers, schema.min_client_records)
         note = (
             f"{left_out} training records are left out: their hospital has fewer than {schema.min_client_records}, or"
             " the patient's other records are elsewhere"
         )
         return found, (note,) if left_out else ()
-    count = data.num_clients or schema.virtual_hospitals or _DEFAULT_HOSPITALS
     assert table.labels is not None
-    return virtual_hospitals(rows, patients, table.labels, count, streams.numpy("partition")), ()
+    labels = table.labels[rows]
+    count = data.num_clients or schema.virtual_hospitals or _default_hospitals(patients[rows][labels])
+    rng = streams.numpy("partition")
+    if data.partition != "iid":
+        parts = partition_of(data, count).rows(labels.astype(np.int64), rng, None)
+        return [rows[part] for part in parts], ()
+    ill = len(np.unique(patients[rows][labels]))
+    if data.dataset not in EHR_SOURCES and ill < count:  # the papers' hospitals all have the outcome, a user's need not
+        return dealt_out(rows, patients, count, rng), ()
+    return virtual_hospitals(rows, patients, table.labels, count, rng), ()
+
+
+def _default_hospitals(ill: np.ndarray) -> int:
+    """Every virtual hospital has somebody with the outcome, so a small table makes fewer of them."""
+    count = len(np.unique(ill))
+    return _DEFAULT_HOSPITALS if count >= _DEFAULT_HOSPITALS else max(1, count // 2)
+
+
+def _by_column(data: DataSection, table: EhrTable) -> bool:
+    """Whether the table says whose each record is, and nobody wants it otherwise."""
+    return table.clients is not None and data.num_clients is None and data.partition in ("iid", "column")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from laconic.data.datasets.plugin import own_source
+from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData
 from laconic.data.files.folder import FolderPopulation, load_table
 from laconic.data.files.labels import ClassCount, num_classes
+from laconic.data.files.user_file import looks_like_a_path, no_such_file
 from laconic.data.population import Records
 from laconic.data.sources import SOURCES, SourceInfo, load_source
-from laconic.errors import ConfigError, DataError, one_line, unknown
+from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
 from laconic.options.sections import DataSection
 from laconic.parts import below_one
 from laconic.settings.data.clinical import is_clinical, load_clinical
-from laconic.settings.data.divide import divided, split, without_holdout
+from laconic.settings.data.divide import default_clients, divided, split, without_holdout
 from laconic.settings.data.own_records import own_folder, own_table
 from laconic.settings.data.public_records import public_records, refuse_set_aside
 from laconic.settings.data.texts import PICTURE_OPTIONS, TEXT_OPTIONS, refuse_options, source_options
@@ -56,6 +59,11 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
 
 def unknown_dataset(name: str) -> str:
     """The message for a name that leads nowhere."""
+    if looks_like_a_path(name):
+        return f"--dataset {no_such_file(name)}"
+    near = None if nearest(name, SOURCES) else nearest(name, os.listdir())
+    if near is not None:
+        return f"--dataset {name}: neither a data set that is known nor a file or folder here; did you mean {near}?"
     others = ", or a folder with one file per client, or a table, or your own function as package.module:function"
     return unknown("dataset", name, SOURCES) + others
 
@@ -65,6 +73,15 @@ def source_info(name: str) -> SourceInfo | None:
     if name in SOURCES:
         return SOURCES[name]
     return own_source(name) if ":" in name and not Path(name).exists() else None
+
+
+def says_its_clients(data: DataSection) -> bool:
+    """Whether the user's own data say how many clients there are: files of a folder, or values of a column."""
+    if data.num_clients is not None:
+        return False
+    if data.schema is not None:
+        return data.dataset not in SOURCES and Schema.from_toml(data.schema).client is not None
+    return Path(data.dataset).is_dir() or (data.client_column is not None and data.partition in ("iid", "column"))
 
 
 def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams) -> FederatedData:
@@ -96,22 +113,34 @@ def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams
 
 
 def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
-    if not data.client_column:
-        raise ConfigError(f"--dataset {path}: one table for all clients needs --client-column NAME")
-    column = data.client_column
-    if data.partition == "iid":  # the default; a table says itself whose each record is
+    """One table for all clients. It says itself whose each record is, or the records are dealt out."""
+    by_column = data.client_column is not None and data.partition in ("iid", "column") and data.num_clients is None
+    if data.partition == "column" and not by_column:
+        way = "leave out --num-clients" if data.client_column else "name the column with --client-column"
+        raise ConfigError(f"--partition column divides --dataset {path} by a column: {way}")
+    if by_column:
         data = replace(data, partition="column")
-    found = own_table(data, path, holdout, streams) or _numbers(data, path, column, holdout, streams)
-    by_column = data.partition == "column"
+    found = own_table(data, path, holdout, streams) or _numbers(data, path, holdout, streams)
     client = f"a value of the column {data.client_column}" if by_column else "a random shard of records"
     return replace(found, client=client, dealt=not by_column)
 
 
-def _numbers(data: DataSection, path: Path, client_column: str, holdout: float, streams: Streams) -> FederatedData:
-    records, column = load_table(path, data.target, client_column)
+def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
+    records, column, names = load_table(path, data.target, data.client_column)
     train, test = split(len(records.targets), 0.2, streams, "test")
     classes = num_classes(records.targets, path)
-    return divided(data, records.some(train), records.some(test), column[train], classes, holdout, streams)
+    owners = None if column is None else column[train]
+    found = divided(
+        data,
+        records.some(train),
+        records.some(test),
+        owners,
+        classes,
+        holdout,
+        streams,
+        clients=default_clients(len(train)),
+    )
+    return replace(found, features=names)
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
@@ -132,7 +161,16 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     classes = _classes_of(folder, test)
     shape = tuple(first.inputs.shape[1:])
     public = public_records(data, first.inputs, classes, streams)
-    return FederatedData(population, test, held, public, classes, shape, client="whoever has one of the files")
+    return FederatedData(
+        population,
+        test,
+        held,
+        public,
+        classes,
+        shape,
+        client="whoever has one of the files",
+        features=folder.features,
+    )
 
 
 def _classes_of(folder: FolderPopulation, test: Records | None) -> int:

@@ -56,6 +56,11 @@ def divided(
     return FederatedData(PooledPopulation(train, rows), test, held_records, public, num_classes, shape, notes=notes)
 
 
+def default_clients(count: int) -> int:
+    """How many clients a table of so many training records is dealt out to: 100, or fewer with ten records each."""
+    return min(_DEFAULT_CLIENTS, max(1, count // 10))
+
+
 def _apart(train: Records, rows: np.ndarray) -> Records:
     """The records of these numbers; pictures stay bytes."""
     if isinstance(train.inputs, Pictures):

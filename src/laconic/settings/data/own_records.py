@@ -17,7 +17,7 @@ from laconic.data.population import PooledPopulation
 from laconic.data.text.encode import wording
 from laconic.data.text.vocabulary import Vocabulary, vocabulary_of
 from laconic.options.sections import DataSection
-from laconic.settings.data.divide import divided, split
+from laconic.settings.data.divide import default_clients, divided, split
 from laconic.settings.data.texts import PICTURE_OPTIONS, TEXT_OPTIONS, refuse_options, text_records
 from laconic.streams import Streams
 
@@ -39,7 +39,6 @@ def own_table(data: DataSection, path: Path, holdout: float, streams: Streams) -
     if data.text_column is None:
         refuse_options(data, TEXT_OPTIONS, "a table without --text-column")
         return None
-    assert data.client_column is not None
     texts, column = read_text_table(
         path, text_column=data.text_column, target=data.target, client_column=data.client_column
     )
@@ -50,10 +49,11 @@ def own_table(data: DataSection, path: Path, holdout: float, streams: Streams) -
         data,
         records.some(train),
         records.some(test),
-        column[train],
+        None if column is None else column[train],
         num_classes(records.targets, path),
         holdout,
         streams,
+        clients=default_clients(len(train)),
     )
     return _worded(found, texts, vocabulary)
 

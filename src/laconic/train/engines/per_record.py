@@ -59,7 +59,7 @@ class PerRecord:
                 divisor = float(len(drawn))
             rows = torch.from_numpy(drawn).to(self._device)
             total = task.streams.stream(*task.path, client, "record noise", step).normal(weights.shape, self._device)
-            total *= train.clip_norm * train.noise_multiplier
+            total *= train.clip_norm * train.sigma
             if len(drawn):  # an empty sample is noise alone: that it was empty must not show
                 keys = self._dropout_keys(task, client, step, drawn)
                 total += self._gradients.total(weights, inputs[rows], targets[rows], keys, train.clip_norm)

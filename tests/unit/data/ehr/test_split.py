@@ -21,7 +21,7 @@ def apart(patients: np.ndarray, *groups: np.ndarray) -> bool:
     )
 
 
-@given(rng=tables, count=st.integers(20, 200), fraction=st.floats(0.1, 0.6))
+@given(rng=tables, count=st.integers(40, 200), fraction=st.floats(0.1, 0.6))
 def test_splits_are_apart_and_complete(rng: np.random.Generator, count: int, fraction: float) -> None:
     patients = rng.integers(0, max(5, count // 2), count)
     rows = np.sort(rng.permutation(count)[: count - 5])

@@ -197,9 +197,10 @@ def test_other_things_that_are_no_table(tmp_path: Path) -> None:
         load_table(SCHEMA, written(tmp_path, ROWS.splitlines()[0] + "\n"))
     with pytest.raises(DataError, match="no rows that its filters keep"):
         load_table(dataclasses.replace(SCHEMA, filters=(Filter(column="sex", keep=("Q",)),)), written(tmp_path))
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match="none.csv: no such file"):
         load_table(SCHEMA, tmp_path / "none.csv")
-    with pytest.raises(DataError, match="ends in .csv"):
+    (tmp_path / "table.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError, match="ends in .csv.*save the sheet as CSV"):
         load_table(SCHEMA, tmp_path / "table.xlsx")
     (tmp_path / "bad.csv.gz").write_bytes(gzip.compress(ROWS.encode())[:40])
     with pytest.raises(DataError, match="damaged"):

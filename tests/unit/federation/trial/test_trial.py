@@ -249,7 +249,7 @@ def test_the_run_goes_on_after_the_server_and_the_link_died(tmp_path: Path) -> N
     summary, seen, told = watched(trial)
     assert (summary, seen, trial.resumed, trial.starts) == ({"rounds": 3}, [1, 2, 3], [False, True, True], 1)
     assert told.count("round 1: node 3 refuses: no") == 3
-    assert "round 2 is discarded, and charged: why" in told
+    assert "round 2 is discarded: why (it changed nothing)" in told
     assert [text for text in told if "died" in text] == [
         "the server's process died; the run goes on from its checkpoint",
         "the SuperLink died; the run goes on from its checkpoint",

@@ -141,7 +141,7 @@ def test_from_an_export_to_predictions(tmp_path: Path, capsys: pytest.CaptureFix
     rows = [line.split(",") for line in ended.out.splitlines()]
     assert rows[0] == ["patient", "probability"] and [row[0] for row in rows[1:]] == ["x", "y"]
     found = predict(run, new, weights="best")
-    assert found.patients == ["x", "y"] and ((found.probabilities > 0) & (found.probabilities < 1)).all()
+    assert found.names == ["x", "y"] and ((found.probabilities > 0) & (found.probabilities < 1)).all()
     assert call(capsys, "predict", run, new, "--json").json[1]["patient"] == "y"
     assert call(capsys, "predict", run, new, "--best", "--out", tmp_path / "p.csv").code == 0
     assert (tmp_path / "p.csv").read_text().splitlines()[0] == "patient,probability"

@@ -163,7 +163,7 @@ def test_public_texts_get_the_numbers_of_the_clients(texts: Path, tmp_path: Path
         ("texts", {"text_column": "text", "max_length": 1}, "--max-length 1"),
         ("texts", {"text_column": "text", "vocabulary": "fit:x"}, "--vocabulary fit:x"),
         ("table", {"client_column": "who", "vocabulary": "hash:9"}, "means nothing to a table without --text-column"),
-        ("table", {"text_column": "words"}, "needs --client-column"),
+        ("table", {"partition": "column"}, "name the column with --client-column"),
         ("table", {"client_column": "age", "text_column": "words"}, "no column 'target'"),
         ("digits", {"text_column": "words"}, "--text-column means nothing to the data set 'digits'"),
         ("digits", {"image_size": "8"}, "--image-size means nothing to the data set 'digits'"),

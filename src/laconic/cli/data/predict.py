@@ -1,0 +1,58 @@
+"""`laconic predict`: a trained model on new records."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import click
+
+from laconic.cli.options import AllMissing
+
+
+@click.command(cls=AllMissing)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--best", is_flag=True, help="Take the weights of the best round, not of the last one.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the CSV here instead of to the screen.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def predict(folder: Path, data: Path, best: bool, out: Path | None, as_json: bool) -> None:
+    """What the model in a run FOLDER says about new records: a probability, a class or a value for each.
+
+    \b
+    laconic predict runs/fl-std-stays new.csv --out predictions.csv
+    laconic predict runs/fl-std-scans new-scans
+
+    DATA is of the kind that the run was trained on: a table, an .npz, a picture or a folder of pictures, a table with
+    texts. It needs no target and no client. With a schema, rows are prepared as the training records were.
+    """
+    from laconic.errors import DataError
+    from laconic.settings.predict import predict as predicted
+    from laconic.store.folder import json_text
+
+    found = predicted(folder, data, weights="best" if best else "model")
+    columns = {name: list(values) for name, values in found.columns.items()}
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    if as_json:
+        named = zip(found.names, rows, strict=True)
+        click.echo(json_text([{found.heading: name} | _plain(row) for name, row in named]))
+        return
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([found.heading, *columns])
+    for name, row in zip(found.names, rows, strict=True):
+        writer.writerow([name, *(value if isinstance(value, str) else f"{value:.6f}" for value in row.values())])
+    if out is None:
+        click.echo(text.getvalue(), nl=False)
+        return
+    try:
+        out.write_text(text.getvalue(), encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error.strerror}") from None
+    click.echo(f"{len(rows)} predictions in {out}", err=True)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if isinstance(value, str) else float(value) for name, value in row.items()}

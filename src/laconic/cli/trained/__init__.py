@@ -1,0 +1,4 @@
+"""Commands for a model that is trained.
+
+export  `laconic export`
+"""

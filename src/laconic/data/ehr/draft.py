@@ -1,0 +1,310 @@
+"""A schema drafted from a table: which column is what, what is left out and why, and what looks like the label.
+
+The draft fixes no bound, level or fill that was read off the table. A run fits them, and its privacy statement says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from laconic.data.ehr.look import Look, look_at, separator_of
+from laconic.data.ehr.schema import SCALES, Categorical, Codes, Filter, Numeric, Schema
+from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
+
+LEAK, SUSPECT = 0.97, 0.9
+_LABELS = ("target", "label", "outcome", "y", "class", "died", "death", "mortality", "survived", "readmitted")
+_POSITIVE = ("1", "yes", "true", "y", "t", "positive", "pos", "died", "dead", "death", "expired", "case")
+_PATIENT = re.compile(r"(patient|subject|person|participant)(_?(id|nr|no|nbr|number|key))?|mrn|pid|uniquepid", re.I)
+_CLIENT = re.compile(
+    r"(hospital|site|clinic|cent(er|re)|institution|ward|practice|client)(_?(id|nr|no|name|code))?", re.I
+)
+_NAME_OF_ID = re.compile(r"(^|[_ ])(id|nr|no|nbr|number|index|key|uuid|guid)$|^id|Id$|ID$")
+_NAME_OF_LEVEL = re.compile(r"(_id|id|code|type|class|category|group|kind|zip)$", re.I)
+_NAME_OF_END = re.compile(
+    r"discharg|dispos|death|died|deceas|mortal|expire|outcome|surviv|status|stay_?(days|length)", re.I
+)
+_FEW, _LEVELS = 12, 50
+_ENOUGH, _SHARE = 20, 0.2
+"""A level is looked at as a leak from so many rows on, and if it has such a share of the positives."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one column was taken for, what was seen in it, and what its owner should know."""
+
+    column: str
+    role: str
+    missing: int = 0
+    distinct: int = 0
+    seen: str = ""
+    note: str = ""
+    auroc: float | None = None
+    entry: Numeric | Categorical | Codes | None = None
+    """The feature, also of a column that is left out as a leak."""
+
+    @property
+    def used(self) -> bool:
+        return self.role != "left out"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A schema that a run takes as it is, and how it came about."""
+
+    table: Path
+    schema: Schema
+    findings: tuple[Finding, ...]
+    rows: int
+    positives: int
+
+    def named(self, role: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.role == role]
+
+
+def draft_schema(
+    table: str | Path,
+    *,
+    target: str | None = None,
+    positive: Sequence[str] = (),
+    patient: str | None = None,
+    client: str | None = None,
+    scale: str = "auto",
+) -> Draft:
+    """Look at every column. What is not said is guessed from names and cells, and the draft says what was guessed."""
+    path = Path(table).expanduser()
+    if scale not in ("auto", *SCALES):
+        raise ConfigError(unknown("scale", scale, ("auto", *SCALES)))
+    separator = separator_of(path)
+    looks = {look.name: look for look in look_at(path, separator)}
+    for flag, name in (("--target", target), ("--patient", patient), ("--client", client)):
+        if name is not None and name not in looks:
+            raise DataError(f"{one_line(path)}: {flag} " + unknown("column", name, looks))
+    asked = [name for name in (target, patient, client) if name is not None]
+    for name in asked:
+        if asked.count(name) > 1:
+            raise ConfigError(f"column '{one_line(name, 60)}' has two roles: name another for one of them")
+    label = looks[target or _guessed_label(path, looks)]
+    positive = _positive(path, label, tuple(positive))
+    labels = np.array([text in positive for text in label.texts], dtype=bool)[label.which]
+    known = ~label.missing
+    owners = {"patient": patient or _patient(looks, label), "client": client or _client(looks, label)}
+    findings = []
+    for look in looks.values():
+        if look is label:
+            findings.append(Finding(look.name, "label", int(look.missing.sum()), len(look.levels), _top(look)))
+        elif look.name in owners.values():
+            role = next(role for role, name in owners.items() if name == look.name)
+            findings.append(Finding(look.name, role, int(look.missing.sum()), len(look.levels)))
+        else:
+            findings.append(_feature(look, labels, known, scale))
+    entries = [finding.entry for finding in findings if finding.used and finding.entry is not None]
+    if not entries:
+        raise DataError(
+            f"{one_line(path)}: no column to predict '{one_line(label.name, 60)}' from: all others are identifiers,"
+            " dates, free text, or tell the label by themselves; write a schema by hand"
+        )
+    read = [looks[column] for entry in entries for column in entry.columns]
+    gaps = {text for look in (*read, label, *(looks[n] for n in owners.values() if n)) for text in look.gaps}
+    schema = Schema(
+        label=label.name,
+        positive=positive,
+        patient=owners["patient"],
+        client=owners["client"],
+        missing=tuple(sorted({"", *gaps} - set(positive))),
+        separator=separator,
+        numeric=tuple(entry for entry in entries if isinstance(entry, Numeric)),
+        categorical=tuple(entry for entry in entries if isinstance(entry, Categorical)),
+        codes=tuple(entry for entry in entries if isinstance(entry, Codes)),
+        filters=_filters([label, *(looks[name] for name in owners.values() if name)]),
+    )
+    return Draft(path, schema, tuple(findings), int(known.sum()), int(labels[known].sum()))
+
+
+def _guessed_label(path: Path, looks: dict[str, Look]) -> str:
+    by_name = [name for name in looks if name.strip().lower() in _LABELS]
+    two = [name for name, look in looks.items() if len(look.levels) == 2]
+    if len(by_name) == 1:
+        return by_name[0]
+    if len(two) == 1:
+        return two[0]
+    told = ", ".join(one_line(name, 60) for name in two[:20]) or "none"
+    raise DataError(
+        f"{one_line(path)}: say which column is to be predicted: --target NAME; columns with two values: {told};"
+        f" all columns: {', '.join(one_line(name, 60) for name in list(looks)[:40])}"
+    )
+
+
+def _positive(path: Path, label: Look, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The values that count as the outcome: as asked, or the usual ones, or the rarer of two."""
+    name = one_line(label.name, 60)
+    for value in asked:
+        if value not in label.levels:
+            near = nearest(value, label.levels)
+            hint = f"; did you mean '{one_line(near, 60)}'?" if near else ""
+            raise DataError(f"{one_line(path)}: column '{name}' has no value '{one_line(value, 60)}'{hint}")
+    if asked:
+        if len(set(asked)) == len(label.levels):
+            raise DataError(f"{one_line(path)}: every value of column '{name}' counts as positive: there is no other")
+        return asked
+    if len(label.levels) < 2:
+        raise DataError(f"{one_line(path)}: column '{name}' has one value only: there is nothing to learn")
+    if len(label.levels) > 2:
+        many = len(label.levels) > _LEVELS
+        values = _top(label, 10) if not many else f"{len(label.levels):,} of them"
+        way = "say which counts as positive: --positive VALUE"
+        way = "cut it at a threshold in a column of its own" if many else way
+        raise DataError(
+            f"{one_line(path)}: column '{name}' has more than two values ({values}); a schema predicts one outcome:"
+            f" {way}"
+        )
+    usual = [value for value in label.levels if value.strip().lower() in _POSITIVE]
+    return (usual[0] if len(usual) == 1 else label.levels[-1],)
+
+
+def _patient(looks: dict[str, Look], label: Look) -> str | None:
+    for name, look in looks.items():
+        if look is not label and _PATIENT.fullmatch(name.strip()) and len(look.levels) > 1:
+            return name
+    return None
+
+
+def _client(looks: dict[str, Look], label: Look) -> str | None:
+    """A column called like one, with more than one record in most values."""
+    for name, look in looks.items():
+        if look is not label and _CLIENT.fullmatch(name.strip()) and 2 <= len(look.levels) <= len(look.which) / 5:
+            return name
+    return None
+
+
+def _feature(look: Look, labels: np.ndarray, known: np.ndarray, scale: str) -> Finding:
+    """What a column is as a feature; leaks, identifiers and what cannot be read are left out with the reason."""
+    missing, distinct = int(look.missing.sum()), len(look.levels)
+    area = look.auroc(labels) if known.all() else _on(look, known).auroc(labels[known])
+    reason = _useless(look)
+    entry, seen, note = None, "", reason
+    if not reason:
+        entry, seen, note = _entry(look, scale)
+    if entry is None:
+        return Finding(look.name, "left out", missing, distinct, seen, note, area)
+    leak = _leak(look, labels & known, known, area)
+    if leak:
+        note = f"{leak}: is it known only with, or after, the outcome?"
+        return Finding(look.name, "left out", missing, distinct, seen, note, area, entry)
+    if area is not None and area >= SUSPECT:
+        note = "; ".join(filter(None, [note, "tells much by itself: is it known before the outcome?"]))
+    elif _NAME_OF_END.search(look.name):
+        note = "; ".join(filter(None, [note, "its name speaks of the end: is it known before the outcome?"]))
+    return Finding(look.name, entry.kind, missing, distinct, seen, note, area, entry)
+
+
+def _leak(look: Look, ill: np.ndarray, known: np.ndarray, area: float | None) -> str:
+    """Why a column looks like the label in disguise: as a whole, or one of its levels. Empty if it does not."""
+    if area is not None and area >= LEAK:
+        return f"by itself it tells the label (AUROC {area:.2f})"
+    if len(look.levels) > _LEVELS:
+        return ""
+    rows = np.bincount(look.which[known], minlength=len(look.texts))
+    positive = np.bincount(look.which[known], weights=ill[known], minlength=len(look.texts))
+    for level in np.argsort(-positive).tolist():
+        rate, share = positive[level] / max(1, rows[level]), positive[level] / max(1, ill.sum())
+        if rows[level] >= _ENOUGH and rate >= SUSPECT and share >= _SHARE and ill.sum() < known.sum() / 2:
+            name = one_line(look.texts[level], 24)
+            return f"{rate:.0%} of its {rows[level]:,} rows with '{name}' are positive, {share:.0%} of all positives"
+    return ""
+
+
+def _on(look: Look, rows: np.ndarray) -> Look:
+    return Look(look.name, look.texts, look.which[rows], look.lists)
+
+
+def _useless(look: Look) -> str:
+    """Why nothing can be learnt from a column; empty if something can."""
+    if look.lists:
+        return "holds lists: if they are codes, name it in [[codes]]"
+    if not look.name.strip():
+        return "has no name (row numbers of a data frame, maybe)"
+    if len(look.levels) == 0:
+        return "has no value"
+    if len(look.levels) == 1:
+        return "has one value only" if not look.missing.any() else ""
+    if look.dates and not look.numeric:
+        return "dates or times: derive a number, such as an age or a number of days"
+    if look.decimal_commas and not look.numeric:
+        return "numbers with a decimal comma: save them with a point"
+    named_id = bool(_NAME_OF_ID.search(look.name.strip()))
+    if look.unique and not look.numeric:
+        return "another value in every row: an identifier, or free text"
+    if look.unique and look.numeric and look.whole:
+        there = look.values[~np.isnan(look.values)]
+        if named_id or there.max() - there.min() + 1 == len(there):
+            return "another whole number in every row: an identifier"
+    if not look.numeric and look.words > 5:
+        return "free text: laconic run --text-column learns from texts"
+    return ""
+
+
+def _entry(look: Look, scale: str) -> tuple[Numeric | Categorical | Codes | None, str, str]:
+    """(the entry, what was seen, what to check)."""
+    few = len(look.levels) <= _FEW
+    if look.numeric and not (look.whole and len(look.levels) > 2 and _NAME_OF_LEVEL.search(look.name.strip())):
+        return _numeric(look, scale, few)
+    if len(look.levels) <= _LEVELS or (look.numeric and len(look.levels) <= 4 * _LEVELS):
+        return Categorical(column=look.name), _top(look), ""
+    return _codes(look)
+
+
+def _numeric(look: Look, scale: str, few: bool) -> tuple[Numeric, str, str]:
+    there = look.values[~np.isnan(look.values)]
+    low, inner_low, middle, inner_high, high = np.percentile(there, (0, 1, 50, 99, 100))
+    tails = inner_high > inner_low and (high - low) > 10 * (inner_high - inner_low)
+    chosen = scale if scale != "auto" else "clipped" if tails else "min-max"
+    notes = []
+    if tails and scale == "auto":
+        notes.append("a few values are far from all others, so the scale is clipped")
+    if look.replaced:
+        notes.append(f"texts among numbers ({', '.join(one_line(t, 20) for t in look.replaced)}): check replace")
+    if few and look.whole and len(look.levels) > 2:
+        notes.append("few whole values: if they are codes, make it [[categorical]]")
+    entry = Numeric(
+        column=look.name,
+        scale=chosen,
+        fill="median" if look.missing.any() else None,
+        replace=look.replaced or None,
+    )
+    seen = f"{low:g} to {high:g}, 98 % in {inner_low:g} to {inner_high:g}, median {middle:g}"
+    seen += f", mean {there.mean():.4g}, std {there.std():.4g}"
+    return entry, seen, "; ".join(notes)
+
+
+def _codes(look: Look) -> tuple[Codes | None, str, str]:
+    """Many short texts: codes, of which the frequent ones are kept."""
+    least = max(5, len(look.which) // 100)
+    mark = look.delimiter()
+    often: dict[str, int] = {}
+    for text, count in zip(look.texts, look.counts.tolist(), strict=True):
+        if text not in look.gaps:
+            for code in {part.strip() for part in text.split(mark)} if mark else {text.strip()}:
+                often[code] = often.get(code, 0) + count
+    frequent = sum(count >= 2 * least for count in often.values())
+    seen = f"{len(often):,} codes, {frequent} of them in {2 * least} rows or more"
+    if not frequent:
+        return None, seen, f"{len(often):,} values, none of them frequent: identifiers, names or free text"
+    entry = Codes(name=look.name, columns=(look.name,), delimiter=mark, min_count=least)
+    return entry, seen, f"many values: those in {least} training records or more are kept"
+
+
+def _filters(looks: list[Look]) -> tuple[Filter, ...]:
+    """Rows without a label or an owner are not read."""
+    return tuple(Filter(column=look.name, drop=look.gaps) for look in looks if look.missing.any())
+
+
+def _top(look: Look, most: int = 5) -> str:
+    counts = dict(zip(look.texts, look.counts.tolist(), strict=True))
+    shown = [f"{one_line(text, 24)} ({counts[text]:,})" for text in look.levels[:most]]
+    more = len(look.levels) - most
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")

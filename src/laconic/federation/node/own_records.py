@@ -1,0 +1,109 @@
+"""A node's own records, from a file or folder that its owner names: tables, arrays, pictures and texts, without code.
+
+The settings are those of `--node-config`, made where the node is started; nothing here comes from the server:
+
+data         the file or folder
+target       the column to be predicted, in a table without a schema: "target" unless given
+schema       a schema that fixes everything: a node's bounds and levels must be those of all
+text-column  the column that holds texts; vocabulary (hash:N or a file of words) and max-length go with it
+classes      of pictures in CLASS folders: their names in the order of the run, separated by commas
+image-size   HEIGHTxWIDTH, to which pictures are resized; channels is 3 unless it is 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from laconic.data.ehr.features import Preprocessing
+from laconic.data.ehr.schema import Schema
+from laconic.data.ehr.sources import load_table
+from laconic.data.files.folder import load_file
+from laconic.data.files.picture_folder import read_classes
+from laconic.data.files.pictures import image_size
+from laconic.data.files.texts import read_texts
+from laconic.data.files.user_file import no_such_file
+from laconic.data.population import Records
+from laconic.data.text.encode import encoded
+from laconic.data.text.vocabulary import FITTED, vocabulary_of
+from laconic.errors import ConfigError, DataError, unknown
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    "table": ("target",),
+    "health": ("schema",),
+    "texts": ("target", "text-column", "vocabulary", "max-length"),
+    "pictures": ("classes", "image-size", "channels"),
+}
+_KNOWN = ("data", *dict.fromkeys(key for keys in _KINDS.values() for key in keys))
+_OTHERS = ("policy", "model", "folder", "threads", "partition-id", "num-partitions")
+
+
+def own_records(settings: Mapping[str, object]) -> Records:
+    """The records that the node's settings name; they stay on this machine."""
+    for key in settings:
+        if key not in (*_KNOWN, *_OTHERS):
+            raise ConfigError("--node-config: " + unknown("setting", key, (*_KNOWN, *_OTHERS)))
+    path = Path(_text(settings, "data") or _missing("data", "the file or folder with this node's records")).expanduser()
+    if not path.exists():
+        raise DataError(f"this node's data {no_such_file(str(path))}")
+    if path.is_dir():
+        _only(settings, "pictures", f"{path} is a folder, so it holds pictures")
+        return _pictures(settings, path)
+    if _text(settings, "schema"):
+        _only(settings, "health", "the node has a schema")
+        return _health(_text(settings, "schema"), path)
+    if _text(settings, "text-column"):
+        _only(settings, "texts", "the node has texts")
+        return _texts(settings, path)
+    _only(settings, "table", "the node has a table or arrays")
+    return load_file(path, _text(settings, "target") or "target")
+
+
+def _text(settings: Mapping[str, object], key: str) -> str:
+    return str(settings.get(key, "") or "")
+
+
+def _missing(key: str, what: str) -> str:
+    raise ConfigError(f"this node has no {key} ({what}): start it with --node-config '{key}=\"…\"'")
+
+
+def _only(settings: Mapping[str, object], kind: str, why: str) -> None:
+    idle = [key for key in settings if key in _KNOWN[1:] and key not in _KINDS[kind]]
+    if idle:
+        raise ConfigError(f"--node-config: {', '.join(idle)} means nothing here: {why}")
+
+
+def _health(schema: str, path: Path) -> Records:
+    found = Schema.from_toml(schema)
+    if not found.fixed:
+        raise ConfigError(
+            f"{schema} leaves bounds, levels or codes open: fitted by each node they would differ; fix them, as the"
+            " preprocessing.toml of a run on public data does"
+        )
+    table = load_table(found, path)
+    assert table.labels is not None
+    return Records(Preprocessing(found).transform(table), torch.from_numpy(table.labels.astype("int64")))
+
+
+def _texts(settings: Mapping[str, object], path: Path) -> Records:
+    wanted = _text(settings, "vocabulary") or None
+    if (wanted or "").startswith(FITTED):
+        raise ConfigError(f"vocabulary {wanted}: fitted by each node, a word would have several numbers; use hash:N")
+    target, length = _text(settings, "target") or "target", settings.get("max-length")
+    texts = read_texts(path, text_column=_text(settings, "text-column"), target=target)
+    return Records(
+        encoded(texts.texts, vocabulary_of(wanted, ()), length if isinstance(length, int) else None), texts.targets
+    )
+
+
+def _pictures(settings: Mapping[str, object], path: Path) -> Records:
+    names = [name.strip() for name in _text(settings, "classes").split(",") if name.strip()]
+    if len(names) < 2:
+        _missing("classes", "the names of all classes of the run, as cat,dog, so that all nodes number them alike")
+    size = image_size(_text(settings, "image-size") or _missing("image-size", "HEIGHTxWIDTH, alike on all nodes"))
+    channels = settings.get("channels", 3)
+    if channels not in (1, 3) or size is None:
+        raise ConfigError(f"channels must be 1 (grey) or 3 (colour), not {channels!r}")
+    return read_classes(path, tuple(names), size, int(str(channels)))

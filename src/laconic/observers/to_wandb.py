@@ -1,0 +1,80 @@
+"""Weights & Biases, offline unless WANDB_MODE says otherwise: nothing is sent until the user runs `wandb sync`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # else its own errors are sent to its makers
+
+import wandb
+
+from laconic.observers.observer import Started
+from laconic.observers.tracker import Tracker
+
+PROJECT = "laconic"
+
+
+class WeightsAndBiases(Tracker):
+    """Its files are in the run folder, or in the current one. What it collects of the machine is turned off.
+
+    The rows of a private run are handed over at its end.
+    """
+
+    name = "wandb"
+
+    def open(self, run: Started, parameters: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+        self._later: list[tuple[int, dict[str, float]]] = []
+        identity = known.get("id") if isinstance(known.get("id"), str) else secrets.token_hex(4)
+        self._session = wandb.init(
+            project=PROJECT,
+            id=identity,
+            resume="allow" if known else None,
+            name=run.scheme,
+            tags=[run.fingerprint],
+            config=parameters,
+            dir=str(run.folder) if run.folder is not None else None,
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            settings=_quiet(),
+        )
+        return {"id": identity}
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        if self._private:  # the library notes the time of every row, and a larger cohort takes longer
+            self._later.append((step, values))
+        else:
+            self._session.log({"round": step, **values}, step=step)
+
+    def keep(self, file: Path) -> None:
+        """As files of the run: the temporary ones are gone before they are uploaded."""
+        target = Path(self._session.dir) / file.name
+        shutil.copyfile(file, target)
+        self._session.save(str(target), base_path=self._session.dir, policy="now")
+
+    def close(self, status: str) -> None:
+        for step, values in self._later:
+            self._session.log({"round": step, **values}, step=step)
+        self._session.finish(exit_code=0 if status == "finished" else 1)
+
+
+def _quiet() -> wandb.Settings:
+    """Without host, user, paths, code, packages, output and load of the machine."""
+    return wandb.Settings(
+        console="off",
+        disable_code=True,
+        disable_git=True,
+        disable_job_creation=True,
+        host="unknown",
+        save_code=False,
+        silent=True,
+        x_disable_machine_info=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+
+
+TRACKER = WeightsAndBiases

@@ -1,0 +1,134 @@
+"""`--track`: a run in a tool for experiments. Only what is released leaves. Where a tool fails, the run goes on.
+
+An adapter is a few lines: `open`, `log`, `keep`, `close`. It is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from laconic.errors import ConfigError, how_to_install, unknown
+from laconic.observers.observer import Ended, Observer, Row, Started
+from laconic.privacy.statement.released import released_row, released_statement
+from laconic.report.model_card import model_card
+
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+MEMORY = "tracking.json"
+"""In a run folder: what a tool calls the run, so that a resumed one goes on under the same name."""
+_HARMLESS = re.compile(r"[\w .,:+=()-]{0,80}")
+"""Words for parameters: names and numbers, but no paths and no addresses."""
+
+
+class Tracker(Observer):
+    """Hands released values to a tool. `about` are parameters that only the caller knows, such as the data set."""
+
+    name = ""
+
+    def __init__(self, about: Mapping[str, str]) -> None:
+        self._about, self._private, self._broken = dict(about), True, False
+        self._began = time.time()
+
+    # What an adapter says.
+
+    def open(self, run: Started, parameters: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+        """Begin, or go on with the run that is `known` by what this returned the last time."""
+        raise NotImplementedError
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        raise NotImplementedError
+
+    def keep(self, file: Path) -> None:
+        """Take a file along."""
+        raise NotImplementedError
+
+    def close(self, status: str) -> None:
+        raise NotImplementedError
+
+    def clock(self, step: int) -> float:
+        """When a round ended; of a private run a second after the one before: a larger cohort takes longer."""
+        return self._began + step if self._private else time.time()
+
+    # What a run tells.
+
+    def start(self, run: Started) -> None:
+        self._private, self._started = run.private, run
+        parameters = released_settings(run.settings | self._about, private=run.private)
+        memory = None if run.folder is None else run.folder / MEMORY
+        known = _remembered(memory, self.name)
+        found = self._tried(lambda: self.open(run, parameters, known.get(self.name, {})))
+        if memory is not None and found:
+            memory.write_text(json.dumps(known | {self.name: found}) + "\n", encoding="utf-8")
+
+    def row(self, row: Row) -> None:
+        values = released_row(row, private=self._private)
+        step = int(values.pop("round"))
+        self._tried(lambda: self.log(step, values))
+
+    def end(self, run: Ended) -> None:
+        if run.summary is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                for file in self._files(run.summary, Path(folder)):
+                    self._tried(partial(self.keep, file))
+        self._tried(lambda: self.close(run.status))
+
+    def _files(self, summary: dict[str, Any], folder: Path) -> list[Path]:
+        """Statement and report. Of a private run the report is its card, without what only the server may know."""
+        statement, card = folder / "statement.json", folder / "report.md"
+        statement.write_text(json.dumps(released_statement(summary["statement"]), indent=2), encoding="utf-8")
+        run = self._started
+        facts = {"scheme": summary["scheme"], "fingerprint": run.fingerprint, "rounds": str(summary["rounds"])}
+        card.write_text(model_card(summary, facts, released_only=self._private), encoding="utf-8")
+        page = None if run.folder is None else run.folder / "report.html"
+        return [statement, card, *([page] if page is not None and page.exists() and not self._private else [])]
+
+    def _tried(self, call: Callable[[], Any]) -> Any:
+        """A tool that fails must not end a run whose privacy is spent."""
+        if self._broken:
+            return None
+        try:
+            return call()
+        except Exception as error:
+            self._broken = True
+            logging.getLogger("laconic").warning(
+                "%s fails, and the run goes on without it: %s: %s", self.name, type(error).__name__, error
+            )
+            return None
+
+
+def released_settings(settings: Mapping[str, Any], *, private: bool) -> dict[str, Any]:
+    """Parameters that may leave: no seed of a private run, and no text that could be a path or an address."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if not (private and name.rpartition(".")[2] == "seed")
+        and (not isinstance(value, str) or _HARMLESS.fullmatch(value))
+    }
+
+
+def tracker(name: str, about: Mapping[str, str] | None = None) -> Tracker:
+    """The adapter of that name; an error that says what to install where its library is missing."""
+    if name not in TRACKERS:
+        raise ConfigError(unknown("tracker", name, TRACKERS))
+    try:
+        module = importlib.import_module(f"laconic.observers.to_{name}")
+    except ImportError:
+        raise ConfigError(f"--track {name} needs {name}: {how_to_install(name)}") from None
+    found: Tracker = module.TRACKER(about or {})
+    return found
+
+
+def _remembered(file: Path | None, name: str) -> dict[str, Any]:
+    try:
+        found = {} if file is None else json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get(name, {}), dict) else {}

@@ -1,0 +1,40 @@
+"""What of a run may leave the server: the models, what is measured on them, and the `released` part of the statement.
+
+The outsider's ε holds for whoever does not know who took part, nor how many. So cohort sizes, bytes in all, the number
+of participations and the server's ε, which follows from it, stay; and the seed, with which noise can be subtracted.
+See docs/threat-model.md.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+METRICS = ("loss", "accuracy", "balanced_accuracy", "auroc")
+"""Of the released model, on records that are no client's."""
+_ROW = ("round", *METRICS, *(f"holdout_{name}" for name in METRICS), "epsilon")
+_OPEN = ("cohort", "bytes_up", "bytes_down", "bytes_once", "seconds", "class_accuracy", "attack_accuracy", "groups")
+_PARTS = ("private", "unit", "adjacency", "delta", "sampler", "mechanism", "released", "budget", "secure_aggregation")
+_SEED = re.compile(r"seed \d+")
+
+
+def released_row(row: dict[str, Any], *, private: bool) -> dict[str, float]:
+    """The numbers of a round's row that may leave. Without privacy, traffic and time may, too."""
+    names = _ROW if private else (*_ROW, *_OPEN)
+    return {name: row[name] for name in names if isinstance(row.get(name), int | float)}
+
+
+def released_statement(statement: dict[str, Any]) -> dict[str, Any]:
+    """The statement without what only the server may know."""
+    if not statement["private"]:
+        return statement
+    released, delta = statement["released"], statement["delta"]
+    figure = released["epsilon"][released["accountant"]]
+    return {
+        **{name: statement[name] for name in _PARTS if name in statement},
+        "summary": f"({figure:.3f}, {delta:g})-DP for {statement['unit']} against an outsider",
+        "cautions": [text for text in statement.get("cautions", ()) if "the server" not in text],
+        "assumptions": [_SEED.sub("the seed", text) for text in statement["assumptions"]],
+        "not_covered": list(statement["not_covered"]),
+        **({"attack": statement["attack"]} if "attack" in statement else {}),
+    }

@@ -1,0 +1,127 @@
+"""The model card of a run: what was trained on what, what is promised, and what is not. Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from laconic import __version__
+from laconic.privacy.statement.released import METRICS, released_statement
+from laconic.report.html import metric_text
+from laconic.report.ledger import human_bytes
+
+CITATION = (
+    "The Laconic developers. *Laconic: federated learning that is differentially private and frugal with bandwidth*,"
+    f" version {__version__}."
+)
+
+
+def model_card(
+    summary: dict[str, Any], facts: Mapping[str, str], *, released_only: bool = False, cite: Iterable[str] = ()
+) -> str:
+    """The card. `facts` are lines on data, clients and model; `cite` names what to cite besides.
+
+    With `released_only` nothing is in it that only the server may know: how often clients took part, and what follows
+    from that. The threat model asks for this where the card is read by others.
+    """
+    statement = released_statement(summary["statement"]) if released_only else summary["statement"]
+    name = _plain(summary["scheme"]) or "a model"
+    parts = [
+        f"# Model card: {name}",
+        f"Trained by federated learning with Laconic {__version__}. {_in_short(statement)}",
+        "## Data, clients and model",
+        _table(("", ""), facts.items()),
+        "## The promise",
+        _promise(statement, released_only),
+        "## How good it is",
+        _metrics(summary, released_only),
+        "## What was sent",
+        _bytes(summary["ledger"], released_only),
+        "## Limits",
+        _limits(statement, summary.get("warnings", ())),
+        "## How to cite",
+        _bullets([CITATION, *cite]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _in_short(statement: dict[str, Any]) -> str:
+    if not statement["private"]:
+        return "It has **no differential privacy**: whoever has the model may learn about the records behind it."
+    released = statement["released"]
+    figure = released["epsilon"][released["accountant"]]
+    return (
+        f"It is ({figure:.3f}, {statement['delta']:g})-differentially private for {statement['unit']}, against whoever"
+        " sees the models, under the assumptions below."
+    )
+
+
+def _promise(statement: dict[str, Any], released_only: bool) -> str:
+    if not statement["private"]:
+        return "None: this scheme adds no noise."
+    rows = []
+    for who, key in (("outsider", "released"), ("server", "participant")):
+        if key == "participant" and released_only:
+            continue
+        part = statement[key]
+        rows.append((who, f"{part['epsilon'][part['accountant']]:.3f}", f"{statement['delta']:g}", part["adversary"]))
+    parts = [
+        _table(("against", "ε", "δ", "who"), rows),
+        f"Protected is {statement['unit']} ({statement['adjacency']['relation']} adjacency:"
+        f" {statement['adjacency']['meaning']}).",
+    ]
+    if "attack" in statement and not statement["attack"]["holds"]:
+        parts.append(f"**It does not hold in this run**: {statement['attack']['text']}")
+    if not released_only:
+        parts.append(
+            "The server's ε tells how often the busiest client took part. Leave it out of a card for others"
+            " (`--released-only`) if the outsider's ε is what you promise."
+        )
+    parts += ["It is assumed that", _bullets([*statement["assumptions"], statement["secure_aggregation"]])]
+    if statement.get("cautions"):
+        parts += ["Cautions:", _bullets(statement["cautions"])]
+    return "\n\n".join(parts)
+
+
+def _metrics(summary: dict[str, Any], released_only: bool) -> str:
+    last, best = summary["last"], summary["best"]
+    if not any(name in last for name in METRICS):
+        return "Not measured: the run had no test records."
+    rows = [(name.replace("_", " "), f"{last[name]:.4f}") for name in METRICS if last.get(name) is not None]
+    parts = [f"After round {summary['rounds']}, on test records:", _table(("metric", "value"), rows)]
+    if best is not None and not released_only:
+        parts.append(f"The best round, chosen on the same test records and so optimistic: {metric_text(best)}.")
+    return "\n\n".join(parts)
+
+
+def _bytes(ledger: dict[str, Any], released_only: bool) -> str:
+    up, down = (ledger[f"bytes_{way}_per_client_and_round"] for way in ("up", "down"))
+    text = f"{human_bytes(up)} up and {human_bytes(down)} down per client and round"
+    if released_only:
+        return f"{text}."
+    return f"{text}; {human_bytes(ledger['bytes_up'])} up and {human_bytes(ledger['bytes_down'])} down in all."
+
+
+def _limits(statement: dict[str, Any], warnings: Iterable[str]) -> str:
+    known = [
+        "It knows what its clients' records show, with their gaps and biases. Try it on records of your own first.",
+        "It is a research tool's model: no medical device, and no decision about a person should rest on it alone.",
+    ]
+    return _bullets([*warnings, *statement["not_covered"], *known])
+
+
+def _plain(text: object) -> str:
+    """Text of a user's files, fit for a cell: one line, and nothing that Markdown or HTML would take for its own."""
+    line = " ".join(str(text).split())
+    for mark in ("\\", "|", "`", "*", "_", "[", "]", "#"):
+        line = line.replace(mark, "\\" + mark)
+    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(_plain, row))} |" for row in rows)])
+
+
+def _bullets(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
