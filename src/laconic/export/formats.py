@@ -58,7 +58,7 @@ def to_onnx(raw: Raw, about: dict[str, str]) -> tuple[bytes, Ask]:
 
 def _asked_onnx(content: bytes, names: list[str]) -> Ask:
     """By onnxruntime where it is installed, else by onnx's own slow evaluator."""
-    run: Callable[..., list[Any]]
+    run: Callable[..., Any]
     try:
         import onnxruntime
     except ImportError:

@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # else its own errors are sent to its makers
 
@@ -37,7 +37,7 @@ class WeightsAndBiases(Tracker):
             tags=[run.fingerprint],
             config=parameters,
             dir=str(run.folder) if run.folder is not None else None,
-            mode=os.environ.get("WANDB_MODE", "offline"),
+            mode=cast(Any, os.environ.get("WANDB_MODE", "offline")),
             settings=_quiet(),
         )
         return {"id": identity}
