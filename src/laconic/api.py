@@ -242,6 +242,7 @@ def _calibration(draft: Experiment, budget: Budget) -> Calibration:
         budget=budget,
         slack=draft.max_dropouts + draft.max_colluders,
         group_testing=draft.group_testing,
+        loses_by_cohort=draft.mechanism.loses_by_cohort,
     )
 
 

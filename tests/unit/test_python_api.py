@@ -147,6 +147,26 @@ def test_the_scheme_with_its_noise_can_be_had_without_a_run() -> None:
     assert laconic.calibrated(scheme, asked) is scheme
 
 
+@pytest.mark.parametrize("stage", ["before-upload", "before-unmask"])
+def test_all_rounds_fit_into_the_asked_epsilon_also_where_dropouts_keep_sampling_from_helping(stage: str) -> None:
+    """Whether a committee can open depends on who is in it: then σ must do without amplification."""
+    ran = laconic.run(
+        fl_std_dp(clip_norm=0.5, **TRAIN),
+        model=nn.Linear(4, 2),
+        clients=some_clients(),
+        sampler=laconic.FixedSize(cohort_size=10),
+        rounds=4,
+        epsilon=4.0,
+        delta=1e-5,
+        accountant="rdp",
+        max_dropouts=2,
+        dropout_rate=0.1,
+        dropout_stage=stage,
+    )
+    assert ran.stop_reason == "rounds" and ran.last["round"] == 4 and ran.last["epsilon"] <= 4.0
+    assert ran.statement["released"]["amplified_by_sampling"] == (stage == "before-upload")
+
+
 def test_a_misspelt_argument_gets_a_suggestion() -> None:
     with pytest.raises(UnknownArgument, match="'eval_evry': did you mean 'eval_every'"):
         laconic.run(fl_std(**TRAIN), eval_evry=2, **COMMON)

@@ -36,6 +36,7 @@ class Calibration:
         budget: with an `epsilon` and a `delta`.
         slack: dropouts and colluders that the noise allows for.
         group_testing: whether attackers are excluded by group testing.
+        loses_by_cohort: whether a round may be lost because of who took part.
         vote_share: of ε, for the votes of FL-TOP.
 
     Examples:
@@ -52,6 +53,7 @@ class Calibration:
     budget: Budget
     slack: int = 0
     group_testing: bool = False
+    loses_by_cohort: bool = False
     vote_share: float = VOTE_SHARE
 
     @property
@@ -101,7 +103,8 @@ class Calibration:
 
     @property
     def _cohort_dependent(self) -> bool:
-        return self.group_testing and excludes_by_cohort(self.sampler, self.num_clients, self.slack)
+        excludes = self.group_testing and excludes_by_cohort(self.sampler, self.num_clients, self.slack)
+        return self.loses_by_cohort or excludes
 
     def _of_records(self, make: MakeScheme) -> float:
         budget = Budget(delta=self.budget.delta, max_participations=self.budget.max_participations)
@@ -110,7 +113,7 @@ class Calibration:
             train = make(sigma).train
             found = train.accountant(sampler=self.sampler, num_clients=self.num_clients, budget=budget)
             assert found is not None
-            return found
+            return replace(found, cohort_dependent=self._cohort_dependent)
 
         return smallest_noise(
             accountant,

@@ -16,8 +16,7 @@ from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, several
 from laconic.experiment.cautions import count_units
-from laconic.experiment.dropouts import BEFORE_UPLOAD
-from laconic.experiment.mechanism import Mechanism
+from laconic.experiment.mechanism import Mechanism, loses_by_cohort
 from laconic.options.declare import problems_of
 from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions, TestingOptions
 from laconic.plan import RoundPlan
@@ -208,9 +207,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             budget=self.budget,
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
-            # Of a larger cohort more clients vanish before their upload, so a lost round makes it less likely that one
-            # client was there, and amplification holds. Whether a committee can open depends on who is in it.
-            loses_by_cohort=self.dropout_rate > 0 and self.dropout_stage != BEFORE_UPLOAD,
+            loses_by_cohort=loses_by_cohort(self),
             group_testing=self.group_testing,
         )
 

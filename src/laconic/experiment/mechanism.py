@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from laconic.errors import PrivacyError
-from laconic.options.sections import SlackOptions
+from laconic.experiment.dropouts import BEFORE_UPLOAD
+from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant, Votes
@@ -161,6 +162,15 @@ def votes_of(scheme: Scheme, size: int) -> Votes | None:
         return None
     sensitivity = voting.clip.sensitivity(voting.codec.code_size(size))
     return Votes(noise=voting.noise, sensitivity=sensitivity, rounds=rounds)
+
+
+def loses_by_cohort(dropouts: SumOptions) -> bool:
+    """Whether a round may be lost because of who took part.
+
+    Of a larger cohort more clients vanish before their upload, so a lost round makes it less likely that one client was
+    there, and amplification holds. Whether a committee can open depends on who is in it.
+    """
+    return dropouts.dropout_rate > 0 and dropouts.dropout_stage != BEFORE_UPLOAD
 
 
 def excludes_by_cohort(sampler: Sampler, num_clients: int, slack: int) -> bool:

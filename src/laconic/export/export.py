@@ -18,6 +18,7 @@ from laconic.export.formats import FORMATS, Ask
 from laconic.export.raw import Raw, raw_model
 from laconic.export.trained import Trained, trained_model
 from laconic.features.front_end import describe
+from laconic.privacy.statement.released import broken
 from laconic.report.model_card import model_card
 from laconic.store.finished import finished_run
 from laconic.store.identity import IDENTITY
@@ -159,7 +160,7 @@ def _metadata(summary: dict[str, Any], raw: Raw, trained: Trained | None) -> dic
     """What the file says of itself. Nothing that only the server may know."""
     statement = summary["statement"]
     about = {"laconic": __version__, "scheme": summary["scheme"], "inputs": json.dumps(raw.inputs, ensure_ascii=False)}
-    if statement["private"]:
+    if statement["private"] and not broken(statement):
         released = statement["released"]
         about["epsilon"] = f"{released['epsilon'][released['accountant']]:.6g}"
         about["delta"] = f"{statement['delta']:g}"

@@ -27,7 +27,9 @@ class MLflow(Tracker):
     name = "mlflow"
 
     def open(self, run: Started, parameters: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-        self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+        store = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+        self.shows_arrival = not _here(store)
+        self._client = MlflowClient(store)
         self._id = self._known(known.get("run"))
         if self._id:
             self._client.update_run(self._id, status="RUNNING")
@@ -56,7 +58,12 @@ class MLflow(Tracker):
         self._client.log_artifact(self._id, str(file))
 
     def close(self, status: str) -> None:
-        self._client.set_terminated(self._id, _STATUS[status])
+        self._client.set_terminated(self._id, _STATUS[status], end_time=int(1000 * self.closed_at))
+
+
+def _here(store: str) -> bool:
+    """Whether the store is files of this machine: nobody else is asked to write a row."""
+    return store.partition(":")[0] in ("sqlite", "file") or (":" not in store and store != "databricks")
 
 
 TRACKER = MLflow

@@ -21,13 +21,12 @@ PROJECT = "laconic"
 class WeightsAndBiases(Tracker):
     """Its files are in the run folder, or in the current one. What it collects of the machine is turned off.
 
-    The rows of a private run are handed over at its end.
+    The library notes the time of every row.
     """
 
-    name = "wandb"
+    name, shows_arrival = "wandb", True
 
     def open(self, run: Started, parameters: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-        self._later: list[tuple[int, dict[str, float]]] = []
         identity = known.get("id") if isinstance(known.get("id"), str) else secrets.token_hex(4)
         self._session = wandb.init(
             project=PROJECT,
@@ -43,10 +42,7 @@ class WeightsAndBiases(Tracker):
         return {"id": identity}
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        if self._private:  # the library notes the time of every row, and a larger cohort takes longer
-            self._later.append((step, values))
-        else:
-            self._session.log({"round": step, **values}, step=step)
+        self._session.log({"round": step, **values}, step=step)
 
     def keep(self, file: Path) -> None:
         """As files of the run: the temporary ones are gone before they are uploaded."""
@@ -55,8 +51,6 @@ class WeightsAndBiases(Tracker):
         self._session.save(str(target), base_path=self._session.dir, policy="now")
 
     def close(self, status: str) -> None:
-        for step, values in self._later:
-            self._session.log({"round": step, **values}, step=step)
         self._session.finish(exit_code=0 if status == "finished" else 1)
 
 

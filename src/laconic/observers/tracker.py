@@ -32,10 +32,13 @@ class Tracker(Observer):
     """Hands released values to a tool. `about` are parameters that only the caller knows, such as the data set."""
 
     name = ""
+    shows_arrival = False
+    """Whether somebody else sees when a row arrives. The rows of a private run are then handed over at its end."""
 
     def __init__(self, about: Mapping[str, str]) -> None:
         self._about, self._private, self._broken = dict(about), True, False
-        self._began = time.time()
+        self._began, self._last = time.time(), 0
+        self._later: list[tuple[int, dict[str, float]]] = []
 
     # What an adapter says.
 
@@ -57,6 +60,11 @@ class Tracker(Observer):
         """When a round ended; of a private run a second after the one before: a larger cohort takes longer."""
         return self._began + step if self._private else time.time()
 
+    @property
+    def closed_at(self) -> float:
+        """When the run ended, by the same clock."""
+        return self.clock(self._last)
+
     # What a run tells.
 
     def start(self, run: Started) -> None:
@@ -70,10 +78,15 @@ class Tracker(Observer):
 
     def row(self, row: Row) -> None:
         values = released_row(row, private=self._private)
-        step = int(values.pop("round"))
-        self._tried(lambda: self.log(step, values))
+        self._last = step = int(values.pop("round"))
+        if self._private and self.shows_arrival:
+            self._later.append((step, values))
+        else:
+            self._tried(lambda: self.log(step, values))
 
     def end(self, run: Ended) -> None:
+        for step, values in self._later:
+            self._tried(partial(self.log, step, values))
         if run.summary is not None:
             with tempfile.TemporaryDirectory() as folder:
                 for file in self._files(run.summary, Path(folder)):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from laconic import __version__
-from laconic.privacy.statement.released import METRICS, released_statement
+from laconic.privacy.statement.released import METRICS, broken, released_statement
 from laconic.report.html import metric_text
 from laconic.report.ledger import human_bytes
 
@@ -54,7 +54,7 @@ def _in_short(statement: dict[str, Any]) -> str:
     figure = released["epsilon"][released["accountant"]]
     return (
         f"It is ({figure:.3f}, {statement['delta']:g})-differentially private for {statement['unit']}, against whoever"
-        " sees the models, under the assumptions below."
+        f" sees the models, under the assumptions below{broken(statement)}."
     )
 
 
@@ -73,15 +73,15 @@ def _promise(statement: dict[str, Any], released_only: bool) -> str:
         f" {statement['adjacency']['meaning']}).",
     ]
     if "attack" in statement and not statement["attack"]["holds"]:
-        parts.append(f"**It does not hold in this run**: {statement['attack']['text']}")
+        parts.append(f"**It does not hold in this run**: {_plain(statement['attack']['text'])}")
     if not released_only:
         parts.append(
             "The server's ε tells how often the busiest client took part. Leave it out of a card for others"
             " (`--released-only`) if the outsider's ε is what you promise."
         )
-    parts += ["It is assumed that", _bullets([*statement["assumptions"], statement["secure_aggregation"]])]
+    parts += ["It is assumed that", _told([*statement["assumptions"], statement["secure_aggregation"]])]
     if statement.get("cautions"):
-        parts += ["Cautions:", _bullets(statement["cautions"])]
+        parts += ["Cautions:", _told(statement["cautions"])]
     return "\n\n".join(parts)
 
 
@@ -109,7 +109,7 @@ def _limits(statement: dict[str, Any], warnings: Iterable[str]) -> str:
         "It knows what its clients' records show, with their gaps and biases. Try it on records of your own first.",
         "It is a research tool's model: no medical device, and no decision about a person should rest on it alone.",
     ]
-    return _bullets([*warnings, *statement["not_covered"], *known])
+    return _told([*warnings, *statement["not_covered"], *known])
 
 
 def _plain(text: object) -> str:
@@ -127,3 +127,8 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {text}" for text in texts)
+
+
+def _told(texts: Iterable[str]) -> str:
+    """Sentences of a statement: they may name columns, classes and files of the user's."""
+    return _bullets(map(_plain, texts))

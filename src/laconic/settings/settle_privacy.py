@@ -12,6 +12,7 @@ from laconic.data.population import Population
 from laconic.errors import ConfigError
 from laconic.experiment.calibrated import VOTE_SHARE, Calibration
 from laconic.experiment.cautions import count_units
+from laconic.experiment.mechanism import loses_by_cohort
 from laconic.privacy.accounting.accountant import METHODS
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Sampler
@@ -103,6 +104,7 @@ def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: n
         budget=draft_budget(config),
         slack=config.sampler.max_dropouts + config.sampler.max_colluders,
         group_testing=config.aggregator.group_testing,
+        loses_by_cohort=loses_by_cohort(config.secagg),
         vote_share=VOTE_SHARE if share is None else share,
     )
 

@@ -53,12 +53,23 @@ def finished_run(path: str | Path) -> Finished:
         raise RunFolderError(f"{path} is not finished, or was by an earlier version of Laconic: {go_on}")
     for name, expected in {IDENTITY: saves.identity, STATE: saves.confirmed.state, **saves.ended}.items():
         _same(folder, name, expected)
-    if saves.confirmed.best is not None and folder.read(BEST) is not None:
-        _same(folder, BEST, saves.confirmed.best)
+    named = set(saves.ended)
+    if saves.confirmed.best is not None:
+        named.add(BEST)
+        if folder.read(BEST) is not None:
+            _same(folder, BEST, saves.confirmed.best)
+    _nothing_more(folder, named)
     lines = folder.lines(ROUNDS)
     if rows_digest(lines) != saves.confirmed.rows:
         raise RunFolderError(f"{folder.path / ROUNDS} was edited or damaged since the run ended; {WAY_OUT}")
     return Finished(folder, json.loads(folder.read(SUMMARY) or b"{}"), [json.loads(line) for line in lines])
+
+
+def _nothing_more(folder: RunFolder, named: set[str]) -> None:
+    """A file that the run did not leave behind could say how records are prepared, or be taken for its weights."""
+    for name in (*_KEPT, BEST):
+        if name not in named and folder.read(name) is not None:
+            raise RunFolderError(f"{folder.path / name} is not of this run: it was put there later; {WAY_OUT}")
 
 
 def _same(folder: RunFolder, name: str, expected: str | None) -> None:

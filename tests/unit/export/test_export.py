@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import html
 import io
 import json
+import re
 import sys
 import types
 from pathlib import Path
@@ -272,6 +274,11 @@ def test_a_changed_run_is_not_exported(python: Path, tmp_path: Path) -> None:
         export_run(tmp_path / "run", "card")
 
 
+def unmarked(card: str) -> str:
+    """As it reads: without what keeps Markdown from taking a text for its own."""
+    return html.unescape(re.sub(r"\\(.)", r"\1", card))
+
+
 def test_the_card_has_data_promise_limits_and_how_to_cite(digits: Path, tmp_path: Path) -> None:
     card = export_run(digits, "card", out=tmp_path / "card.md").card.read_text(encoding="utf-8")
     summary = finished_run(digits).summary
@@ -287,7 +294,7 @@ def test_the_card_has_data_promise_limits_and_how_to_cite(digits: Path, tmp_path
         assert f"## {heading}\n" in card
     assert f"| outsider | {released:.3f} |" in card and f"| server | {server:.3f} |" in card
     for text in (*summary["statement"]["assumptions"], *summary["statement"]["not_covered"]):
-        assert text in card
+        assert text in unmarked(card)
     assert "digits: handwritten digits" in card and "| clients | 50 |" in card and "CC BY 4.0" in card
     assert f"{summary['last']['accuracy']:.4f}" in card
 
@@ -309,6 +316,20 @@ def test_names_of_a_users_files_cannot_break_the_card(python: Path) -> None:
     summary = finished_run(python).summary
     card = model_card(summary | {"scheme": "<script>"}, {"data": "a|b\n# c <img src=x> `d`"})
     assert "<script>" not in card and "<img" not in card and "\n# c" not in card and "a\\|b" in card
+
+
+@pytest.mark.parametrize("part", ["assumptions", "not_covered", "cautions"])
+def test_columns_that_a_statement_names_cannot_break_the_card(part: str, python: Path) -> None:
+    """A column of the user's table, as the sentence on fitted preprocessing names it."""
+    summary = finished_run(python).summary
+    column = "the levels of 'a\n\n# ε is 0.1\n<img src=x onerror=y>[here](http://x)'"
+    statement = summary["statement"] | {part: [column]}
+    for released_only in (False, True):
+        card = model_card(summary | {"statement": statement}, {}, released_only=released_only)
+        assert "\n# ε" not in card and "<img" not in card and "[here]" not in card
+        assert "# ε is 0.1 <img src=x onerror=y>[here](http://x)" in unmarked(card)
+    card = model_card(summary | {"warnings": [column]}, {})
+    assert "\n# ε" not in card and "<img" not in card
 
 
 @pytest.mark.parametrize(

@@ -192,3 +192,22 @@ def test_a_run_of_the_command_line_is_loaded_with_its_model(tmp_path: Path) -> N
     again = laconic.load(tmp_path / "run")
     inputs = torch.rand(3, *settled.federation.input_shape)
     assert torch.equal(again.model(inputs), result.model.eval()(inputs))
+
+
+@pytest.mark.parametrize("name", ["preprocessing.toml", "front_end.safetensors", "vocabulary.txt"])
+def test_a_file_that_was_put_there_later_is_not_believed(finished: RunResult, name: str, tmp_path: Path) -> None:
+    folder = copied(finished, tmp_path / "run")
+    (folder / name).write_bytes(b"anything")
+    with pytest.raises(RunFolderError, match=f"{name} is not of this run"):
+        laconic.load(folder, model=MODEL)
+    with pytest.raises(RunFolderError, match=f"{name} is not of this run"):
+        laconic.export_run(folder, "card")
+
+
+def test_weights_of_a_best_round_that_there_was_not_are_not_believed(tmp_path: Path) -> None:
+    laconic.run(fl_std(**TRAIN), out=tmp_path / "run", **COMMON | {"test": None})
+    assert not (tmp_path / "run" / "best.safetensors").exists()
+    content = (tmp_path / "run" / "model.safetensors").read_bytes()
+    (tmp_path / "run" / "best.safetensors").write_bytes(content)
+    with pytest.raises(RunFolderError, match="best.safetensors is not of this run"):
+        laconic.export_run(tmp_path / "run", "torchscript", best=True, model=MODEL)

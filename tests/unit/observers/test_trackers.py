@@ -112,6 +112,25 @@ def test_only_released_values_of_a_private_run_leave(tmp_path: Path) -> None:
     assert [b - a for a, b in zip(heard.times, heard.times[1:], strict=False)] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("private", [True, False])
+def test_where_others_see_when_a_row_arrives_those_of_a_private_run_come_at_its_end(private: bool) -> None:
+    class Elsewhere(Heard):
+        shows_arrival = True
+        early = 0
+
+        def row(self, row: dict[str, Any]) -> None:
+            super().row(row)
+            self.early = len(self.rows)
+
+    heard = Elsewhere()
+    if private:
+        private_run(heard, None)
+    else:
+        laconic.run(fl_std(**TRAIN), observer=heard, **COMMON)
+    assert heard.early == (0 if private else 3)
+    assert [step for step, _ in heard.rows] == [1, 2, 3] and heard.closed == ["finished"]
+
+
 class Careless(Heard):
     """What the test above must notice: a tracker that hands over rows and statement as they are."""
 
@@ -240,6 +259,8 @@ def test_mlflow_has_the_run_in_a_local_store(tmp_path: Path, monkeypatch: pytest
     experiment = client.get_experiment_by_name("laconic")
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
+    last = client.get_metric_history(run.info.run_id, "accuracy")[-1]
+    assert run.info.end_time == last.timestamp  # how long a round took stays
     assert run.data.tags["fingerprint"] == client.get_run(run.info.run_id).data.tags["fingerprint"]
     assert not {"mlflow.user", "mlflow.source.name"} & set(run.data.tags)
     assert run.data.params["scheme.clip.clip_norm"] == "0.5" and "run.seed" not in run.data.params
@@ -319,3 +340,13 @@ def test_a_request_would_be_noticed(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason="mlflow is not installed")
     seen = requests_of("mlflow", tmp_path, 4.0, MLFLOW_DISABLE_TELEMETRY="false")
     assert any(b"telemetry" in request for request in seen)
+
+
+def test_only_a_store_of_this_machine_gets_rows_at_once() -> None:
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    from laconic.observers.to_mlflow import _here
+
+    assert all(map(_here, ("sqlite:///mlflow.db", "file:///tmp/runs", "./mlruns", "mlruns")))
+    assert not any(
+        map(_here, ("http://mlflow:5000", "https://x.org", "databricks", "databricks://team", "postgresql://h/d"))
+    )

@@ -9,11 +9,13 @@ from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from laconic.errors import TrainingError
+from laconic.errors import TrainingError, WireError, one_line
 from laconic.federation.courier import Answers
 from laconic.federation.flower.messages import TYPES, fields_of, overhead, to_message
 from laconic.federation.requests import REFUSED, Fields
 
+_LONGEST = 300
+"""Of a reason that a node gives: it goes into the server's log and into its errors."""
 _POLL = 0.3  # Flower's own waiting looks every three seconds, which is most of a round
 
 
@@ -68,17 +70,20 @@ class FlowerCourier:
         late = f"gave no answer within {timeout:g} s ({_timeout_option(messages)})"
         for reply in replies:
             client = asked.get(reply.metadata.reply_to_message_id)
-            answers.overhead_up += overhead(reply)
+            if (fields := _fields(reply)) is not None:
+                answers.overhead_up += overhead(reply)
             if client is None:
                 continue
             if reply.has_error():  # it may come from the SuperLink, on behalf of a node that is gone
                 answers.missing[client] = _why(reply.error, late)
             elif reply.metadata.src_node_id != self.nodes[client]:
                 continue
+            elif fields is None:
+                answers.missing[client] = "sent an answer that cannot be read"
             elif _brings(reply):
-                answers.given[client] = fields_of(reply)
+                answers.given[client] = fields
             else:
-                answers.missing[client] = f"refuses: {fields_of(reply)[REFUSED]!s}"
+                answers.missing[client] = f"refuses: {one_line(fields[REFUSED], _LONGEST)}"
         for client in asked.values():
             if client not in answers.given and client not in answers.missing:
                 answers.missing[client] = late
@@ -97,8 +102,20 @@ def _why(error: Error, late: str) -> str:
         return late
     if error.code == ErrorCode.NODE_UNAVAILABLE:
         return "is gone: its SuperNode no longer reports to the SuperLink"
-    return f"failed: {error.reason}"
+    return f"failed: {one_line(error.reason, _LONGEST)}"
+
+
+def _fields(reply: Message) -> Fields | None:
+    """What the reply says, nothing for an error; None if a node sent what cannot be read, which must not end the run.
+
+    Then it has one node less.
+    """
+    try:
+        return fields_of(reply) if reply.has_content() else {}
+    except WireError:
+        return None
 
 
 def _brings(reply: Message) -> bool:
-    return reply.has_content() and REFUSED not in fields_of(reply)
+    fields = _fields(reply)
+    return fields is not None and reply.has_content() and REFUSED not in fields

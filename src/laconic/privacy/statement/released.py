@@ -32,9 +32,20 @@ def released_statement(statement: dict[str, Any]) -> dict[str, Any]:
     figure = released["epsilon"][released["accountant"]]
     return {
         **{name: statement[name] for name in _PARTS if name in statement},
-        "summary": f"({figure:.3f}, {delta:g})-DP for {statement['unit']} against an outsider",
+        "summary": f"({figure:.3f}, {delta:g})-DP for {statement['unit']} against an outsider{broken(statement)}",
         "cautions": [text for text in statement.get("cautions", ()) if "the server" not in text],
         "assumptions": [_SEED.sub("the seed", text) for text in statement["assumptions"]],
         "not_covered": list(statement["not_covered"]),
-        **({"attack": statement["attack"]} if "attack" in statement else {}),
+        **({"attack": _released_attack(statement["attack"]["holds"])} if "attack" in statement else {}),
     }
+
+
+def broken(statement: dict[str, Any]) -> str:
+    """What must follow the ε where attackers left out noise and it does not hold; nothing otherwise."""
+    return "; NOT in this run: attackers left out noise" if not statement.get("attack", {}).get("holds", True) else ""
+
+
+def _released_attack(holds: bool) -> dict[str, Any]:
+    """Whether the ε hold in spite of it. How much noise is left tells how large a cohort was, and so does the rest."""
+    what = "the ε hold" if holds else "the ε do not hold, and the server's own statement says which do"
+    return {"holds": holds, "text": f"attackers added no noise: {what}"}

@@ -14,7 +14,7 @@ import torch
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 from flower_tools import FIRST_NODE, PRIVATE, LocalFederation, config_for, weights_of
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 from laconic.data.population import Records
@@ -340,6 +340,31 @@ def test_an_answer_from_elsewhere_does_not_count(tmp_path: Path) -> None:
         0: "gave no answer within 1 s (federation.round_timeout)",
         1: "is gone: its SuperNode no longer reports to the SuperLink",
     }
+
+
+def test_a_nodes_reason_is_one_short_line(tmp_path: Path) -> None:
+    """It is a stranger's text, and goes to a terminal."""
+    some = federation(tmp_path)
+    courier = FlowerCourier(some.grid, list(some.grid.get_node_ids()))
+    messages = courier.messages("upload", {0: {"run": bytes(16)}, 1: {"run": bytes(16)}}, timeout=1.0)
+    some.grid.push_messages(messages)
+    replies = [
+        to_reply({REFUSED: "no\n\x1b[2Jlaconic: error: all is well" + "!" * 10_000}, messages[0]),
+        Message(Error(ErrorCode.UNKNOWN, "no\n\x1b[2J" + "!" * 10_000), reply_to=messages[1]),
+    ]
+    answers = courier.answers(messages, replies, timeout=1.0)
+    assert set(answers.missing) == {0, 1}
+    assert all(reason.isprintable() and len(reason) < 400 for reason in answers.missing.values())
+
+
+def test_a_node_that_sends_what_cannot_be_read_is_missing_and_ends_nothing(tmp_path: Path) -> None:
+    some = federation(tmp_path)
+    courier = FlowerCourier(some.grid, list(some.grid.get_node_ids()))
+    messages = courier.messages("upload", {0: {"run": bytes(16)}, 1: {"run": bytes(16)}}, timeout=1.0)
+    some.grid.push_messages(messages)
+    odd = Message(RecordDict({"own": ConfigRecord({"code": [1.0, 2.0]})}), reply_to=messages[0])
+    answers = courier.answers(messages, [odd, to_reply({"code": b"x"}, messages[1])], timeout=1.0)
+    assert answers.missing == {0: "sent an answer that cannot be read"} and set(answers.given) == {1}
 
 
 def test_a_configuration_makes_no_node_import_anything(tmp_path: Path) -> None:
