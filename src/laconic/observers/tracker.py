@@ -5,12 +5,14 @@ An adapter is a few lines: `open`, `log`, `keep`, `close`. It is imported when i
 
 from __future__ import annotations
 
+import html
 import importlib
 import json
 import logging
 import re
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,6 +28,8 @@ MEMORY = "tracking.json"
 """In a run folder: what a tool calls the run, so that a resumed one goes on under the same name."""
 _HARMLESS = re.compile(r"[\w .,:+=()-]{0,80}")
 """Words for parameters: names and numbers, but no paths and no addresses."""
+_PATH = re.compile(r"[/\\]|.[.:].{2}")
+"""What may be a path, a file or an address."""
 
 
 class Tracker(Observer):
@@ -89,7 +93,7 @@ class Tracker(Observer):
             self._tried(partial(self.log, step, values))
         if run.summary is not None:
             with tempfile.TemporaryDirectory() as folder:
-                for file in self._files(run.summary, Path(folder)):
+                for file in self._tried(partial(self._files, run.summary, Path(folder))) or ():
                     self._tried(partial(self.keep, file))
         self._tried(lambda: self.close(run.status))
 
@@ -100,8 +104,12 @@ class Tracker(Observer):
         run = self._started
         facts = {"scheme": summary["scheme"], "fingerprint": run.fingerprint, "rounds": str(summary["rounds"])}
         card.write_text(model_card(summary, facts, released_only=self._private), encoding="utf-8")
-        page = None if run.folder is None else run.folder / "report.html"
-        return [statement, card, *([page] if page is not None and page.exists() and not self._private else [])]
+        page = None if run.folder is None or self._private else run.folder / "report.html"
+        if page is None or not page.exists():
+            return [statement, card]
+        copy = folder / page.name
+        copy.write_text(_without_paths(page.read_text(encoding="utf-8"), page.parent), encoding="utf-8")
+        return [statement, card, copy]
 
     def _tried(self, call: Callable[[], Any]) -> Any:
         """A tool that fails must not end a run whose privacy is spent."""
@@ -125,6 +133,18 @@ def released_settings(settings: Mapping[str, Any], *, private: bool) -> dict[str
         if not (private and name.rpartition(".")[2] == "seed")
         and (not isinstance(value, str) or _HARMLESS.fullmatch(value))
     }
+
+
+def _without_paths(page: str, folder: Path) -> str:
+    """The report without the files and folders that its configuration names."""
+    config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+    texts = [v for section in config.values() if isinstance(section, dict) for v in section.values()]
+    texts += [str(folder), str(folder.resolve())]
+    paths = {text for text in texts if isinstance(text, str) and _PATH.search(text)}
+    for path in sorted(paths, key=len, reverse=True):
+        for written in (path, json.dumps(path, ensure_ascii=False)[1:-1]):
+            page = page.replace(html.escape(written), "…").replace(written, "…")
+    return page
 
 
 def tracker(name: str, about: Mapping[str, str] | None = None) -> Tracker:

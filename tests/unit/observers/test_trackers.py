@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import laconic
+from laconic.cli.main import cli
 from laconic.errors import ConfigError
 from laconic.observers.observer import Started
 from laconic.observers.tracker import MEMORY, Tracker, released_settings, tracker
@@ -163,6 +165,23 @@ def test_without_privacy_traffic_and_the_whole_report_are_handed_over(tmp_path: 
     assert heard.rows[0][1]["cohort"] > 0 and heard.rows[0][1]["bytes_up"] > 0
     assert "report.html" in heard.files
     assert heard.opened[0]["parameters"]["run.seed"] == SEED
+
+
+def test_the_report_that_is_handed_over_names_no_file_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    monkeypatch.setattr("laconic.settings.launch.tracker", lambda name, about: heard)
+    table = tmp_path / "of dr <x>" / "patients.csv"
+    table.parent.mkdir()
+    rows = [f"{n % 7},{n % 5},site{n % 4},{n % 2}" for n in range(80)]
+    table.write_text("\n".join(["a,b,site,y", *rows]))
+    words = ["fl-std", "--dataset", str(table), "--client-column", "site", "--target", "y", "--rounds", "1"]
+    words += ["--sampling-rate", "1", "--local-lr", "0.1", "--local-steps", "1", "--out", str(tmp_path / "run")]
+    CliRunner().invoke(cli, ["run", *words, "--track", "mlflow"], catch_exceptions=False)
+    assert "patients.csv" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "report.html" in heard.files and "accuracy" in heard.files["report.html"]
+    assert "patients" not in heard.everything and str(tmp_path) not in heard.everything
 
 
 def test_no_text_that_could_be_a_path_is_a_parameter() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from laconic.data.ehr.scaling import fitted_number, revealed_numbers, scaled
+from laconic.data.ehr.scaling import fitted_number, nearly_constant, revealed_numbers, scaled
 from laconic.data.ehr.schema import UNKNOWN, Categorical, Codes, Schema
 from laconic.data.ehr.table import CodeLists, EhrTable, Levels
 from laconic.data.sparse import SparseRows
@@ -69,12 +69,14 @@ def fit_preprocessing(schema: Schema, table: EhrTable, rows: np.ndarray) -> Prep
     categorical = tuple(_fitted_levels(entry, table.categorical[entry.column], rows) for entry in schema.categorical)
     codes = tuple(_fitted_codes(entry, table.codes[entry.name], rows, table.name) for entry in schema.codes)
     fitted = dataclasses.replace(schema, numeric=numeric, categorical=categorical, codes=codes)
-    return Preprocessing(fitted, tuple(_revealed(schema, fitted)))
+    clipped = [entry.column for entry in schema.numeric if entry.scale == "clipped" and not entry.scaling_fixed]
+    constant = {column for column in clipped if nearly_constant(table.numeric[column][rows])}
+    return Preprocessing(fitted, tuple(_revealed(schema, fitted, constant)))
 
 
-def _revealed(schema: Schema, fitted: Schema) -> list[str]:
+def _revealed(schema: Schema, fitted: Schema, constant: Collection[str]) -> list[str]:
     """What the fitted preprocessing tells about the clients' records, in sentences for the privacy statement."""
-    said = revealed_numbers(schema.numeric)
+    said = revealed_numbers(schema.numeric, constant)
     levels = [entry.column for entry in schema.categorical if not entry.fixed]
     if levels:
         said.append(f"the levels of {_listed(levels)}")

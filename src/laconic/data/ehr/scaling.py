@@ -10,7 +10,7 @@ What a schema does not fix is fitted to the training records. Every such figure 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -36,15 +36,19 @@ def fitted_number(entry: Numeric, values: np.ndarray, table: str) -> Numeric:
             raise _one_value(entry, table)
         return dataclasses.replace(entry, mean=mean, std=std)
     low, high = there.min(), there.max()
-    if entry.scale == "clipped":
-        inner = np.percentile(there, PERCENTILES)
-        # A column that is nearly always the same has equal percentiles; its bounds are then all there is.
-        low, high = inner if inner[0] < inner[1] else (low, high)
+    if entry.scale == "clipped" and not nearly_constant(there):
+        low, high = np.percentile(there, PERCENTILES)
     low = float(low) if entry.min is None else entry.min
     high = float(high) if entry.max is None else entry.max
     if not low < high:
         raise _one_value(entry, table)
     return dataclasses.replace(entry, min=low, max=high)
+
+
+def nearly_constant(values: np.ndarray) -> bool:
+    """Whether the percentiles of these values (NaN are missing) are the same. The bounds are then all there is."""
+    low, high = np.nanpercentile(values, PERCENTILES)
+    return not bool(low < high)
 
 
 def scaled(entry: Numeric, values: np.ndarray) -> np.ndarray:
@@ -60,15 +64,16 @@ def scaled(entry: Numeric, values: np.ndarray) -> np.ndarray:
     return bounded
 
 
-def revealed_numbers(entries: Sequence[Numeric]) -> list[str]:
-    """What fitting these entries tells about the training records."""
+def revealed_numbers(entries: Sequence[Numeric], constant: Collection[str] = ()) -> list[str]:
+    """What fitting these entries tells about the training records; `constant` are the nearly constant columns."""
     said = []
     for scale, what in (
         ("min-max", "the smallest and largest value of"),
         ("clipped", "the 1st and 99th percentile of"),
         ("standard", "mean and standard deviation of"),
     ):
-        names = [entry.column for entry in entries if entry.scale == scale and not entry.scaling_fixed]
+        fitted = [entry for entry in entries if not entry.scaling_fixed]
+        names = [entry.column for entry in fitted if _fitted_by(entry, constant) == scale]
         if names:
             said.append(f"{what} {_listed(names)}")
     for fill in ("median", "mean"):
@@ -76,6 +81,10 @@ def revealed_numbers(entries: Sequence[Numeric]) -> list[str]:
         if names:
             said.append(f"the {fill} of {_listed(names)}, which stands for missing values")
     return said
+
+
+def _fitted_by(entry: Numeric, constant: Collection[str]) -> str:
+    return "min-max" if entry.scale == "clipped" and entry.column in constant else entry.scale
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ _ROW = ("round", *METRICS, *(f"holdout_{name}" for name in METRICS), "epsilon")
 _OPEN = ("cohort", "bytes_up", "bytes_down", "bytes_once", "seconds", "class_accuracy", "attack_accuracy", "groups")
 _PARTS = ("private", "unit", "adjacency", "delta", "sampler", "mechanism", "released", "budget", "secure_aggregation")
 _SEED = re.compile(r"seed \d+")
+_LEFT_OUT = re.compile(r"^\d+ (?=training records are left out)")
+"""How many: it follows from how many records clients have."""
 
 
 def released_row(row: dict[str, Any], *, private: bool) -> dict[str, float]:
@@ -35,7 +37,7 @@ def released_statement(statement: dict[str, Any]) -> dict[str, Any]:
         "summary": f"({figure:.3f}, {delta:g})-DP for {statement['unit']} against an outsider{broken(statement)}",
         "cautions": [text for text in statement.get("cautions", ()) if "the server" not in text],
         "assumptions": [_SEED.sub("the seed", text) for text in statement["assumptions"]],
-        "not_covered": list(statement["not_covered"]),
+        "not_covered": [_LEFT_OUT.sub("", text) for text in statement["not_covered"]],
         **({"attack": _released_attack(statement["attack"]["holds"])} if "attack" in statement else {}),
     }
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from laconic.data.ehr.features import fit_preprocessing
 from laconic.data.ehr.scaling import fitted_number, revealed_numbers, scaled
 from laconic.data.ehr.schema import Numeric, Schema
+from laconic.data.ehr.table import EhrTable, Levels
 from laconic.errors import ConfigError, DataError
 
 VALUES = np.array([*range(100), 10_000], dtype=np.float32)
@@ -45,6 +47,23 @@ def test_what_is_fitted_is_said_and_what_is_given_is_not() -> None:
         "mean and standard deviation of 'b'",
         "the mean of 'c', which stands for missing values",
     ]
+
+
+def test_a_nearly_constant_column_reveals_its_bounds_and_the_statement_says_so() -> None:
+    """Both percentiles are 3, so the feature is made from the smallest and largest value: two persons' own."""
+    values = np.array([1.0, *[3.0] * 300, 8.0, np.nan], dtype=np.float32)
+    table = EhrTable(
+        name="t",
+        patients=Levels(np.arange(len(values)), [str(n) for n in range(len(values))]),
+        numeric={"x": values, "y": np.arange(len(values), dtype=np.float32)},
+        categorical={},
+        codes={},
+    )
+    entries = tuple(Numeric(column=name, scale="clipped", fill=0.0) for name in ("x", "y"))
+    fitted = fit_preprocessing(Schema(label="z", positive=("1",), numeric=entries), table, np.arange(len(values)))
+    assert (fitted.schema.numeric[0].min, fitted.schema.numeric[0].max) == (1.0, 8.0)
+    (said,) = fitted.revealed
+    assert "the smallest and largest value of 'x'" in said and "the 1st and 99th percentile of 'y'" in said
 
 
 def test_a_fitted_entry_is_written_and_read_back() -> None:

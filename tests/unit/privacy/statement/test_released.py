@@ -52,3 +52,9 @@ def test_an_epsilon_that_does_not_hold_is_never_told_without_saying_so(attacked:
     for released_only in (False, True):
         card = model_card(attacked.summary(), {}, released_only=released_only)
         assert (told not in card) == holds
+
+
+def test_how_many_records_are_left_out_is_not_told(attacked: laconic.RunResult) -> None:
+    note = "4711 training records are left out: their hospital has fewer than 5"
+    released = released_statement(attacked.statement | {"not_covered": [note]})
+    assert released["not_covered"] == ["training records are left out: their hospital has fewer than 5"]
