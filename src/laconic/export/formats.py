@@ -70,15 +70,15 @@ def to_onnx(raw: Raw, about: dict[str, str]) -> tuple[bytes, Ask]:
 
 def _asked_onnx(content: bytes, names: list[str]) -> Ask:
     """By onnxruntime where it is installed, else by onnx's own slow evaluator."""
-    run: Any
+    session: Any
     try:
         import onnxruntime
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 
-        run = ReferenceEvaluator(content).run
+        session = ReferenceEvaluator(content)
     else:
-        run = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     # A trace leaves out inputs that nothing depends on, such as a table without codes.
     from onnx import load_from_string
 
@@ -86,7 +86,7 @@ def _asked_onnx(content: bytes, names: list[str]) -> Ask:
 
     def ask(batch: Batch) -> Tensor:
         given = {name: value.numpy() for name, value in zip(names, batch, strict=True) if name in taken}
-        return torch.from_numpy(run(None, given)[0])
+        return torch.from_numpy(session.run(None, given)[0])
 
     return ask
 

@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # else its own errors are sent to its makers
 
@@ -27,7 +27,6 @@ class WeightsAndBiases(Tracker):
     name, shows_arrival = "wandb", True
 
     def open(self, run: Started, parameters: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-        mode: Any = os.environ.get("WANDB_MODE", "offline")
         identity = known.get("id") if isinstance(known.get("id"), str) else secrets.token_hex(4)
         self._session = wandb.init(
             project=PROJECT,
@@ -37,7 +36,7 @@ class WeightsAndBiases(Tracker):
             tags=[run.fingerprint],
             config=parameters,
             dir=str(run.folder) if run.folder is not None else None,
-            mode=mode,
+            mode=cast(Any, os.environ.get("WANDB_MODE", "offline")),
             settings=_quiet(),
         )
         return {"id": identity}

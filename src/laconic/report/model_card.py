@@ -48,6 +48,8 @@ def model_card(
 def _in_short(statement: dict[str, Any]) -> str:
     if not statement["private"]:
         return "It has **no differential privacy**: whoever has the model may learn about the records behind it."
+    if "attack" in statement and not statement["attack"]["holds"]:
+        return f"**Its promise does not hold in this run**: {statement['attack']['text']}"
     released = statement["released"]
     figure = released["epsilon"][released["accountant"]]
     return (

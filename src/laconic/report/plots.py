@@ -10,20 +10,34 @@ from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError
 from laconic.report.ledger import human_bytes
+from laconic.report.page.metrics import curve, sent_up
 
 Histories = Mapping[str, list[dict[str, Any]]]
 """The rows of several runs, by what the runs are called."""
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run folder's rounds.jsonl."""
+    """The rows of a run folder's rounds.jsonl. The last one may still be in writing: then it is left out."""
     path = folder / "rounds.jsonl"
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line]
-    except OSError as error:
-        raise RunFolderError(f"{folder} is not a run folder: {error.strerror} ({path.name})") from None
-    except json.JSONDecodeError:
-        raise RunFolderError(f"{path} is damaged") from None
+        lines = path.read_bytes().split(b"\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunFolderError(f"{folder} is not a run folder: {reason} ({path.name})") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line) if line else None
+            if line and not (isinstance(row, dict) and isinstance(row.get("round"), int)):
+                raise ValueError("not a row")
+        except (ValueError, RecursionError):
+            if number < len(lines):
+                raise RunFolderError(
+                    f"{path}, line {number}: damaged; restore the file, or leave the run out"
+                ) from None
+        else:
+            found += [row] if row else []
+    return found
 
 
 def line_style(place: int) -> dict[str, Any]:
@@ -60,13 +74,11 @@ def plot_panels(groups: Mapping[str, Histories], out: Path, metric: str = "accur
     )
     for (by_round, by_bytes), (title, histories) in zip(panels, groups.items(), strict=True):
         for place, (name, history) in enumerate(histories.items()):
-            rows = [row for row in history if metric in row]
-            total = 0
-            sent = {row["round"]: (total := total + row["bytes_up"]) for row in history}
-            style = line_style(place) | {"markevery": max(1, len(rows) // _MARKS), "markersize": 5, "linewidth": 1.5}
-            by_round.plot([row["round"] for row in rows], [row[metric] for row in rows], label=name, **style)
-            known = [row for row in rows if sent[row["round"]]]  # nothing is sent by 'centralized': no logarithm
-            by_bytes.plot([sent[row["round"]] for row in known], [row[metric] for row in known], label=name, **style)
+            points, sent = curve(history, metric), sent_up(history)
+            style = line_style(place) | {"markevery": max(1, len(points) // _MARKS), "markersize": 5, "linewidth": 1.5}
+            by_round.plot([at for at, _ in points], [value for _, value in points], label=name, **style)
+            known = [(sent[at], value) for at, value in points if sent[at]]  # 'centralized' sends nothing: no logarithm
+            by_bytes.plot([total for total, _ in known], [value for _, value in known], label=name, **style)
         by_round.set(xlabel="round", ylabel=metric_name(metric), title=title)
         by_bytes.set(xlabel="bytes sent up by all clients together", title=title)
         if by_bytes.has_data() and any(len(line.get_xdata()) for line in by_bytes.get_lines()):

@@ -8,6 +8,7 @@ from typing import Any
 
 from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.runner.attacked import missing_noise
 from laconic.runner.planned import answered_for
 from laconic.runner.progress import Progress
 
@@ -19,13 +20,19 @@ def privacy_profile(run: Progress) -> dict[str, Any] | None:
 
     A mechanism is (ε, δ)-private for a whole curve of pairs. The statement names one of them; it alone would allow an
     attacker nearly everything from ε = 6 or so on, although noise that has this pair allows far less. What the finite
-    precision of a sampler costs is taken out of every δ, as it is out of the statement's.
+    precision of a sampler costs is taken out of every δ, as it is out of the statement's. Where attackers left out
+    noise, the pairs are those of the noise that was left; there are none if none was.
     """
     accountant, budget = run.accountant, run.experiment.budget
     if budget is None or not isinstance(accountant, Accountant | RecordAccountant):
         return None
     spent, cost = answered_for(run), budget.delta - accountant.delta
     found: dict[str, Any] = {"released": [], "participant": []}
+    attack = missing_noise(run, spent)
+    if attack is not None and not attack["holds"] and isinstance(accountant, Accountant):
+        if attack["noise_left"] == 0:
+            return found
+        accountant = accountant.weakened(attack["noise_left"])
     for delta in sorted({*_DELTAS, budget.delta}):
         if delta <= cost:
             continue

@@ -3,4 +3,5 @@
 compare  `laconic compare`
 report   `laconic report`
 watch    `laconic watch`
+writing  a page goes where the user said, and replaces nothing but a page
 """

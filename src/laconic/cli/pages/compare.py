@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,21 +25,24 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
 
     Takes run folders, finished or not. A run that does not have the metric has a dash.
     """
-    from laconic.report.page.overlay import short_names
+    from laconic.cli.pages.writing import write_page
+    from laconic.report.page.overlay import overlay_page, short_names
     from laconic.report.page.reading import read_run
     from laconic.report.plots import plot_curves, read_history
     from laconic.store.folder import json_text
 
+    spelt: dict[str, str] = {}
     for folder in folders:
         read_history(folder)  # it says what is wrong with a folder
-    paths = list(dict.fromkeys(str(folder) for folder in folders))
+        spelt.setdefault(os.path.abspath(folder), str(folder))
+    paths = list(spelt.values())
     views = [read_run(Path(path)) for path in paths]
     metric = _metric(views, metric)
     named = dict(zip(short_names(paths), views, strict=True))
     if plot:
         plot_curves({name: view.rows for name, view in named.items()}, plot, metric or "accuracy")
     if page:
-        _write(page, named, metric)
+        write_page(page, overlay_page(named, metric), "--html")
     rows = {name: _row(view, metric) for name, view in named.items()}
     if as_json:
         click.echo(json_text(dict(zip(paths, rows.values(), strict=True))))
@@ -62,27 +66,14 @@ def _metric(views: list[RunView], asked: str | None) -> str | None:
     return metric
 
 
-def _write(page: Path, views: dict[str, RunView], metric: str | None) -> None:
-    from laconic.errors import ConfigError
-    from laconic.report.page.overlay import overlay_page
-
-    try:
-        page.write_text(overlay_page(views, metric), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--html {page}: {error.strerror or error}") from None
-
-
 def _row(view: RunView, metric: str | None) -> dict[str, Any]:
-    """Both ε are of all that was charged, from the statement that every checkpoint renews; else of the last row."""
+    """Both ε are of all that is known to be spent; where attackers left out noise, those that hold all the same."""
     from laconic.report.page.metrics import best, curve
     from laconic.report.page.reading import number
 
     found = curve(view.rows, metric) if metric else []
     top = best(view.rows, metric) if metric else None
-    spent: list[float | None] = list(view.epsilons())
-    for place, key in enumerate(("epsilon", "participant_epsilon")):
-        known = [value for row in view.rows if (value := number(row, key)) is not None]
-        spent[place] = known[-1] if spent[place] is None and known else spent[place]
+    spent = view.epsilons()
     return {
         "rounds": len(view.rows),
         "metric": metric,
@@ -127,9 +118,9 @@ def _print(rows: dict[str, dict[str, Any]], metric: str | None) -> None:
 
 def _figures(row: dict[str, Any]) -> list[str]:
     from laconic.report.ledger import human_bytes
-    from laconic.report.page.metrics import short
+    from laconic.report.page.metrics import short, spent
 
     figures = ["–" if row[key] is None else short(row[key]) for key in ("last", "best")]
     figures.append("–" if row["best_round"] is None else str(row["best_round"]))
-    figures += ["–" if row[key] is None else short(row[key]) for key in ("epsilon", "participant_epsilon")]
+    figures += ["–" if row[key] is None else spent(row[key]) for key in ("epsilon", "participant_epsilon")]
     return [str(row["rounds"]), *figures, *(human_bytes(row[key]) for key in ("bytes_up", "bytes_down"))]

@@ -16,7 +16,8 @@ def report(folder: Path, out: Path | None, as_json: bool) -> None:
 
     A finished run has its report.html already. `laconic watch` shows the same page live.
     """
-    from laconic.errors import ConfigError, RunFolderError
+    from laconic.cli.pages.writing import write_page
+    from laconic.errors import RunFolderError
     from laconic.report.page.document import run_page
     from laconic.report.page.reading import read_run
 
@@ -24,10 +25,7 @@ def report(folder: Path, out: Path | None, as_json: bool) -> None:
     if not view.rows and not view.config:
         raise RunFolderError(f"{folder} is not a run folder: there is no rounds.jsonl and no config.toml")
     path = out or folder / "report.html"
-    try:
-        path.write_text(run_page(view), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}; say where with --out") from None
+    write_page(path, run_page(view), "--out")
     if as_json:
         from laconic.store.folder import json_text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import click
@@ -35,13 +36,18 @@ def watch(folders: tuple[Path, ...], port: int, open_browser: bool, metric: str 
     with WatchServer(Runs(folders, metric), port) as server:
         _announce(server.address, folders, as_json)
         if open_browser:
-            import webbrowser
-
-            webbrowser.open(server.address)
+            threading.Thread(target=_open, args=(server.ticket(),), daemon=True).start()  # a browser may wait for us
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             print("laconic: watch has ended; no run was touched", file=sys.stderr)
+
+
+def _open(address: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(address):
+        print("laconic: --open found no browser here: open the address yourself", file=sys.stderr)
 
 
 def _checked(folders: tuple[Path, ...], metric: str | None) -> str | None:

@@ -237,15 +237,17 @@ class Accountant:
     def amplified(self, rounds: int) -> bool:
         """Whether sampling lowers the released ε. Where that is not proven, it is the ε of every round's participant.
 
-        With slack, a cohort below the least one is not opened, which is visible; that must be as unlikely as δ/100
-        over the run even for the cohorts that remain when capped clients are gone, times 1 + e^ε for both directions.
+        With slack, a cohort below the least one is not opened, which is visible. Whether so few of the others came is
+        chance that does not depend on the client, so its probability over the run is all that it adds to δ (docs/
+        maths.md, what the argument needs). It must be far less than δ/100, even for the cohorts that remain when capped
+        clients are gone: times 1 + e¹⁰, which no proof asks for.
         """
         if self.cohort_dependent:
             return False
         return self.visible_delta(rounds) <= self.delta / 100
 
     def visible_delta(self, rounds: int) -> float:
-        """What cohorts that show themselves by being too small add to δ, where sampling amplifies."""
+        """At least what cohorts that show themselves by being too small add to δ, where sampling amplifies."""
         rounds = max(rounds, self.horizon)
         seen = _small_cohorts(self.sampler, self.num_clients, self.slack, self.max_participations, rounds, self.groups)
         return seen * (1 + math.exp(_VISIBLE_EPSILON))

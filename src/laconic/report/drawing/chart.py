@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laconic.report.drawing.markup import Markup, folded, joined, table, tag
-from laconic.report.drawing.scales import Axis
+from laconic.report.drawing.scales import Axis, drawable
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 12, 48
@@ -79,11 +78,7 @@ Drawn = tuple[int, Series, list[tuple[float, float]]]
 
 def _shown(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[tuple[float, float]]:
     """What has a place on the axes, thinned out."""
-    known = [
-        (a, b)
-        for a, b in points
-        if math.isfinite(a) and math.isfinite(b) and (a > 0 or not x.log) and (b > 0 or not y.log)
-    ]
+    known = [(a, b) for a, b in points if drawable(a, x.log) and drawable(b, y.log)]
     if len(known) <= MOST_POINTS:
         return known
     step = -(-len(known) // MOST_POINTS)

@@ -22,7 +22,7 @@ def tag(name: str, /, *content: object, **attributes: object) -> Markup:
         if value is None or value is False:
             continue
         spelt = key.rstrip("_").replace("_", "-")
-        words.append(spelt if value is True else f'{spelt}="{html.escape(str(value))}"')
+        words.append(spelt if value is True else f'{spelt}="{_escaped(value)}"')
     opened = " ".join(words)
     if name in _EMPTY:
         return Markup(f"<{opened}>")
@@ -43,7 +43,12 @@ def _text(part: object) -> str:
         return part
     if isinstance(part, list | tuple) or (isinstance(part, Iterable) and not isinstance(part, str)):
         return joined(*part)
-    return html.escape(str(part))
+    return _escaped(part)
+
+
+def _escaped(part: object) -> str:
+    """Text for HTML. Half of a surrogate pair, as in a file name that is not UTF-8, cannot be written: it is a '?'."""
+    return html.escape(str(part)).encode("utf-8", "replace").decode()
 
 
 def table(

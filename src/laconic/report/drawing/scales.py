@@ -36,6 +36,14 @@ class Axis:
         return [value for value in _ticks(self.low, self.high) if not self.whole or value == int(value)]
 
 
+_LARGEST, _SMALLEST = 1e100, 1e-100
+
+
+def drawable(value: float, log: bool = False) -> bool:
+    """Whether a value has a place on an axis: it is finite, and no power of it leaves the range of floats."""
+    return abs(value) <= _LARGEST and (value >= _SMALLEST or not log)
+
+
 def axis_for(
     label: str,
     values: Iterable[float],
@@ -48,14 +56,15 @@ def axis_for(
     marked: Callable[[float], str] | None = None,
 ) -> Axis:
     """An axis on which all values have a place; logarithmic only where all are positive."""
-    known = [value for value in values if math.isfinite(value)]
-    log = log and bool(known) and min(known) > 0
+    known = [value for value in values if drawable(value)]
+    log = log and bool(known) and all(drawable(value, log=True) for value in known)
     least = min(known, default=0.0) if low is None else low
     most = max(known, default=1.0) if high is None else high
     if log and most / least < 1.5:
         least, most = least / 1.3, most * 1.3
-    elif most <= least:
-        least, most = least - (0.5 if low is None else 0.0), least + (0.5 if low is None else 1.0)
+    elif most - least <= 1e-12 * max(abs(most), abs(least), _SMALLEST):
+        room = max(0.5, abs(least) / 10)  # next to 1e18 a half is nothing
+        least, most = least - (room if low is None else 0.0), least + (room if low is None else 2 * room)
     writing = {key: value for key, value in (("written", written), ("marked", marked)) if value is not None}
     return Axis(label=label, low=least, high=most, log=log, whole=whole, **writing)
 

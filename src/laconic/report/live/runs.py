@@ -67,22 +67,24 @@ class Watched:
 class Runs:
     """What is watched. A page is made again only when one of its files has changed."""
 
-    look_every = 1.0
-    """Seconds after which new run folders are looked for."""
+    look_every, look_share = 1.0, 0.05
+    """Seconds after which new run folders are looked for; longer in a large tree: it takes this share of the time."""
 
     def __init__(self, asked: Sequence[Path], metric: str | None = None) -> None:
         self.asked, self.metric = list(asked), metric
         self._views: dict[Path, tuple[object, RunView]] = {}
         self._made: dict[str, tuple[object, Watched]] = {}
         self._found: list[Path] = []
-        self._looked = -math.inf
+        self._next_look = -math.inf
         self._lock = threading.Lock()
 
     def folders(self) -> dict[str, Path]:
         """Every run by a short name for addresses; runs that begin later are found, too."""
-        if time.monotonic() - self._looked >= self.look_every:
+        began = time.monotonic()
+        if began >= self._next_look:
             self._found = [folder for path in self.asked for folder in run_folders(path)][:_MOST]
-            self._looked = time.monotonic()
+            now = time.monotonic()
+            self._next_look = now + max(self.look_every, (now - began) / self.look_share)
         return {hashlib.blake2b(os.fsencode(path.absolute()), digest_size=6).hexdigest(): path for path in self._found}
 
     def page(self, key: str) -> Watched | None:

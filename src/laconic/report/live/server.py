@@ -6,9 +6,13 @@ this machine, so that a page of another site cannot reach it through a name that
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import secrets
+import socket
+import sys
+import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,16 +32,21 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Content-Security-Policy": "frame-ancestors 'none'",
 }
+_MOST_CONNECTIONS = 64
+"""So many at once. Anybody on this machine can connect and say nothing: then the oldest connection goes."""
 
 
 class WatchServer(ThreadingHTTPServer):
     """Serves the pages of some runs under an address that contains a random token."""
 
     daemon_threads = True
-    allow_reuse_address = True
+    allow_reuse_address = sys.platform != "win32"  # there it would let another process have the same port
 
     def __init__(self, runs: Runs, port: int = 0) -> None:
         self.runs, self.token = runs, secrets.token_urlsafe(24)
+        self._ticket: str | None = None
+        self._guard = threading.Lock()
+        self._connections: collections.deque[socket.socket] = collections.deque()
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -47,6 +56,35 @@ class WatchServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://{LOOPBACK}:{self.server_address[1]}/{self.token}/"
+
+    def ticket(self) -> str:
+        """An address that leads to the page a single time.
+
+        Command lines are visible to every user of a machine, and that of a browser has the address which it opens.
+        """
+        self._ticket = secrets.token_urlsafe(24)
+        return f"http://{LOOPBACK}:{self.server_address[1]}/once/{self._ticket}"
+
+    def redeem(self, ticket: str) -> bool:
+        """Whether this is the ticket; then it is used up."""
+        with self._guard:
+            valid = self._ticket is not None and secrets.compare_digest(ticket.encode(), self._ticket.encode())
+            self._ticket = None if valid else self._ticket
+        return valid
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._guard:
+            self._connections.append(request)
+            oldest = self._connections.popleft() if len(self._connections) > _MOST_CONNECTIONS else None
+        if oldest is not None:
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and ends
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard, contextlib.suppress(ValueError):
+            self._connections.remove(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no error."""
@@ -60,12 +98,21 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if not _is_here(self.headers.get_all("Host") or []):
             return self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This server answers to 127.0.0.1 and localhost only.")
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError:
+            return self._refuse(HTTPStatus.BAD_REQUEST, "This is no address.")
         token, slash, rest = asked.path.removeprefix("/").partition("/")
+        if token == "once" and self.server.redeem(rest):
+            return self._refuse(HTTPStatus.SEE_OTHER, "This way.", Location=f"/{self.server.token}/")
         if not slash or not secrets.compare_digest(token.encode(), self.server.token.encode()):
             return self._refuse(HTTPStatus.NOT_FOUND, "Not found: use the whole address that laconic watch printed.")
         key, _, what = rest.rpartition("/")
-        found = self.server.runs.page(key) if what in ("", "news") else None
+        try:
+            found = self.server.runs.page(key) if what in ("", "news") else None
+        except Exception as error:  # a browser is told, and the next round is another chance
+            text = f"The page of this run could not be made ({type(error).__name__})."
+            return self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, text)
         if found is None:
             return self._refuse(HTTPStatus.NOT_FOUND, "There is no such run.")
         if what == "":

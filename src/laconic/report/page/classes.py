@@ -32,8 +32,9 @@ def by_class(view: RunView) -> Markup | None:
     of = f"The model after round {rounds:.0f}" if rounds is not None else "The last model"
     records = number(found, "records")
     text = (
-        f"{of} on {f'{records:,.0f} ' if records else ''}test records. They are evaluation data: no ε covers them,"
-        " so treat them, and these figures, as public."
+        f"{of} on {f'{records:,.0f} ' if records else ''}test records. They are evaluation data, and no ε covers them:"
+        " if they are the clients' own, set aside from training, these counts say something of single ones. Whoever"
+        " gets this page gets the counts."
     )
     return tag(
         "section", tag("h2", "By class"), tag("p", text, class_="note"), parts, id="classes", data_part="classes"

@@ -71,6 +71,8 @@ def _rounds(view: RunView) -> list[int]:
 
 
 def _over_epsilon(view: RunView, metric: str) -> Markup | None:
+    if view.broken:  # the ε of the rows do not hold
+        return None
     series = []
     for key, name in (("epsilon", OUTSIDER), ("participant_epsilon", SERVER)):
         points = [(e, v) for row in view.rows if (e := number(row, key)) and (v := number(row, metric)) is not None]
@@ -124,6 +126,8 @@ def spending(view: RunView) -> Markup | None:
     text = "Every round that is charged makes both ε larger. A run stops before the round that would exceed a budget."
     if all(limit is None for limit in budget_of(view)):
         text += " This run had none: its noise and its rounds were given."
+    if view.broken:
+        text += " In this run attackers left out noise, so these ε do not hold: those that do are above."
     return tag(
         "section",
         tag("h2", "How the privacy was spent"),

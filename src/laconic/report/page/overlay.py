@@ -12,7 +12,7 @@ from laconic.report.drawing.scales import Axis, axis_for
 from laconic.report.ledger import human_bytes
 from laconic.report.page.curves import round_axis, round_bytes, value_axis
 from laconic.report.page.document import document
-from laconic.report.page.metrics import NAMES, best, curve, sent_up, short, smaller_is_better
+from laconic.report.page.metrics import NAMES, best, curve, sent_up, short, smaller_is_better, spent
 from laconic.report.page.reading import RunView, number
 
 _DRAWN = 21
@@ -55,7 +55,10 @@ def overlay_parts(
         "up",
         "down",
     ]
-    caption = "Runs. The best round is chosen on test records, so it is optimistic. ε is that of all that was charged."
+    caption = (
+        "Runs. The best round is chosen on test records, so it is optimistic. ε is of all that is known to be spent;"
+        " where attackers left out noise, it is the one that holds."
+    )
     listed = tag("section", tag("h2", "Table"), table(columns, rows, caption=caption, class_="runs"), data_part="table")
     return {"head": head, "table": listed, "curves": _curves(views, metric)}
 
@@ -88,7 +91,7 @@ def _row(name: str, view: RunView, metric: str | None, links: Mapping[str, str])
         short(found[-1][1]) if found else "–",
         short(top[1]) if top else "–",
         f"{top[0]:,}" if top else "–",
-        *("–" if e is None else short(e) for e in view.epsilons()),
+        *("–" if e is None else spent(e) for e in view.epsilons()),
         *(human_bytes(sum(number(row, f"bytes_{way}") or 0.0 for row in view.rows)) for way in ("up", "down")),
     ]
 
@@ -117,7 +120,10 @@ def _curves(views: Mapping[str, RunView], metric: str | None) -> Markup:
 
 
 def _spent(view: RunView) -> dict[int, float]:
-    return {row["round"]: spent for row in view.rows if (spent := number(row, "epsilon")) is not None}
+    """The outsider's ε by round; nothing where attackers left out noise, as it does not hold there."""
+    if view.broken:
+        return {}
+    return {row["round"]: value for row in view.rows if (value := number(row, "epsilon")) is not None}
 
 
 _LABELS = {"bytes": "sent up by all clients so far", "ε": "outsider's ε spent so far"}

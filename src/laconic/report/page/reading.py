@@ -58,29 +58,59 @@ class RunView:
     def federated(self) -> bool:
         return "federation" in self.config
 
+    @property
+    def broken(self) -> bool:
+        """Whether attackers left out noise that the ε of the statement count on."""
+        attack = section(self.statement, "attack")
+        return bool(attack) and attack.get("holds") is not True
+
+    def stated(self, name: str) -> float | None:
+        """The ε of the statement against 'released' (an outsider) or 'participant' (the server); None without one.
+
+        Where attackers left out noise, that of the noise that was left.
+        """
+        part = section(self.statement, name)
+        figures = section(section(self.statement, "attack"), name) if self.broken else section(part, "epsilon")
+        return number(figures, str(part.get("accountant")))
+
+    def epsilon(self, name: str) -> float | None:
+        """The ε of all that is known to be spent; None where none is known to hold.
+
+        A statement is written with every checkpoint, a row after every round. So of a run that goes on or was killed
+        the last rows may say more than the statement: the larger figure counts.
+        """
+        stated = self.stated(name)
+        if self.broken and stated is None:
+            return None
+        rows = [value for row in self.rows if (value := number(row, _ROWS_CALL_IT[name])) is not None]
+        return max((value for value in (stated, *rows) if value is not None), default=None)
+
     def epsilons(self) -> tuple[float | None, float | None]:
-        """The outsider's and the server's ε of the statement; None where there is none."""
-        found = []
-        for name in ("released", "participant"):
-            part = section(self.statement, name)
-            found.append(number(section(part, "epsilon"), str(part.get("accountant"))))
-        return found[0], found[1]
+        """The outsider's and the server's."""
+        return self.epsilon("released"), self.epsilon("participant")
 
     def pairs(self, name: str) -> list[tuple[float, float]]:
-        """(ε, δ) pairs against an adversary: that of the statement, and the others of the same run if they are known.
+        """(ε, δ) pairs against an adversary: that of all that is spent, and the others of the same run if known.
 
-        Figures of a run that was gone on with since are of fewer rounds, so they do not count: the pair of the
-        statement is not among them.
+        Figures of a run that was gone on with since are of fewer rounds, so they do not count: the first pair is not
+        among them.
         """
-        part, delta = section(self.statement, name), number(self.statement, "delta")
-        epsilon = number(section(part, "epsilon"), str(part.get("accountant")))
-        if epsilon is None or delta is None:
+        epsilon, delta = self.epsilon(name), number(self.statement, "delta")
+        if epsilon is None or delta is None or not _is_pair(epsilon, delta):
             return []
         found = section(self.figures, "trade_off").get(name)
         rows = [row for row in found if isinstance(row, list) and len(row) == 2] if isinstance(found, list) else []
-        others = [(e, d) for row in rows if (e := _finite(row[0])) is not None and (d := _finite(row[1])) is not None]
+        known = [(_finite(row[0]), _finite(row[1])) for row in rows]
+        others = [(e, d) for e, d in known if e is not None and d is not None and _is_pair(e, d)]
         same = any(d == delta and math.isclose(e, epsilon, rel_tol=1e-9) for e, d in others)
         return [(epsilon, delta), *(others if same else [])]
+
+
+_ROWS_CALL_IT = {"released": "epsilon", "participant": "participant_epsilon"}
+
+
+def _is_pair(epsilon: float, delta: float) -> bool:
+    return epsilon >= 0 and 0 <= delta <= 1
 
 
 def number(row: Mapping[str, Any], key: str) -> float | None:
@@ -89,9 +119,10 @@ def number(row: Mapping[str, Any], key: str) -> float | None:
 
 
 def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value
+    whole = isinstance(value, int)
+    return value if (abs(value) < 10**_DIGITS if whole else math.isfinite(value)) else None
 
 
 def section(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -128,17 +159,31 @@ def read_run(folder: Path) -> RunView:
     )
 
 
+_LARGEST = 1 << 30
+"""Bytes of a file that are read; a larger one is none of a run."""
+_DIGITS = 18
+
+
 def _text(path: Path) -> str:
     try:  # a pipe or a device would never end
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
+        there = path.is_file() and path.stat().st_size <= _LARGEST
+        return path.read_text(encoding="utf-8", errors="replace") if there else ""
+    except (OSError, ValueError):
         return ""
+
+
+def _parsed(text: str) -> Any:
+    """JSON; a whole number of more digits than anything counts up to is not a number. ValueError if it is not JSON."""
+    try:
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= _DIGITS else math.nan)
+    except RecursionError:
+        raise ValueError("nested without end") from None
 
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(_text(path) or "{}")
-    except (ValueError, RecursionError):
+        found = _parsed(_text(path) or "{}")
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -148,8 +193,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     found = []
     for line in _text(path).split("\n"):
         try:
-            row = json.loads(line) if line else None
-        except (ValueError, RecursionError):
+            row = _parsed(line) if line else None
+        except ValueError:
             continue
         if isinstance(row, dict):
             found.append(row)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+from pathlib import Path
 
 from laconic.privacy.statement.statement import statement_lines
 from laconic.report.drawing.markup import Markup, folded, joined, pairs, table, tag
@@ -35,7 +37,7 @@ def _again(view: RunView) -> Markup:
     if "data" not in view.config:
         return tag("p", "The run was started from Python: its settings describe it, but no command repeats it.")
     command = "federate" if view.federated else "run"
-    folder = view.path.rstrip("/")
+    folder = _typed(view.path)
     line = shlex.join(["laconic", command, f"{folder}/config.toml", "--out", f"{folder}-again"])
     text = "This command repeats the run with the same seed, data and version:"
     if view.federated:
@@ -43,6 +45,13 @@ def _again(view: RunView) -> Markup:
     return joined(
         tag("p", text), tag("pre", tag("code", line), tabindex="0", aria_label="The command that repeats the run")
     )
+
+
+def _typed(path: str) -> str:
+    """A folder as it can be typed: with a name of its own, and not taken for an option."""
+    if Path(path).name in ("", ".."):
+        return os.path.abspath(path)
+    return f"./{path}" if path.startswith("-") else path
 
 
 def _written(value: object) -> str:
@@ -55,7 +64,7 @@ def statement(view: RunView) -> Markup | None:
         return None
     try:
         lines = pairs([(heading.strip(), text) for heading, text in statement_lines(dict(view.statement))])
-    except (KeyError, TypeError, ValueError):  # that of another version
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # that of another version
         lines = tag("p", str(view.statement.get("summary", "")))
     whole = json.dumps(view.statement, indent=2, ensure_ascii=False)
     block = tag("pre", tag("code", whole), tabindex="0", aria_label="privacy.json")

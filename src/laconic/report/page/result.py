@@ -13,7 +13,7 @@ def result(view: RunView) -> Markup | None:
         return None
     try:
         lines = result_lines(dict(view.summary))
-    except (KeyError, TypeError, ValueError):  # a summary of another version
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # a summary of another version
         return None
     return tag(
         "section",

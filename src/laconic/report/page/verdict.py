@@ -8,7 +8,7 @@ from laconic.report.drawing.chart import Series, chart
 from laconic.report.drawing.markup import Markup, joined, tag
 from laconic.report.drawing.scales import Axis
 from laconic.report.page.attacker import most_certain, most_true_positives, trade_off
-from laconic.report.page.metrics import short
+from laconic.report.page.metrics import spent
 from laconic.report.page.reading import RunView, number, section, texts
 
 _ALARMS = 0.01
@@ -47,9 +47,8 @@ def _promised(view: RunView) -> list[object]:
     unit = str(view.statement.get("unit", "one client"))
     one = "record" if unit.startswith("one record") else "client"
     attack = section(view.statement, "attack")
-    broken = bool(attack) and attack.get("holds") is not True
     parts: list[object] = [
-        tag("p", f"It does not hold in this run. {attack.get('text', '')}", class_="box bad") if broken else None,
+        tag("p", f"It does not hold in this run. {attack.get('text', '')}", class_="box bad") if view.broken else None,
         tag(
             "p",
             f"It protects {unit}. An attacker may know everything else, and tries to find out whether the data of one"
@@ -61,20 +60,24 @@ def _promised(view: RunView) -> list[object]:
             _adversary("Against the server", view, "participant", delta),
             class_="cards",
         ),
+        _later(view),
+        _unproven(view),
         [tag("p", tag("strong", "Caution: "), text, class_="box warn") for text in texts(view.statement, "cautions")],
         _picture(view, one),
         _points("It holds if", [*texts(view.statement, "assumptions"), *_sums(view)]),
-        _points("What it does not promise", [*_never(one), *texts(view.statement, "not_covered")]),
+        _points("What it does not promise", [*_never(view, one), *texts(view.statement, "not_covered")]),
     ]
     return parts
 
 
 def _adversary(title: str, view: RunView, name: str, delta: float) -> Markup:
     pairs, who = view.pairs(name), section(view.statement, name).get("adversary")
-    if not pairs:
+    if not pairs and view.broken:
+        figure, words = "no ε", tag("p", "There was no noise, so nothing bounds what an attacker learns.")
+    elif not pairs:
         figure, words = "ε unknown", tag("p", "No finite ε is known.")
     else:
-        figure = f"ε = {short(pairs[0][0])}"
+        figure = f"ε = {spent(pairs[0][0])}"
         found, right = most_true_positives(_ALARMS, pairs), most_certain(pairs)
         words = tag(
             "p",
@@ -87,9 +90,39 @@ def _adversary(title: str, view: RunView, name: str, delta: float) -> Markup:
         tag("h3", title),
         tag("p", tag("strong", figure), f", δ = {delta:g}", class_="figure"),
         words,
+        _left_over(view, name),
         tag("p", f"This adversary {who}.", class_="note") if who else None,
         class_="card",
     )
+
+
+def _left_over(view: RunView, name: str) -> Markup | None:
+    """Which ε does not hold, where attackers left out noise."""
+    part = section(view.statement, name)
+    stated = number(section(part, "epsilon"), str(part.get("accountant")))
+    if not view.broken or stated is None:
+        return None
+    return tag("p", f"This is with the noise that was left. ε = {spent(stated)} was planned and does not hold.")
+
+
+def _later(view: RunView) -> Markup | None:
+    """That the figures are newer than the statement."""
+    known = [(view.epsilon(name), view.stated(name)) for name in _WHO.values()]
+    if not any(now is not None and stated is not None and now > stated for now, stated in known):
+        return None
+    text = "These figures are of the last round. The statement at the end of the page is of an earlier checkpoint."
+    return tag("p", text, class_="note")
+
+
+def _unproven(view: RunView) -> Markup | None:
+    """A warning where the outsider's ε is a published figure without a proof."""
+    if section(view.statement, "sampler").get("kind") != "AsPublished":
+        return None
+    text = (
+        "The outsider's ε is the published figure, accounted as in the papers. It is not proven for how these cohorts"
+        " were drawn, so what is said of an outsider is not a bound."
+    )
+    return tag("p", tag("strong", "Caution: "), text, class_="box warn")
 
 
 def _percent(share: float) -> str:
@@ -102,7 +135,7 @@ def _picture(view: RunView, one: str) -> Markup | None:
     known = [(who, found) for who, name in _WHO.items() if (found := view.pairs(name))]
     if not known:
         return None
-    series = [Series(name=f"{who}, ε = {short(p[0][0])}", points=trade_off(p, _LEAST)) for who, p in known]
+    series = [Series(name=f"{who}, ε = {spent(p[0][0])}", points=trade_off(p, _LEAST)) for who, p in known]
     series.append(Series(name="guessing", points=trade_off([(0.0, 0.0)], _LEAST), kind="limit", number=6))
     several = max(len(found) for _, found in known)
     by = f"from ε at {several - 1} values of δ" if several > 1 else "from this ε and δ alone, so it is rather large"
@@ -129,14 +162,23 @@ def _sums(view: RunView) -> list[str]:
     return [f"secure aggregation: {text}"] if text else []
 
 
-def _never(one: str) -> list[str]:
-    return [
+def _never(view: RunView, one: str) -> list[str]:
+    found = [
         "what the model learns about people in general: that is what it is trained for",
         f"a group that acts or is looked at together: for k {one}s ε grows about k times",
-        "the test records: they are looked at in the open, so treat them as public",
+        "the test and held-out records: they are looked at in the open, and no ε covers them. They may be the clients'"
+        " own, set aside from training; then so are the figures that this page computes from them",
         "this page itself: it shows cohort sizes, dropouts and bytes, which the outsider's ε assumes to be secret."
         " Give it to people whom the server may tell them; publish the models and the outsider's ε",
     ]
+    if view.notices or section(view.summary, "group_testing"):
+        found.append("clients that this page names, for what they did in a round: it says that they took part in it")
+    if not view.federated:
+        found.append(
+            "the models of a simulation to somebody who has this page: its noise comes from the seed, which is among"
+            " the settings, so it can be subtracted. The ε is what a federation would have"
+        )
+    return found
 
 
 def _points(title: str, sentences: list[str]) -> Markup | None:

@@ -114,6 +114,53 @@ def test_bad_input_is_one_line(capsys: Capture, runs: list[Path], words: list[st
     assert ended.code == code and said in ended.err and ended.err.count("\n") == 1
 
 
+def test_a_run_that_is_named_twice_is_one_run(capsys: Capture, runs: list[Path]) -> None:
+    again = runs[0].parent / "digits" / ".." / "clinic"
+    found = call(capsys, "compare", runs[0], again, runs[1], "--json").json
+    assert list(found) == [str(runs[0]), str(runs[1])]
+
+
+@pytest.mark.parametrize("name", ["rounds.jsonl", "privacy.json", "notes.txt"])
+def test_a_page_never_replaces_another_file(capsys: Capture, runs: list[Path], name: str) -> None:
+    """`--out` and `--html` may name a file of the run by mistake."""
+    (runs[0] / "privacy.json").write_text("{}")
+    (runs[0] / "notes.txt").write_text("mine")
+    before = (runs[0] / name).read_text()
+    for words in (["report", runs[0], "--out"], ["compare", *runs, "--html"]):
+        ended = call(capsys, *words, runs[0] / name)
+        assert ended.code == 2 and "is not a page" in ended.err and ended.err.count("\n") == 1
+    assert (runs[0] / name).read_text() == before
+
+
+def test_a_page_replaces_a_page_and_an_empty_file(capsys: Capture, runs: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "empty.html").touch()
+    for path in (tmp_path / "empty.html", tmp_path / "empty.html", tmp_path / "new.html"):
+        assert call(capsys, "report", runs[0], "--out", path).code == 0
+        assert call(capsys, "compare", *runs, "--html", path).code == 0
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"[1]\n", b"5\n", b"[" * 99999 + b"\n", b'{"round": 1\n{}\n'])
+def test_a_damaged_run_cannot_be_compared_and_the_line_is_named(
+    capsys: Capture, runs: list[Path], content: bytes
+) -> None:
+    (runs[0] / "rounds.jsonl").write_bytes(content)
+    ended = call(capsys, "compare", *runs)
+    assert ended.code == 5 and "line 1: damaged" in ended.err and ended.err.count("\n") == 1
+
+
+def test_a_row_that_is_being_written_is_left_out(capsys: Capture, runs: list[Path]) -> None:
+    with open(runs[0] / "rounds.jsonl", "a") as stream:
+        stream.write('{"round": 4, "accu')
+    assert call(capsys, "compare", *runs, "--json").json[str(runs[0])]["rounds"] == 3
+
+
+def test_rows_without_figures_can_be_drawn(capsys: Capture, runs: list[Path], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write_rows(runs[0], [{"round": 1, "accuracy": None, "bytes_up": None}, {"round": 2, "accuracy": 0.5}])
+    ended = call(capsys, "compare", *runs, "--plot", tmp_path / "curves.png")
+    assert ended.code == 0 and (tmp_path / "curves.png").stat().st_size > 0
+
+
 @pytest.mark.e2e
 def test_watch_prints_its_address_serves_and_ends_with_ctrl_c(runs: list[Path], tmp_path: Path) -> None:
     command = [*COMMAND, "watch", *map(str, runs), str(tmp_path / "later"), "--json"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -79,3 +80,15 @@ def test_bars_say_their_numbers() -> None:
     widths = [float(str(a["width"])) for a in found.named("rect")]
     assert widths[0] == pytest.approx(2 * widths[1], abs=0.2)
     assert {"up: 10 B", "down: 5 B", "Bytes"} <= set(found.text)
+
+
+_FAR = (0.0, 5e-324, 1e-101, 1.0, 1.0 + 2**-52, 3e17, 1e99, 1e308, -1e308, -1.0, math.inf, math.nan)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_loss_that_ran_away_does_not_break_the_picture(log: bool) -> None:
+    """Such a run is a result: its report must be written."""
+    for values in itertools.product(_FAR, repeat=2):
+        axis = axis_for("loss", values, log=log)
+        assert len(axis.ticks) < 20
+        Elements(chart("key", "A title", [Series(name="s", points=[(v, v) for v in values])], axis, axis))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import http.client
 import json
+import math
 import os
 import shutil
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,7 @@ SECRET = "name-that-only-the-page-has"
 @pytest.fixture(autouse=True)
 def looking_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runs, "look_every", 0.0)
+    monkeypatch.setattr(Runs, "look_share", math.inf)
 
 
 @pytest.fixture(scope="module")
@@ -268,3 +271,62 @@ def test_a_pipe_in_place_of_a_file_does_not_hang_the_server(server: WatchServer,
 def test_a_port_that_is_taken_is_said(server: WatchServer, folder: Path) -> None:
     with pytest.raises(ConfigError, match="--port .* in use"):
         WatchServer(Runs([folder]), server.server_address[1])
+
+
+def test_a_crowd_that_says_nothing_keeps_nobody_out(server: WatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user of the machine can connect: without a limit each would cost a thread for half a minute."""
+    monkeypatch.setattr(module, "_MOST_CONNECTIONS", 8)
+    before = threading.active_count()
+    silent = [socket.create_connection(server.server_address[:2], timeout=5) for _ in range(40)]
+    silent[-1].sendall(f"GET /{server.token}/ HTTP/1.0\r\nHo".encode())
+    assert asked(server, f"/{server.token}/")[0] == 200
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before + 9 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before + 9
+    for connection in silent:
+        connection.close()
+
+
+def test_a_reader_that_stalls_does_not_hold_up_the_others(server: WatchServer) -> None:
+    with socket.create_connection(server.server_address[:2], timeout=5) as slow:
+        slow.sendall(f"GET /{server.token}/ HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        assert [asked(server, f"/{server.token}/")[0] for _ in range(3)] == [200] * 3
+
+
+def test_the_address_for_a_browser_works_once_and_does_not_have_the_token(server: WatchServer) -> None:
+    """Every user of a machine can read the command line of the browser that is started."""
+    path = "/" + server.ticket().split("/", 3)[3]
+    assert server.token not in path
+    assert asked(server, f"{path}x")[0] == 404 and asked(server, path, "evil.example")[0] == 421
+    answer = raw(server, f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert " 303 " in answer.splitlines()[0] and f"Location: /{server.token}/" in answer
+    for again in (path, "/once/", "/once"):
+        status, text = asked(server, again)
+        assert status == 404 and server.token not in text
+
+
+def test_a_page_that_cannot_be_made_is_said(server: WatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "run_parts", lambda view: 1 // 0)
+    status, text = asked(server, f"/{server.token}/")
+    assert status == 500 and "ZeroDivisionError" in text
+
+
+def test_an_address_that_is_none_is_answered(server: WatchServer) -> None:
+    assert " 400 " in raw(server, "GET http://[x HTTP/1.0\r\nHost: localhost\r\n\r\n").splitlines()[0]
+
+
+def test_looking_for_runs_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def slow(path: Path) -> list[Path]:
+        looks.append(path)
+        time.sleep(0.02)
+        return [path]
+
+    monkeypatch.setattr(runs, "run_folders", slow)
+    monkeypatch.setattr(Runs, "look_share", 0.01)
+    watched = Runs([tmp_path])
+    for _ in range(5):
+        watched.folders()
+    assert len(looks) == 1

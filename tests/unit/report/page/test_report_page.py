@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
+import itertools
 import json
+import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from page_tools import HOSTILE, Elements, hostile, rows_of, small_run, two_classes, write_rows
 
+from laconic.report.page import reading
+from laconic.report.page.classes import by_class
 from laconic.report.page.document import PARTS, run_page
 from laconic.report.page.reading import read_run
 
@@ -24,6 +34,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def page_text(folder: Path) -> str:
+    return run_page(read_run(folder))
 
 
 def page_of(folder: Path) -> Elements:
@@ -53,7 +67,26 @@ def test_the_verdict_says_both_figures_and_what_they_mean(folder: Path) -> None:
     assert outsider is not None and server is not None
     assert "Against an outsider" in text and "Against the server" in text
     assert text.count("A test with 1 % false positives finds") == 2
-    assert "What it does not promise" in text and "treat them as public" in text
+    assert "What it does not promise" in text and "no ε covers them" in text
+
+
+def test_whose_the_test_records_may_be_is_said_where_their_counts_are(folder: Path) -> None:
+    two_classes(folder)
+    text = " ".join(Elements(str(by_class(read_run(folder)))).text)
+    assert "if they are the clients' own" in text and "public" not in text
+
+
+def test_a_simulation_says_that_its_seed_is_on_the_page(folder: Path) -> None:
+    assert "can be subtracted" in " ".join(page_of(folder).text)
+    with open(folder / "config.toml", "a") as stream:
+        stream.write("[federation]\nnodes = 40\n")
+    assert "can be subtracted" not in " ".join(page_of(folder).text)
+
+
+def test_that_clients_are_named_is_said(folder: Path) -> None:
+    assert "clients that this page names" not in " ".join(page_of(folder).text)
+    (folder / "notices.jsonl").write_text(json.dumps({"round": 2, "client": 3, "reason": "late"}) + "\n")
+    assert "clients that this page names" in " ".join(page_of(folder).text)
 
 
 def test_a_finished_run_is_judged_by_several_pairs_of_epsilon_and_delta(folder: Path) -> None:
@@ -94,6 +127,27 @@ def test_a_run_without_privacy_promises_nothing(tmp_path: Path) -> None:
 
 def test_the_command_repeats_the_run(folder: Path) -> None:
     assert f"laconic run {folder}/config.toml --out {folder}-again" in "".join(page_of(folder).text)
+
+
+@pytest.mark.parametrize("name", ["-x", "a b", "it's", "$(id)", "`id`", "a;b", "a\nb", "--help"])
+def test_the_command_means_the_folder_whatever_its_name(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Read by a shell, its words are the folder's names and nothing else; none is taken for an option."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished, name)
+    (line,) = re.findall(
+        r'aria-label="The command that repeats the run"><code>(.*?)</code>', page_text(Path(name)), re.S
+    )
+    shown = subprocess.run(["sh", "-c", f"printf '%s\\0' {html.unescape(line)}"], capture_output=True, check=True)
+    _, _, config, flag, out = shown.stdout.decode().split("\0")[:-1]
+    assert not config.startswith("-") and Path(config).resolve() == (tmp_path / name / "config.toml")
+    assert flag == "--out" and Path(out).resolve() == tmp_path / f"{name}-again"
+
+
+def test_the_command_of_the_folder_one_is_in_names_it(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(finished)
+    assert shlex.join(["--out", f"{finished}-again"]) in html.unescape(page_text(Path()))
 
 
 def test_a_run_from_python_has_no_command(folder: Path) -> None:
@@ -200,3 +254,46 @@ def test_who_took_part_is_never_on_the_page(folder: Path) -> None:
     """Sizes of cohorts are; names of their clients, which the journal of charges has, are not read."""
     (folder / "charges.jsonl").write_text('{"round": 1, "cohort": [123456789]}\n')
     assert "123456789" not in run_page(read_run(folder))
+
+
+ODD: tuple[object, ...] = (
+    *(None, True, -1, 1e308, -1e308, 5e-324, 10**400, 10**18, float("nan"), float("inf")),
+    *("\ud800", "", [], [[]], [1, "a"], {}, {"pld": "x"}),
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda value: repr(value)[:12])
+def test_any_value_of_any_kind_in_any_place_still_gives_a_page(folder: Path, odd: object) -> None:
+    """One place at a time would take minutes: every third place of a file, from each of three beginnings."""
+    for start in range(3):
+        for name in ("privacy.json", "summary.json", "figures.json"):
+            text = (folder / name).read_text()
+            (folder / name).write_text(json.dumps(_sown(json.loads(text), odd, itertools.count(start))))
+            assert run_page(read_run(folder)).encode()
+            (folder / name).write_text(text)
+        rows = rows_of(folder)
+        write_rows(folder, [_sown(row, odd, itertools.count(start)) for row in rows])
+        assert run_page(read_run(folder)).encode()
+        write_rows(folder, rows)
+
+
+def _sown(value: Any, odd: object, count: Iterator[int]) -> Any:
+    if isinstance(value, dict):
+        return {key: _sown(item, odd, count) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_sown(item, odd, count) for item in value]
+    return odd if next(count) % 3 == 0 else value
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux alone")
+def test_a_name_that_is_not_utf_8_can_be_shown(finished: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff")
+    shutil.copytree(finished, name)
+    assert "run-?" in run_page(read_run(Path(name))).encode().decode()
+
+
+def test_a_file_without_end_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_LARGEST", 1 << 20)
+    with open(folder / "rounds.jsonl", "ab") as stream:
+        stream.truncate(1 << 21)
+    assert read_run(folder).rows == []
