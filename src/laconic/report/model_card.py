@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from laconic import __version__
-from laconic.privacy.statement.released import METRICS, broken, released_statement
+from laconic.privacy.statement.released import METRICS, released_statement
 from laconic.report.html import metric_text
 from laconic.report.ledger import human_bytes
 
@@ -49,12 +49,12 @@ def _in_short(statement: dict[str, Any]) -> str:
     if not statement["private"]:
         return "It has **no differential privacy**: whoever has the model may learn about the records behind it."
     if "attack" in statement and not statement["attack"]["holds"]:
-        return f"**Its promise does not hold in this run**: {statement['attack']['text']}"
+        return f"**Its promise does not hold in this run**: {_plain(statement['attack']['text'])}"
     released = statement["released"]
     figure = released["epsilon"][released["accountant"]]
     return (
         f"It is ({figure:.3f}, {statement['delta']:g})-differentially private for {statement['unit']}, against whoever"
-        f" sees the models, under the assumptions below{broken(statement)}."
+        " sees the models, under the assumptions below."
     )
 
 

@@ -51,7 +51,7 @@ def test_an_epsilon_that_does_not_hold_is_never_told_without_saying_so(attacked:
     assert (told not in released_statement(attacked.statement)["summary"]) == holds
     for released_only in (False, True):
         card = model_card(attacked.summary(), {}, released_only=released_only)
-        assert (told not in card) == holds
+        assert ("promise does not hold in this run" not in card) == holds
 
 
 def test_how_many_records_are_left_out_is_not_told(attacked: laconic.RunResult) -> None:
