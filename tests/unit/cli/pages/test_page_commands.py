@@ -164,8 +164,16 @@ def test_rows_without_figures_can_be_drawn(capsys: Capture, runs: list[Path], tm
 @pytest.mark.e2e
 def test_watch_prints_its_address_serves_and_ends_with_ctrl_c(runs: list[Path], tmp_path: Path) -> None:
     command = [*COMMAND, "watch", *map(str, runs), str(tmp_path / "later"), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
-        assert watching.stdout is not None and watching.stderr is not None
+    watching = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts its background jobs with SIGINT ignored, and so would the tests' children be.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
+    assert watching.stdout is not None and watching.stderr is not None
+    try:
         said = json.loads(watching.stdout.readline())
         assert said["not_there_yet"] == [str(tmp_path / "later")]
         with urllib.request.urlopen(said["address"], timeout=10) as answer:
@@ -173,3 +181,8 @@ def test_watch_prints_its_address_serves_and_ends_with_ctrl_c(runs: list[Path], 
         watching.send_signal(signal.SIGINT)
         assert watching.wait(10) == 0
         assert watching.stderr.read() == "laconic: watch has ended; no run was touched\n"
+    finally:
+        watching.kill()
+        watching.wait()
+        watching.stdout.close()
+        watching.stderr.close()
