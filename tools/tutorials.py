@@ -74,6 +74,7 @@ def cells(text: str) -> list[Cell]:
 def execute(name: str, folder: Path) -> tuple[list[Cell], dict[str, Any]]:
     """The tutorial's cells with their outputs, and the names that it leaves; files are written to the folder."""
     matplotlib.use("agg")
+    _pictures()  # figures that somebody else left open are not the tutorial's
     namespace: dict[str, Any] = {"__name__": name}
     done = []
     with contextlib.chdir(folder), mock.patch.dict(os.environ, {"COLUMNS": WIDTH, "NO_COLOR": "1"}):

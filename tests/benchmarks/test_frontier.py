@@ -140,6 +140,7 @@ def test_changes_of_the_step() -> None:
     assert [s.features for s in shapes(World(), 1.0)] == [815, 543, 407]
 
 
+@pytest.mark.slow
 def test_from_the_search_to_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

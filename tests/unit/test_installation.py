@@ -131,4 +131,4 @@ def test_the_distribution_has_the_free_name_and_its_extras_refer_to_it() -> None
     assert project["name"] == "laconic-fl"
     assert project["scripts"] == {"laconic": "laconic.cli.main:main"}
     own = [name for names in project["optional-dependencies"].values() for name in names if "laconic" in name]
-    assert own == ["laconic-fl[tables,pictures,flower,docs,browser]"]
+    assert own == ["laconic-fl[tables,pictures,flower,plots,onnx,tensorboard,mlflow,wandb,docs,browser]"]

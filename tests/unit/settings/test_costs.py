@@ -44,7 +44,7 @@ def peak():  # on Linux, getrusage's figure includes the process that started th
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 torch.set_num_threads(1)
-secagg, workers, width = sys.argv[1], int(sys.argv[2]), 400_000
+secagg, workers, width = sys.argv[1], int(sys.argv[2]), 800_000
 scheme = schemes.fl_std_dp(clip_norm=1.0, noise_multiplier=1.0, local_lr=0.1, local_steps=1, batch_size=1)
 clients = as_population([(torch.ones(1, width), torch.zeros(1, dtype=torch.long)) for _ in range(4)])
 nothing = peak()
@@ -61,7 +61,9 @@ print(json.dumps([said, peak() - nothing]))
 """
 
 
-@pytest.mark.parametrize(("secagg", "workers"), [("masked", 1), ("simulated", 1), ("masked", 2)])
+@pytest.mark.parametrize(
+    ("secagg", "workers"), [("masked", 1), ("simulated", 1), pytest.param("masked", 2, marks=pytest.mark.slow)]
+)
 def test_the_memory_of_a_private_run_is_what_the_plan_says(secagg: str, workers: int) -> None:
     pytest.importorskip("resource")
     command = [sys.executable, "-c", MASKED_ROUND, secagg, str(workers)]

@@ -385,7 +385,7 @@ def test_epsilon_and_calibrate_of_records() -> None:
     found = CliRunner().invoke(cli, ["epsilon", *common, "--noise-multiplier", "1.5", "--json"])
     result = json.loads(found.output)
     assert result["unit"] == "record" and result["published"] > 0
-    found = CliRunner().invoke(cli, ["epsilon", *common, "--noise-multiplier", "1.5"])
+    found = CliRunner().invoke(cli, ["epsilon", *common, "--noise-multiplier", "1.5", "--papers"])
     assert "Protected is one record of one client" in found.output and "not proven" in found.output
     found = CliRunner().invoke(cli, ["calibrate", *common, "--epsilon", str(result["released"]["pld"]), "--json"])
     assert json.loads(found.output)["noise_multiplier"]["pld"] == pytest.approx(1.5, abs=2e-4)
