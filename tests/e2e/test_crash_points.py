@@ -91,8 +91,15 @@ def killed_at(run: Run, writes: Writes, out: Path, number: int, *options: str, t
     writes.die_at(-1, torn=False)
 
 
-@pytest.mark.parametrize("torn", [False, True], ids=["before", "halfway"])
-@pytest.mark.parametrize("checkpoints", [EVERY_ROUND, NEVER], ids=["checkpoints", "no checkpoint"])
+@pytest.mark.parametrize(
+    ("checkpoints", "torn"),
+    [
+        pytest.param(EVERY_ROUND, False, id="checkpoints-before"),
+        pytest.param(EVERY_ROUND, True, id="checkpoints-halfway"),
+        pytest.param(NEVER, False, id="no checkpoint-before"),
+        pytest.param(NEVER, True, id="no checkpoint-halfway", marks=pytest.mark.slow),
+    ],
+)
 def test_killed_at_every_write(
     run: Run, writes: Writes, tmp_path: Path, checkpoints: tuple[str, ...], torn: bool
 ) -> None:

@@ -62,7 +62,12 @@ print(json.dumps([said, peak() - nothing]))
 
 
 @pytest.mark.parametrize(
-    ("secagg", "workers"), [("masked", 1), ("simulated", 1), pytest.param("masked", 2, marks=pytest.mark.slow)]
+    ("secagg", "workers"),
+    [
+        ("masked", 1),
+        pytest.param("simulated", 1, marks=pytest.mark.slow),
+        pytest.param("masked", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_the_memory_of_a_private_run_is_what_the_plan_says(secagg: str, workers: int) -> None:
     pytest.importorskip("resource")
