@@ -96,7 +96,7 @@ def killed_at(run: Run, writes: Writes, out: Path, number: int, *options: str, t
     [
         pytest.param(EVERY_ROUND, False, id="checkpoints-before"),
         pytest.param(EVERY_ROUND, True, id="checkpoints-halfway"),
-        pytest.param(NEVER, False, id="no checkpoint-before"),
+        pytest.param(NEVER, False, id="no checkpoint-before", marks=pytest.mark.slow),
         pytest.param(NEVER, True, id="no checkpoint-halfway", marks=pytest.mark.slow),
     ],
 )

@@ -29,7 +29,7 @@ SHORT = words(
     "run fl-std-dp --clip-norm 0.4 --noise-multiplier 2 --dataset synthetic --num-clients 50 --rounds 3 --threads 1"
     " --engine one-by-one --quiet --json"
 )
-_POINTS = 4
+_POINTS = 3
 Folder = Callable[[Path], None]
 
 
