@@ -147,7 +147,7 @@ def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None
     from rich.table import Table
 
     from laconic.privacy.statement.statement import statement_lines
-    from laconic.report.html import ledger_lines, result_lines
+    from laconic.report.summary_lines import ledger_lines, result_lines
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
@@ -75,12 +76,7 @@ class Calibration:
             method=self.budget.accountant,
             votes=votes_of(example, self.size),
             groups=example.groups,
-            slack=self.slack,
-            cohort_dependent=self._cohort_dependent,
-            max_participations=self.budget.max_participations,
-            delta=self.budget.delta,
-            sampler=self.sampler,
-            num_clients=self.num_clients,
+            **self._setting,
         )
 
     def vote_noise_multiplier(self, make: MakeScheme) -> float:
@@ -93,13 +89,20 @@ class Calibration:
             epsilon=self.vote_share * self.epsilon,
             rounds=example.codec.vote_rounds,
             groups=example.groups,
-            slack=self.slack,
-            cohort_dependent=self._cohort_dependent,
-            max_participations=self.budget.max_participations,
-            delta=self.budget.delta,
-            sampler=self.sampler,
-            num_clients=self.num_clients,
+            **self._setting,
         )
+
+    @property
+    def _setting(self) -> dict[str, Any]:
+        """What votes and training have in common: who takes part, and what may go wrong."""
+        return {
+            "slack": self.slack,
+            "cohort_dependent": self._cohort_dependent,
+            "max_participations": self.budget.max_participations,
+            "delta": self.budget.delta,
+            "sampler": self.sampler,
+            "num_clients": self.num_clients,
+        }
 
     @property
     def _cohort_dependent(self) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 from laconic import __version__
 from laconic.privacy.statement.released import METRICS, released_statement
-from laconic.report.html import metric_text
 from laconic.report.ledger import human_bytes
+from laconic.report.summary_lines import metric_text
 
 CITATION = (
     "The Laconic developers. *Laconic: federated learning that is differentially private and frugal with bandwidth*,"

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from laconic.cli.main import cli
 from laconic.privacy.statement.statement import statement_lines
-from laconic.report.html import ledger_lines
+from laconic.report.summary_lines import ledger_lines
 
 OTHERS = ("moments", "rdp", "formula", "Theorem 3.1")
 

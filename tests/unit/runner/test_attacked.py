@@ -21,9 +21,9 @@ from laconic.adversary.attacks.out_backdoor import OutBackdoor
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.adversary.confusion import last_rounds
 from laconic.errors import RunFolderError, TrainingError
-from laconic.report.html import result_lines
 from laconic.report.page.document import run_page
 from laconic.report.page.reading import RunView
+from laconic.report.summary_lines import result_lines
 from laconic.scheme import Scheme
 
 STD, SIGN = schemes.fl_std(**TRAIN), schemes.fl_sign(**TRAIN, sign_step=0.05)

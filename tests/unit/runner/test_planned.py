@@ -14,7 +14,7 @@ import laconic
 from conftest import make_population, make_records
 from laconic import schemes
 from laconic.privacy.statement.statement import statement_lines
-from laconic.report.html import result_lines
+from laconic.report.summary_lines import result_lines
 from laconic.runner.planned import _at_most, answered_for, charged
 from laconic.runner.run import Run
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from laconic import __version__
 from laconic.report.drawing.markup import Markup, pairs, tag
-from laconic.report.html import STOPPED
 from laconic.report.page.metrics import NAMES, best, main_metric, short
 from laconic.report.page.reading import RunView, number, section
+from laconic.report.summary_lines import STOPPED
 
 
 def header(view: RunView) -> Markup:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from laconic.report.drawing.markup import Markup, pairs, tag
-from laconic.report.html import result_lines
 from laconic.report.page.reading import RunView
+from laconic.report.summary_lines import result_lines
 
 
 def result(view: RunView) -> Markup | None:
