@@ -80,7 +80,7 @@ class FlowerCourier:
                 continue
             elif fields is None:
                 answers.missing[client] = "sent an answer that cannot be read"
-            elif _brings(reply):
+            elif REFUSED not in fields:
                 answers.given[client] = fields
             else:
                 answers.missing[client] = f"refuses: {one_line(fields[REFUSED], _LONGEST)}"
