@@ -20,7 +20,7 @@ from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
-from laconic.report import html
+from laconic.report import summary_lines
 from laconic.runner.run import Run
 from laconic.runner.tested import shrinkage
 from laconic.scheme import Scheme
@@ -89,7 +89,7 @@ def test_attackers_are_excluded_and_there_is_one_sum_again(result: laconic.RunRe
         assert row["spoilt_sums"] == (row["spoilt_groups"] if row["round"] <= last else 0)
     assert any("newly_excluded" in row for row in result.history)
     assert json.loads(json.dumps(result.summary()["group_testing"])) == testing
-    texts = dict(html.testing_lines(testing))
+    texts = dict(summary_lines.testing_lines(testing))
     assert "2 of 2 attackers, and 0 honest" in texts["  of them"] and "1 honest clients or fewer" in texts["  expected"]
 
 
