@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -27,6 +27,8 @@ from laconic.federation.entropy import seed_for_tests
 from laconic.federation.node.folder import kept_key
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
+from laconic.federation.trial.keeper import Keeper
+from laconic.federation.trial.leases import sign_off
 from laconic.federation.trial.processes import Processes, environment, free_port, program
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
@@ -34,18 +36,21 @@ _START_SECONDS = 60.0
 
 
 class Trial:
-    """The processes of a trial. `start` brings up what is not running, `submit` starts a run on it."""
+    """The processes of a trial. `start` brings up what is not running, `submit` starts a run on it.
 
-    def __init__(self, path: Path, nodes: int, processes: Processes) -> None:
-        self.path, self._nodes, self._processes = path.resolve(), nodes, processes
+    `host` is the address of this machine at which the nodes find the SuperLink.
+    """
+
+    def __init__(self, path: Path, nodes: int, processes: Processes, *, host: str = "127.0.0.1") -> None:
+        self.path, self._nodes, self._processes, self._host = path.resolve(), nodes, processes, host
         self.port = free_port()
         self.port_for_nodes = self.port
         """Another one, if something is to stand between the nodes and the SuperLink."""
         self.link: subprocess.Popen[bytes] | None = None
-        self.nodes: list[subprocess.Popen[bytes]] = []
+        self.keeper = Keeper()
         for part in ("link", "app", *(f"node-{number}" for number in range(nodes))):
             (self.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._tls: TlsFiles = make_certificates(self.path)
+        self._tls: TlsFiles = make_certificates(self.path, host)
         self._write_connection()
 
     @property
@@ -69,11 +74,11 @@ class Trial:
         return private.public_key().public_bytes_raw().hex()
 
     def start(self) -> None:
-        """Start the SuperLink, and the nodes if there are none yet."""
+        """Start the SuperLink and the nodes. The nodes are kept running by `keeper`."""
         self.start_link()
-        if not self.nodes:
-            self._register()
-            self.nodes = [self.start_node(number) for number in range(self._nodes)]
+        self._register()
+        for number in range(self._nodes):
+            self.keeper.keep(f"node {number}'s SuperNode", partial(self.start_node, number))
 
     def start_link(self) -> None:
         """Start the SuperLink, or start it again: what it knows is in its database."""
@@ -83,14 +88,19 @@ class Trial:
             *("--ssl-certfile", str(self._tls.certificate), "--ssl-keyfile", str(self._tls.key)),
             *("--ssl-ca-certfile", str(self._tls.authority), "--enable-supernode-auth"),
             *("--disable-runtime-dependency-installation", "--database", str(link / "state.db")),
-            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--host", self._host, "--port", str(self.port)),
             log=self.link_log,
             home=link / "home",
+            wave=0,
         )
         self._wait_until_healthy()
 
     def start_node(self, number: int) -> subprocess.Popen[bytes]:
+        """Start a SuperNode, whose last process is gone, perhaps without having signed off."""
         node = self._node(number)
+        name, log = node / "flower-id.txt", node / "log.txt"
+        if log.exists() and name.exists():
+            sign_off(f"{self._host}:{self.port}", self._tls.authority, node / "key", int(name.read_text()))
         settings = {
             "folder": toml_value(str(node / "folder")),
             "policy": toml_value(str(node / "policy.toml")),
@@ -99,10 +109,10 @@ class Trial:
         }
         return self._processes.start(
             "flower-supernode",
-            *("--superlink", f"127.0.0.1:{self.port_for_nodes}", "--root-certificates", str(self._tls.authority)),
+            *("--superlink", f"{self._host}:{self.port_for_nodes}", "--root-certificates", str(self._tls.authority)),
             *("--auth-supernode-private-key", str(node / "key"), "--host", "127.0.0.1", "--port", str(free_port())),
             *("--node-config", " ".join(f"{name}={value}" for name, value in settings.items())),
-            log=node / "log.txt",
+            log=log,
             home=node / "home",
         )
 
@@ -122,9 +132,12 @@ class Trial:
     def _register(self) -> None:
         """Tell the SuperLink the nodes' public keys, in the order of the nodes: no other node is let in."""
         for number in range(self._nodes):
-            key = self._node(number) / "key"
-            if not key.exists():
-                self._flwr("supernode", "register", str(make_node_key(key)), "trial")
+            node = self._node(number)
+            if not (node / "key").exists():
+                public = make_node_key(node / "key.new")
+                answer = self._flwr("supernode", "register", str(public), "trial", "--format", "json")
+                (node / "flower-id.txt").write_text(str(json.loads(answer)["node-id"]))
+                (node / "key.new").rename(node / "key")  # last: a key is a registered one
 
     def _flwr(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -146,7 +159,7 @@ class Trial:
         connection = {
             "superlink": {"default": "trial"},
             "superlink.trial": {
-                "address": f"127.0.0.1:{self.port}",
+                "address": f"{self._host}:{self.port}",
                 "root-certificates": str(self._tls.authority.resolve()),
             },
         }
@@ -157,7 +170,7 @@ class Trial:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
             try:
-                urllib.request.urlopen(f"https://127.0.0.1:{self.port}/health", context=context, timeout=5).close()
+                urllib.request.urlopen(f"https://{self._host}:{self.port}/health", context=context, timeout=5).close()
                 return
             except (urllib.error.URLError, OSError):
                 assert self.link is not None
@@ -170,11 +183,9 @@ class Trial:
         return self.path / f"node-{number}"
 
 
-def trial_policy(experiment: Experiment, server: str) -> str:
-    """A policy that allows this run of this server, and every round of it a second time: a round that is repeated after
-    a crash is charged again."""
-    twice = replace(experiment.mechanism, rounds=2 * experiment.rounds)
-    released, participant = planned_epsilons(twice)
+def trial_policy(experiment: Experiment, server: str, spare_rounds: int = 0) -> str:
+    """A policy that allows this run of this server, and so many rounds of it a second time, after a crash."""
+    released, participant = planned_epsilons(experiment.mechanism, spare_rounds)
     lines = [f'servers = ["{server}"]', f'fingerprints = ["{experiment.scheme.fingerprint}"]']
     if experiment.budget is None:
         lines.append('secure_aggregation = "optional"  # the scheme has no secure sum')
