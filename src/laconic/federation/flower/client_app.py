@@ -23,6 +23,7 @@ from laconic.federation.flower.messages import fields_of, to_reply
 from laconic.federation.flower.orphan import end_if_orphaned
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
+from laconic.federation.node.own_model import own_model
 from laconic.federation.node.policy import read_policy
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from laconic.data.population import Records
-    from laconic.federation.offer import Offer
 
 _LOG = getLogger("flwr")
 Loader = Callable[[Context], "Records | tuple[Any, Any]"]
@@ -50,7 +50,7 @@ def client_app(records: Loader, *, model: Callable[..., nn.Module] | None = None
             node = Node(
                 NodeFolder(_setting(context, "folder", "where this node keeps its keys and its log")),
                 read_policy(_setting(context, "policy", "the file that says what this node allows")),
-                model=lambda offer: _model(context, offer, model),
+                model=lambda offer: own_model(offer, _own_model(context) or model),
                 records=lambda offer: _checked(records, context),
             )
             _use_threads(context, kind)
@@ -94,46 +94,10 @@ def _setting(context: Context, name: str, what: str) -> str:
     return value
 
 
-def _model(context: Context, offer: Offer, factory: Callable[..., nn.Module] | None) -> nn.Module:
-    """The run's model with its initial weights: the node's own, the app's, or one of laconic's.
-
-    Whoever starts a run can change the app's configuration, so a name from there, or from the offer, is never imported.
-    A model of the node's own is named where the node is started: --node-config 'model="package.module:factory"'. An
-    app hands its model over as a function.
-    Laconic's own are first laid out without memory: an offer cannot make a node allocate more than it says.
-    """
-    import torch
-
-    from laconic.errors import WireError, unknown
-    from laconic.federation.flower.app_config import config_of
-    from laconic.models.registry import MODELS, build_model
-    from laconic.streams import Streams
-    from laconic.train.flat import trainable_size
-
-    section, own = config_of(context.run_config).model, context.node_config.get("model")
-    wanted = section.name if section.name != "auto" else offer.model
-    chosen = own if isinstance(own, str) else factory or wanted
-    if chosen is wanted and wanted not in MODELS:
-        raise ConfigError(
-            unknown("model", wanted, MODELS) + "; a model of your own is named by each node, in its --node-config, or"
-            " handed to client_app by the app"
-        )
-
-    def build() -> nn.Module:
-        return build_model(
-            chosen,
-            input_shape=offer.input_shape,
-            num_classes=offer.num_classes,
-            seed=Streams(offer.public_seed).public_seed("model"),
-            options=section.options,
-        )
-
-    if chosen in MODELS:
-        with torch.device("meta"):
-            size = trainable_size(build())
-        if size != offer.size:
-            raise WireError(f"this node's model has {size} weights, the server's {offer.size}")
-    return build()
+def _own_model(context: Context) -> str | None:
+    """The model of the owner's own, if the node was started with one."""
+    named = context.node_config.get("model")
+    return named if isinstance(named, str) and named else None
 
 
 def _checked(records: Loader, context: Context) -> Records:
