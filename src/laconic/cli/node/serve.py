@@ -9,6 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from laconic.data.population import Records
+    from laconic.federation.node.serve.kept_work import KeptRecords
 
 
 @click.command()
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     "--policy",
     type=click.Path(path_type=Path),
     required=True,
-    help="What this node allows: a file, see docs/flower.md.",
+    help="The file that says what this node allows.",
 )
 @click.option("--data", metavar="PATH", help="This node's records: a table, an .npz file, or a folder of pictures.")
 @click.option("--target", metavar="COLUMN", help="The column to be predicted, in a table without a schema.  [target]")
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--max-length", type=int, help="Words of a text.")
 @click.option("--classes", metavar="A,B,…", help="Of pictures: the names of all classes, alike on all nodes.")
 @click.option("--image-size", metavar="HEIGHTxWIDTH", help="To which pictures are resized, alike on all nodes.")
-@click.option("--channels", type=click.Choice(["1", "3"]), help="Of pictures: 1 is grey.  [3]")
+@click.option("--channels", type=int, help="Of pictures: 3 is colour, 1 is grey.  [3]")
 @click.option("--records", metavar="MODULE:FUNCTION", help="Your own function that returns (inputs, targets).")
 @click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's.")
 @click.option("--socket", type=click.Path(path_type=Path), help="Where couriers come to.  [FOLDER/node.socket]")
@@ -69,7 +70,7 @@ def _say_ready(path: Path) -> None:
     click.echo(f"ready: answering on {path}", err=True)
 
 
-def _records(function: str | None, own: dict[str, Any]) -> Any:
+def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
     """Where this node's records come from."""
     from laconic.data.population import as_records
     from laconic.errors import ConfigError

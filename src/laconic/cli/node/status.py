@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
-    help="Check a policy file, too.  [the one that the node is served with]",
+    help="Check a policy file, too.  [the one that it is served with]",
 )
 @click.option(
     "--delta",

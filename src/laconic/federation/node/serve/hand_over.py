@@ -1,7 +1,7 @@
 """What a courier does with a message: open the node's socket, hand the fields over, take the answer.
 
-The node's process may be restarted at any time, so a courier tries again for a while. That is safe: the node writes down
-what it will send before it sends it, and masks no second vector in an attempt.
+The node's process may be restarted at any time, so a courier tries again for a while. That is safe: the node writes
+down what it will send before it sends it, and masks no second vector in an attempt.
 """
 
 from __future__ import annotations

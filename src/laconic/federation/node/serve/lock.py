@@ -17,8 +17,8 @@ class ServingLock:
     """Held while a process serves the folder. The file has its process number, for people."""
 
     def __init__(self, folder: Path) -> None:
-        self._path, self._file = folder / _NAME, None
-        self._file: IO[str] | None
+        self._path = folder / _NAME
+        self._file: IO[str] | None = None
 
     def __enter__(self) -> Self:
         file = open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
