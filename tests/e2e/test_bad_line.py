@@ -32,6 +32,7 @@ CONFIG = {
     "federation.nodes": NODES,
     "federation.join_timeout": 240.0,
     "federation.round_timeout": 240.0,
+    "federation.spare_rounds": 0,
 }
 
 
@@ -46,8 +47,8 @@ def test_a_run_finishes_over_a_line_with_delay_and_loss(tmp_path: Path, monkeypa
     with LossyLine(delay=0.05, loss=0.05) as line, Processes() as some:
         put_nodes_there(line, tmp_path, monkeypatch)
         trial = Trial(folder.path / "federation", NODES, some, host=HERE)
-        trial.write_policies({}, trial_policy(experiment, trial.server_name()))
-        trial.start()
+        trial.write_policies({}, trial_policy(experiment, trial.server_name(), spare_rounds=0))
+        trial.start(config)
         summary = Supervisor(trial, folder, on_row=lambda row: None, on_notice=told.append).run(config)
     assert (summary["stop_reason"], summary["rounds"], summary["discarded"]) == ("rounds", ROUNDS, [])
     assert summary["statement"]["released"]["rounds_charged"] == ROUNDS

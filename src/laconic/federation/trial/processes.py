@@ -43,7 +43,7 @@ class Processes:
     def start(
         self, name: str, *arguments: str, log: Path, home: Path, wave: int = 1, **variables: str
     ) -> subprocess.Popen[bytes]:
-        """Start one of Flower's programs with a home of its own; what it prints goes to the log.
+        """Start a program with a home of its own; what it prints goes to the log.
 
         In the end, processes of a later `wave` outlive those of an earlier one: nodes outlive the server.
         """
@@ -76,7 +76,9 @@ class Processes:
 
 
 def program(name: str) -> str:
-    """The path of one of Flower's programs."""
+    """The path of one of Flower's programs, or of this Python."""
+    if name == "python":
+        return sys.executable
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:

@@ -1,9 +1,12 @@
-"""A trial on one machine: a SuperLink and some SuperNodes on 127.0.0.1, with TLS and node keys made for it.
+"""A trial on one machine: a SuperLink and some nodes on 127.0.0.1, with TLS and node keys made for it.
+
+A node is three processes, as on a host of its own: the node itself, which has the data; a SuperNode; and the courier
+between them.
 
 RUN/federation/
   authority.pem, server.pem, server.key    TLS of this trial
   link/        the SuperLink's database, home and log
-  node-0/ …    each node's key, policy, folder, home and log
+  node-0/ …    each node's key, policy, folder, socket, home and logs
   app/         the Flower app: a configuration and no code, since laconic is installed everywhere
 """
 
@@ -29,6 +32,7 @@ from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
 from laconic.federation.trial.keeper import Keeper
 from laconic.federation.trial.leases import sign_off
+from laconic.federation.trial.node import SOCKET
 from laconic.federation.trial.processes import Processes, environment, free_port, program
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
@@ -36,7 +40,7 @@ _START_SECONDS = 60.0
 
 
 class Trial:
-    """The processes of a trial. `start` brings up what is not running, `submit` starts a run on it.
+    """The processes of a trial. `start` brings them up, `keeper` keeps the nodes' up, `submit` starts a run.
 
     `host` is the address of this machine at which the nodes find the SuperLink.
     """
@@ -73,12 +77,16 @@ class Trial:
         private = Ed25519PrivateKey.from_private_bytes(kept_key(self.server_key))
         return private.public_key().public_bytes_raw().hex()
 
-    def start(self) -> None:
-        """Start the SuperLink and the nodes. The nodes are kept running by `keeper`."""
+    def start(self, config: RunConfig) -> None:
+        """Start the SuperLink and the nodes."""
+        (self.path / "config.toml").write_text(write_toml(config.to_dict()))
+        for number in range(self._nodes):  # they load while the SuperLink starts
+            self.keeper.keep(f"node {number}", partial(self._serve, number))
         self.start_link()
         self._register()
-        for number in range(self._nodes):
-            self.keeper.keep(f"node {number}'s SuperNode", partial(self.start_node, number))
+        for number, port in enumerate([free_port() for _ in range(self._nodes)]):
+            self.keeper.keep(f"node {number}'s SuperNode", partial(self._start_supernode, number, port))
+            self.keeper.keep(f"node {number}'s courier", partial(self._start_courier, number, port))
 
     def start_link(self) -> None:
         """Start the SuperLink, or start it again: what it knows is in its database."""
@@ -95,26 +103,31 @@ class Trial:
         )
         self._wait_until_healthy()
 
-    def start_node(self, number: int) -> subprocess.Popen[bytes]:
-        """Start a SuperNode, whose last process is gone, perhaps without having signed off."""
-        node = self._node(number)
-        name, log = node / "flower-id.txt", node / "log.txt"
+    def _serve(self, number: int) -> subprocess.Popen[bytes]:
+        """The node itself."""
+        place = self._node(number)
+        arguments = ("laconic.federation.trial.node", str(place), str(self.path / "config.toml"), str(number))
+        return self._processes.start("python", "-m", *arguments, log=place / "node.txt", home=place / "home")
+
+    def _start_supernode(self, number: int, port: int) -> subprocess.Popen[bytes]:
+        """A SuperNode, whose last process is gone, perhaps without having signed off."""
+        place = self._node(number)
+        name, log = place / "flower-id.txt", place / "log.txt"
         if log.exists() and name.exists():
-            sign_off(f"{self._host}:{self.port}", self._tls.authority, node / "key", int(name.read_text()))
-        settings = {
-            "folder": toml_value(str(node / "folder")),
-            "policy": toml_value(str(node / "policy.toml")),
-            "partition-id": str(number),
-            "threads": "1",
-        }
+            sign_off(f"{self._host}:{self.port}", self._tls.authority, place / "key", int(name.read_text()))
         return self._processes.start(
             "flower-supernode",
             *("--superlink", f"{self._host}:{self.port_for_nodes}", "--root-certificates", str(self._tls.authority)),
-            *("--auth-supernode-private-key", str(node / "key"), "--host", "127.0.0.1", "--port", str(free_port())),
-            *("--node-config", " ".join(f"{name}={value}" for name, value in settings.items())),
+            *("--auth-supernode-private-key", str(place / "key"), "--isolation", "process"),
+            *("--host", "127.0.0.1", "--port", str(port)),
             log=log,
-            home=node / "home",
+            home=place / "home",
         )
+
+    def _start_courier(self, number: int, port: int) -> subprocess.Popen[bytes]:
+        place = self._node(number)
+        arguments = ("laconic", "node", "courier", "--socket", str(place / SOCKET), "--runtime", f"127.0.0.1:{port}")
+        return self._processes.start("python", "-m", *arguments, log=place / "courier.txt", home=place / "home")
 
     def submit(self, config: RunConfig, out: Path, *, resume: bool) -> str:
         """Start a run; Flower's number of it is returned."""
@@ -132,12 +145,12 @@ class Trial:
     def _register(self) -> None:
         """Tell the SuperLink the nodes' public keys, in the order of the nodes: no other node is let in."""
         for number in range(self._nodes):
-            node = self._node(number)
-            if not (node / "key").exists():
-                public = make_node_key(node / "key.new")
+            place = self._node(number)
+            if not (place / "key").exists():
+                public = make_node_key(place / "key.new")
                 answer = self._flwr("supernode", "register", str(public), "trial", "--format", "json")
-                (node / "flower-id.txt").write_text(str(json.loads(answer)["node-id"]))
-                (node / "key.new").rename(node / "key")  # last: a key is a registered one
+                (place / "flower-id.txt").write_text(str(json.loads(answer)["node-id"]))
+                (place / "key.new").rename(place / "key")  # last: a key is a registered one
 
     def _flwr(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -183,7 +196,7 @@ class Trial:
         return self.path / f"node-{number}"
 
 
-def trial_policy(experiment: Experiment, server: str, spare_rounds: int = 0) -> str:
+def trial_policy(experiment: Experiment, server: str, spare_rounds: int) -> str:
     """A policy that allows this run of this server, and so many rounds of it a second time, after a crash."""
     released, participant = planned_epsilons(experiment.mechanism, spare_rounds)
     lines = [f'servers = ["{server}"]', f'fingerprints = ["{experiment.scheme.fingerprint}"]']
@@ -217,7 +230,7 @@ publisher = "laconic"
 
 [tool.flwr.app.components]
 serverapp = "laconic.federation.trial.server:app"
-clientapp = "laconic.federation.trial.client:app"
+clientapp = "laconic.federation.flower.client_app:app"
 
 [tool.flwr.app.config]
 """
