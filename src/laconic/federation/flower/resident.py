@@ -8,7 +8,7 @@ takes as long as Flower's polling and the node's own work.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from logging import getLogger
 
@@ -44,6 +44,7 @@ from flwr.supercore.interceptors import (
     SuperExecAuthHttpInterceptor,
 )
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -53,6 +54,7 @@ from laconic.federation.requests import REFUSED, Fields
 
 _LOG = getLogger("laconic.courier")
 _POLL = 0.1
+_TRIES = 5
 _HEARTBEAT = 10.0
 """Seconds; Flower gives a task up after about a minute without one."""
 _KINDS = {message_type: kind for kind, message_type in TYPES.items()}
@@ -94,7 +96,7 @@ class Resident:
             self._ended.wait(1.0 if away else _POLL)
 
     def _one_task(self, token: str) -> None:
-        client = self._connected(RuntimeTokenHttpInterceptor(token))
+        client = self._connected(RuntimeTokenHttpInterceptor(token), patient=True)
         try:
             with _alive(client):
                 self._answer(client)
@@ -121,13 +123,22 @@ class Resident:
         except LaconicError as error:
             return {REFUSED: str(error)}
 
-    def _connected(self, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
+    def _connected(self, *interceptors: ProtobufClientInterceptor, patient: bool = False) -> RuntimeHttpClient:
+        """A patient one tries again when a connection breaks: an answer that took minutes must not be lost by that.
+
+        The SuperNode closes connections that were idle for five seconds, perhaps just as one is used again.
+        """
         return RuntimeHttpClient.from_server_address(
             server_address=self._runtime,
             insecure=self._authority is None,
             root_certificates=self._authority,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), *interceptors],
+            retry_invoker=RetryInvoker(_pauses, httpx.TransportError, _TRIES, None) if patient else None,
         )
+
+
+def _pauses() -> Generator[float, None, None]:
+    return exponential(max_delay=5)
 
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
