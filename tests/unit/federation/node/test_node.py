@@ -145,11 +145,12 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
 def test_nothing_is_uploaded_twice_under_one_attempt(tmp_path: Path) -> None:
     small = Small(tmp_path)
     clients = small.join()
-    requests = clients.requests(small.plan(clients), clients.model.initial)
+    plan = small.plan(clients)
+    requests = clients.requests(plan, clients.model.initial)
     first = small.node(0).answer("upload", requests[0])
     assert small.node(0).answer("upload", requests[0]) == first  # the same bytes tell nothing new
     assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
-    other = clients.requests(small.plan(clients), clients.model.initial + 1)[0]
+    other = requests[0] | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
     assert "this client is past it" in str(small.node(0).answer("upload", other)[REFUSED])
     small.policy = Policy(max_rounds=50)
     assert "this client is past it" in str(small.node(0).answer("upload", requests[0])[REFUSED])
