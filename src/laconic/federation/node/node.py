@@ -107,7 +107,7 @@ class Node:
             raise PrivacyError("this node has accepted another offer of the same run")
         self._refuse_if(refusals.against_offer(self._policy, offer))
         planned = Cost.planned(offer)
-        self._within_lifetime(offer.run, planned)
+        self._within_lifetime(offer.run, Cost.planned(offer, offer.spare_rounds))
         check_model(self._model(offer), offer)
         if known is None:
             self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())
