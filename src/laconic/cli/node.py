@@ -43,12 +43,13 @@ def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) 
         probability(delta=delta)
     files = NodeFolder(folder)
     rows = files.log.rows()
-    identity, runs = files.identity().public_key().public_bytes_raw().hex(), _runs(rows)
+    identity, runs = files.public_identity(), _runs(rows)
+    attention = files.copied or files.attention
     lifetime = _lifetime(rows, limits, delta or limits.max_delta or 1e-5)
     if as_json:
         click.echo(
             json.dumps(
-                {"identity": identity, "runs": runs, "lifetime": lifetime, "attention": files.attention},
+                {"identity": identity, "runs": runs, "lifetime": lifetime, "attention": attention},
                 ensure_ascii=False,
             )
         )
@@ -57,10 +58,10 @@ def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) 
     if policy is not None:
         click.echo(f"policy    {policy} is in order")
     click.echo(_in_words(lifetime))
-    if files.attention is not None:
-        click.echo(
-            f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
-        )
+    if files.copied is not None:
+        click.echo(f"attention it takes part in nothing: {files.copied}")
+    elif files.attention is not None:
+        click.echo(f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {attention}")
     for run, row in runs.items():
         epsilon = (
             "" if row["participant_epsilon"] is None else f", ε against the server {row['participant_epsilon']:.3f}"

@@ -1,5 +1,7 @@
 """The node: it answers a server within its owner's policy.
 
+backup       a node's folder as one archive, and a folder from it that knows what it does not know
+figures      `NodeFigures`: the node's figures for Prometheus
 folder       `NodeFolder`: keys and whatever else survives a restart
 lifetime     `Cost` and `spent`: what a node's data has cost over all runs
 log          `NodeLog`: what the node took part in
@@ -9,5 +11,6 @@ own_records  a node's own tables, arrays, pictures and texts, read by its settin
 policy       `Policy`: what the node's owner allows
 refusals     the policy, applied: why an offer or a round is refused
 training     `NodeWork`: a node's work in a round
+watched      `WatchedNode`: every message is counted and logged
 withheld     refusals whose reasons stay on the node
 """

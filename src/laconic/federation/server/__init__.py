@@ -5,4 +5,5 @@ members         `Members`: which nodes take part; asked once, kept with the run
 notices         warnings about nodes, for the operator of the server
 remote_clients  `RemoteClients`: sends requests to nodes and opens the sum of their answers
 settings        how long a server waits, and for how many nodes
+watchers        a log of events and figures for Prometheus, where the options ask for them
 """
