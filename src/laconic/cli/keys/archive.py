@@ -62,7 +62,7 @@ def moved(folder: Path, yes: bool) -> None:
     If the original has answered anything since, the copy's log is wrong, and the same masks could be used twice: use a
     backup instead.
     """
-    from laconic.federation.keys.place import is_copy, move_place
+    from laconic.federation.keys.original import accept_copy, is_copy
     from laconic.federation.node.folder import NodeFolder
 
     files = NodeFolder(folder.expanduser())
@@ -72,5 +72,5 @@ def moved(folder: Path, yes: bool) -> None:
     if not yes:
         raise ConfigError("give --yes if the original has answered nothing since it was copied, and never will")
     with files.alone():
-        move_place(files.path)
+        accept_copy(files.path)
     click.echo(f"{folder} is the node's folder from now on")

@@ -3,8 +3,8 @@
 change       encrypt a folder's keys, change what opens them, make a new identity
 files        small files, replaced in one step
 keyring      `Keyring`: the keys of one folder
+original     whether a folder is the one that was made, or a copy of it
 permissions  refuses what the group or others may read
-place        whether a folder is where it was made, or a copy
 secret       `Secret`: the passphrase or key file that opens a folder's keys, and where it is found
 wrapping     the file that holds the folder's wrapping key, and keys sealed under it
 """

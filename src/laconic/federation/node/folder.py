@@ -3,7 +3,7 @@
 identity.key       the node's Ed25519 key, made when first needed
 wrapping.json      there if the keys are encrypted: what opens them, for whoever has the passphrase or key file
 old-identities/    identities that were rotated away
-place              says that this folder is no copy of another one
+original           says that this folder is no copy of another one
 attempts.json      which attempts it has used
 log.jsonl          what it took part in
 attention.txt      there if records failed: the node takes part in nothing until its owner has removed it
@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from laconic.errors import RunFolderError
 from laconic.federation.keys.files import read_file, replace_file
 from laconic.federation.keys.keyring import IDENTITY, Keyring
+from laconic.federation.keys.original import is_copy, mark_original
 from laconic.federation.keys.permissions import check_private
-from laconic.federation.keys.place import is_copy, mark_place
 from laconic.federation.keys.secret import Secret
 from laconic.federation.node.log import NodeLog
 from laconic.secagg.crypto.run_key import RunKey
@@ -39,7 +39,7 @@ class NodeFolder:
         except OSError as error:
             raise RunFolderError(f"cannot make the node's folder {self.path}: {error.strerror}") from None
         check_private(self.path)
-        mark_place(self.path)
+        mark_original(self.path)
         self.keys = Keyring(self.path, secret)
         self.log = NodeLog(self.path / "log.jsonl")
 

@@ -43,7 +43,7 @@ def test_encrypt_change_and_rotate(tmp_path: Path, capsys: pytest.CaptureFixture
         0,
         ["2 keys encrypted; they are opened by your key file", f"identity  {identity}"],
     )
-    assert call(capsys, "node", tmp_path / "node").out.startswith(f"identity  {identity}")  # needs no secret
+    assert call(capsys, "node", "status", tmp_path / "node").out.startswith(f"identity  {identity}")  # needs no secret
     done = call(capsys, "keys", "passphrase", tmp_path / "node", "--key-file", first, "--new-passphrase-file", words)
     assert done.code == 0
     assert WORDS not in done.out + done.err
@@ -110,12 +110,15 @@ def test_a_copy_answers_nothing_until_its_owner_says_it_is_the_node(
 ) -> None:
     joined_node(tmp_path / "node")
     shutil.copytree(tmp_path / "node", tmp_path / "copy")
-    assert "this folder is a copy" in call(capsys, "node", tmp_path / "copy").out
+    assert "this folder is a copy" in call(capsys, "node", "status", tmp_path / "copy").out
     assert call(capsys, "keys", "moved", tmp_path / "node", "--yes").out.endswith("nothing to do\n")
     assert "give --yes" in call(capsys, "keys", "moved", tmp_path / "copy").err
     assert call(capsys, "keys", "backup", tmp_path / "copy", tmp_path / "b").code == 2
     assert call(capsys, "keys", "moved", tmp_path / "copy", "--yes").code == 0
-    assert "copy" not in call(capsys, "node", tmp_path / "copy").out.partition("run  ")[0].partition("attention")[2]
+    assert "attention" not in call(capsys, "node", "status", tmp_path / "copy").out
+        "copy"
+        not in call(capsys, "node", "status", tmp_path / "copy").out.partition("run  ")[0].partition("attention")[2]
+    )
 
 
 def test_a_restored_node_counts_what_it_cannot_know_and_has_no_key_of_a_run(
@@ -135,7 +138,7 @@ def test_a_restored_node_counts_what_it_cannot_know_and_has_no_key_of_a_run(
     assert again.attention is not None
     assert again.attention.startswith("restored from a backup of 20")
     assert not list((tmp_path / "again").rglob("agreement.key"))
-    assert "all runs  5 participations" in call(capsys, "node", tmp_path / "again").out
+    assert "all runs  5 participations" in call(capsys, "node", "status", tmp_path / "again").out
     refused = call(capsys, "keys", "restore", tmp_path / "node.tar", tmp_path / "again")
     assert "is not empty: restore to a new folder" in refused.err
 

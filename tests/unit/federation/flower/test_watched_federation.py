@@ -19,10 +19,10 @@ from flower_tools import PRIVATE, SIZES, LocalFederation, config_for
 from laconic.data.population import Records
 from laconic.errors import DataError
 from laconic.federation.entropy import TEST_SEED
-from laconic.federation.node.figures import NodeFigures
 from laconic.federation.node.node import Node
 from laconic.federation.node.policy import Policy
-from laconic.federation.node.watched import WatchedNode
+from laconic.federation.node.serve.figures import NodeFigures
+from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.trial.processes import free_port
 from laconic.operations.events import EventLog
 

@@ -15,7 +15,7 @@ from laconic.errors import ConfigError, LaconicError, RunFolderError
 from laconic.federation.keys import files, wrapping
 from laconic.federation.keys.change import change_secret, encrypt_keys, new_identity
 from laconic.federation.keys.keyring import IDENTITY, Keyring, server_key
-from laconic.federation.keys.place import is_copy, mark_place, move_place
+from laconic.federation.keys.original import accept_copy, is_copy, mark_original
 from laconic.federation.keys.secret import Secret, found_secret, passphrase, read_key_file, read_passphrase_file
 from laconic.federation.node.folder import NodeFolder
 
@@ -329,12 +329,12 @@ def test_the_servers_key_can_be_encrypted_too(tmp_path: Path) -> None:
 def test_a_copy_knows_that_it_is_one(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    mark_place(folder)
-    mark_place(folder)
+    mark_original(folder)
+    mark_original(folder)
     assert not is_copy(folder)
     shutil.copytree(folder, tmp_path / "copy")
     assert is_copy(tmp_path / "copy")
     os.replace(folder, tmp_path / "renamed")
     assert not is_copy(tmp_path / "renamed")
-    move_place(tmp_path / "copy")
+    accept_copy(tmp_path / "copy")
     assert not is_copy(tmp_path / "copy")

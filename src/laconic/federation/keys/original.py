@@ -14,11 +14,11 @@ from pathlib import Path
 
 from laconic.errors import RunFolderError
 
-_FILE = "place"
+_FILE = "original"
 _GET_GENERATION = 0x80087601  # FS_IOC_GETVERSION of Linux
 
 
-def mark_place(folder: Path) -> None:
+def mark_original(folder: Path) -> None:
     """Say that the folder is no copy, if it does not say anything yet."""
     path = folder / _FILE
     try:
@@ -46,11 +46,11 @@ def is_copy(folder: Path) -> bool:
         os.close(handle)
 
 
-def move_place(folder: Path) -> None:
+def accept_copy(folder: Path) -> None:
     """The owner says that this copy is the one that counts."""
     path = folder / _FILE
     path.unlink(missing_ok=True)
-    mark_place(folder)
+    mark_original(folder)
 
 
 def _inode(handle: int) -> bytes:

@@ -11,7 +11,7 @@ from laconic.errors import LaconicError
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import JOINED, REFUSED, UPLOADED
 from laconic.federation.node.policy import Policy
-from laconic.federation.node.watched import WatchedNode
+from laconic.federation.node.serve.watched import WatchedNode
 from laconic.operations.exposition import Family, counter, exposition, gauge
 
 
