@@ -116,7 +116,8 @@ class SchemeStrategy(Strategy):
             messages = self.configure_train(number, result.arrays, train_config or ConfigRecord(), grid)
             if self._plan is None:
                 return False
-            replies = self._courier.deliver(list(messages), timeout=self._clients.timeout)
+            with self._clients.clock("upload"):
+                replies = self._courier.deliver(list(messages), timeout=self._clients.timeout)
             arrays, metrics = self.aggregate_train(number, replies)
             if arrays is not None and metrics is not None:
                 result.arrays, result.train_metrics_clientapp[number] = arrays, metrics

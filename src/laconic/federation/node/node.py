@@ -71,6 +71,8 @@ class Node:
                 if kind not in steps:
                     raise WireError("this node answers laconic's messages, and no others")
                 refuse_test_seed(self._policy.allow_test_seed)
+                if self._folder.copied is not None:
+                    raise Withheld(self._folder.copied)
                 self._check_size(fields)
                 if kind in ("keys", "upload") and self._folder.attention is not None:
                     raise Withheld(f"its owner must look at attention.txt first: {self._folder.attention}")

@@ -6,4 +6,5 @@ notices         warnings about nodes, for the operator of the server
 outcome         what was agreed, who was missing, and whether the planned model was trained
 remote_clients  `RemoteClients`: sends requests to nodes and opens the sum of their answers
 settings        how long a server waits, and for how many nodes
+watchers        a log of events and figures for Prometheus, where the options ask for them
 """

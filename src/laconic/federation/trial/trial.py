@@ -22,12 +22,10 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.federation.entropy import seed_for_tests
-from laconic.federation.node.folder import kept_key
+from laconic.federation.keys.keyring import server_key
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
 from laconic.federation.trial.keeper import Keeper
@@ -74,8 +72,7 @@ class Trial:
 
     def server_name(self) -> str:
         """The server's public key, for policies."""
-        private = Ed25519PrivateKey.from_private_bytes(kept_key(self.server_key))
-        return private.public_key().public_bytes_raw().hex()
+        return server_key(self.server_key).public_key().public_bytes_raw().hex()
 
     def start(self, config: RunConfig) -> None:
         """Start the SuperLink and the nodes."""
