@@ -12,6 +12,7 @@ from laconic.errors import RunFolderError
 from laconic.federation.courier import fields_bytes
 from laconic.federation.requests import REFUSED, Fields
 from laconic.operations.events import EventLog
+from laconic.secagg.terms import RUN_BYTES
 
 KINDS = ("keys", "upload", "consent", "unmask")
 
@@ -55,7 +56,7 @@ class WatchedNode:
                 "refused" if refused else "answered",
                 level="warning" if refused else "info",
                 message=named,
-                run=run.hex() if isinstance(run, bytes) else None,
+                run=run.hex() if isinstance(run, bytes) and len(run) == RUN_BYTES else None,
                 round=_number(fields.get("round")),
                 attempt=_number(fields.get("attempt")),
                 seconds=round(seconds, 4),
