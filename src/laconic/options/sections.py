@@ -463,6 +463,14 @@ class FederationSection:
         shown="600",
         check=positive,
     )
+    spare_rounds: int | None = option(
+        None,
+        "Rounds that may be repeated after a crash. Each is charged again; the ε that is offered to the nodes, and the"
+        " noise that is calibrated to --epsilon, allow for them.",
+        flag="",
+        shown="2",
+        check=non_negative_int,
+    )
     max_discarded: int | None = option(
         None,
         "Discarded rounds in a row that end the run: each is charged, and moves the model by noise alone.",

@@ -21,6 +21,7 @@ from laconic.federation.keys.secret import Secret
 from laconic.federation.server.lost_rounds import LostRounds, what_became
 from laconic.federation.server.members import Members, invite, make_offer
 from laconic.federation.server.notices import Notices
+from laconic.federation.server.outcome import outcome
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
 from laconic.federation.server.watchers import Watchers
@@ -84,7 +85,9 @@ def run_federation(
         watchers.time(clients.clock)
         simulation.spending.check_first_round()
         prepare(folder, simulation, files_of(settled))
-        strategy = SchemeStrategy(simulation, clients, courier, lost, patience=settings.join_timeout)
+        offer = members.offer
+        simulation.about_federation = lambda: outcome(simulation, offer, folder.rows("notices.jsonl"))
+        strategy = SchemeStrategy(simulation, clients, courier, lost, offer, patience=settings.join_timeout)
         simulation.observer = Together(_show, tracked(settled.config), watchers.observer)
         strategy.start(grid)
         assert strategy.result is not None

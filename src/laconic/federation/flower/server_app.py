@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from laconic.data.federated import FederatedData
 from laconic.data.population import Records, as_records
-from laconic.errors import LaconicError
+from laconic.errors import Incomplete, LaconicError
 from laconic.federation.flower.app_config import config_of
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.orphan import end_if_orphaned
@@ -78,7 +78,7 @@ def server_app(data: Callable[[Context], Data]) -> ServerApp:
             config = config_of(settings)
             own = data(context)
             key = Path(str(settings.get("server-key") or folder.path / "server.key")).expanduser()
-            run_federation(
+            result = run_federation(
                 grid,
                 config,
                 own.federation,
@@ -87,6 +87,9 @@ def server_app(data: Callable[[Context], Data]) -> ServerApp:
                 resume=bool(settings.get("resume", False)),
                 secret=found_secret(_file(settings, "key-file"), _file(settings, "passphrase-file")),
             )
+            missing = (result.federation or {}).get("incomplete")
+            if missing:
+                raise Incomplete(missing)  # so that Flower does not count it among the runs that went well
         except LaconicError as error:
             _LOG.log(ERROR, "laconic: error: %s", error)
             folder.write("failure.json", json_text({"error": str(error), "exit_code": error.exit_code}) + "\n")
