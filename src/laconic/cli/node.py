@@ -57,6 +57,8 @@ def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) 
     if policy is not None:
         click.echo(f"policy    {policy} is in order")
     click.echo(_in_words(lifetime))
+    if any(row.get("unit") == "record" for row in rows) or any(lifetime["record"]["limits"].values()):
+        click.echo(_of_a_record(lifetime["record"]))
     if files.attention is not None:
         click.echo(
             f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
@@ -72,9 +74,10 @@ def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) 
 
 def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
     """What all runs together have cost, beside what the policy allows; None where it is no finite number."""
-    from laconic.federation.node.lifetime import logged_costs, spent
+    from laconic.federation.node.lifetime import RECORD, logged_costs, spent
 
-    figures = spent(logged_costs(rows).values(), delta)
+    costs = logged_costs(rows).values()
+    figures, of_record = spent(costs, delta), spent(costs, delta, RECORD)
     return {
         "participations": figures.participations,
         "delta": delta,
@@ -83,19 +86,32 @@ def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[
         "limits": {
             name: getattr(limits, f"lifetime_{name}") for name in ("participations", "epsilon", "participant_epsilon")
         },
+        "record": {
+            **{name: _finite(getattr(of_record, name)) for name in ("epsilon", "participant_epsilon")},
+            "limits": {name: getattr(limits, f"lifetime_record_{name}") for name in ("epsilon", "participant_epsilon")},
+        },
     }
 
 
 def _in_words(lifetime: dict[str, Any]) -> str:
-    def shown(name: str) -> str:
-        value, limit = lifetime[name], lifetime["limits"][name]
-        figure = "∞" if value is None else f"{value}" if isinstance(value, int) else f"{value:.3f}"
-        return figure if limit is None else f"{figure} of {limit:g}"
-
     return (
-        f"all runs  {shown('participations')} participations, ε against the servers {shown('participant_epsilon')},"
-        f" against an outsider {shown('epsilon')} (δ = {lifetime['delta']:g})"
+        f"all runs  {_shown(lifetime, 'participations')} participations,"
+        f" ε against the servers {_shown(lifetime, 'participant_epsilon')},"
+        f" against an outsider {_shown(lifetime, 'epsilon')} (δ = {lifetime['delta']:g})"
     )
+
+
+def _of_a_record(record: dict[str, Any]) -> str:
+    return (
+        f"a record  ε against the servers {_shown(record, 'participant_epsilon')},"
+        f" against an outsider {_shown(record, 'epsilon')}"
+    )
+
+
+def _shown(figures: dict[str, Any], name: str) -> str:
+    value, limit = figures[name], figures["limits"][name]
+    figure = "∞" if value is None else f"{value}" if isinstance(value, int) else f"{value:.3f}"
+    return figure if limit is None else f"{figure} of {limit:g}"
 
 
 def _finite(value: float) -> float | None:

@@ -26,6 +26,7 @@ from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
 from laconic.secagg.crypto.labels import labelled
 from laconic.secagg.terms import RUN_BYTES, Terms, context_of
+from laconic.train.local import LocalDPSGD
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,8 +67,7 @@ class Offer(Agreed):
 
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
-        if self.scheme.record_level:
-            raise ConfigError(f"{self.scheme.name}: single records are protected in simulations only so far")
+        check_federated_records(self.scheme)
         positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size, num_classes=self.num_classes)
         if not 1 <= len(self.input_shape) <= 8 or not all(
             isinstance(length, int) and 1 <= length < 2**31 for length in self.input_shape
@@ -204,6 +204,23 @@ def read_offer(data: bytes) -> tuple[int, Offer]:
     """(the node's number, the offer), if it is signed by the server that it names."""
     signed = verify_offer(data)
     return signed.client, signed.open()
+
+
+def check_federated_records(scheme: Scheme) -> None:
+    """Refuse noise and batches for single records that separate machines cannot promise anything about."""
+    train = scheme.train
+    if not isinstance(train, LocalDPSGD):
+        return
+    if train.noise != "integer":
+        raise ConfigError(
+            f"{scheme.name}: the noise of a federation is drawn on integers, from the operating system's entropy: add"
+            " --noise integer"
+        )
+    if train.records.caveat:
+        raise ConfigError(
+            f"{scheme.name}: batches as published have a rate that depends on how many records a node has, and no proof"
+            " covers them: use --balance per-class or --balance none"
+        )
 
 
 def _check_options(what: str, options: Any) -> None:

@@ -169,6 +169,7 @@ class Node:
             attempt=plan.attempt,
             cohort=len(plan.cohort) if training.offer.masked else None,
             participations=taken,
+            unit=cost.unit,
             participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
             noise=training.noise_of(plan),
             cost=cost.row(),
@@ -229,11 +230,13 @@ class Node:
 
         model = self._model(offer)
         with on_records():
+            records = self._records(offer)
+            _check_delta(offer, len(records.targets))
             return NodeWork(
                 offer,
                 client,
                 model,
-                self._records(offer),
+                records,
                 test_seed_allowed=self._policy.allow_test_seed,
                 **self._options,
             )
@@ -300,6 +303,15 @@ class Node:
         named = run if isinstance(run, bytes) and len(run) == RUN_BYTES else b""
         more = {} if detail is None else {"detail": one_line(detail, _LONGEST)}
         self._folder.log.add(REFUSED, named, message=one_line(kind, _LONGEST), reason=reason, **more)
+
+
+def _check_delta(offer: Offer, num_records: int) -> None:
+    """Refuse a δ that allows one of this node's records to be published. Only the node knows how many it has."""
+    if offer.scheme.record_level and offer.budget is not None and offer.budget.delta * num_records >= 1:
+        raise PrivacyError(
+            f"δ {offer.budget.delta:g} is one over this node's {num_records} records or more: it allows one of them to"
+            " be published; lower max_delta in the policy"
+        )
 
 
 def _check_sum(training: NodeWork, plan: RoundPlan, told: SumPlan) -> None:

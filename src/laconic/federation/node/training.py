@@ -18,8 +18,15 @@ from laconic.federation.populations import OwnRecords
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
+from laconic.privacy.mechanism.record_noise import record_grid
 from laconic.round import client_weight, downlink_encoding, uplink_encoding, weights_encoding
 from laconic.streams import Streams
+from laconic.train.local import LocalDPSGD
+
+_ENGINE: dict[bool, dict[str, Any]] = {
+    False: {"engine": "one-by-one", "workers": 1},
+    True: {"engine": "per-record", "allow_large_delta": True},  # the node compares δ with its own records alone
+}
 
 
 class NodeWork:
@@ -37,7 +44,7 @@ class NodeWork:
     ) -> None:
         self.offer, self.client = offer, client
         self.experiment = offer.experiment(
-            model, OwnRecords(offer.num_clients, records), **{"engine": "one-by-one", "workers": 1} | options
+            model, OwnRecords(offer.num_clients, records), **_ENGINE[offer.scheme.record_level] | options
         )
         streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
         self._view = ModelView(self.experiment, streams)
@@ -97,9 +104,13 @@ class NodeWork:
     def noise_of(self, plan: RoundPlan) -> dict[str, float] | None:
         """The noise in this node's code, in units of the code: the scale of its share, and the step of the grid.
 
-        Shares of other nodes make up the promised noise only if these are the same for all of them. None: no noise.
+        Shares of other nodes make up the promised noise only if these are the same for all of them. Of a scheme that
+        protects records, they are those of one local step, in units of a gradient. None: no noise.
         """
         scheme, code_size = self.offer.scheme.at(plan.round), self.code_size(plan)
+        if isinstance(scheme.train, LocalDPSGD):
+            steps = record_grid(self.size, scheme.train.clip_norm, scheme.train.sigma)
+            return {"share": steps.scale / steps.units, "step": 1 / steps.units}
         if not scheme.noise.private:
             return None
         grid = scheme.noise.grid(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)

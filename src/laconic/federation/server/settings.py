@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from laconic.catalogue import scheme_entry
 from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import check_maskable
+from laconic.federation.offer import check_federated_records
 from laconic.options.sections import FederationSection
 from laconic.parts import positive, positive_int
 from laconic.settings.build import Settled, settle
@@ -67,11 +67,10 @@ def settle_federated(config: RunConfig, federation: FederatedData | None = None)
         raise ConfigError("--allow-large-delta is for simulations: the nodes of a federation refuse such a δ")
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
-    if scheme_entry(config.scheme.name).record_level:
-        raise ConfigError(f"{config.scheme.name} draws float noise from a seed: it is for simulations, use laconic run")
     settled = settle(config, federation)
+    check_federated_records(settled.experiment.scheme)
     if settled.experiment.front_end is not None:
         raise ConfigError("a front end is for simulations so far: leave it out, or use laconic run")
-    if settled.experiment.scheme.private:
+    if settled.experiment.scheme.noise.private:
         check_maskable(settled.experiment.scheme)
     return settled
