@@ -2,6 +2,7 @@
 
 courier      the interface of a transport, as the server needs it
 entropy      randomness from the operating system; seeds for tests only
+front_ends   `OfferedFrontEnd`: a front end as an offer describes it
 offer        `Offer`: a run as it is proposed to nodes, signed
 populations  the population of a federation, seen from one machine
 requests     requests and answers, as named fields

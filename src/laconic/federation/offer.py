@@ -10,14 +10,17 @@ import hashlib
 import json
 import math
 import struct
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic import __version__
+from laconic.data.meaning import Meaning
 from laconic.errors import ConfigError, WireError
 from laconic.experiment.mechanism import Agreed, Mechanism
+from laconic.federation.front_ends import OfferedFrontEnd
 from laconic.parts import non_negative_int, one_of, positive_int
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Sampler
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from laconic.data.population import Population
     from laconic.experiment.experiment import Experiment
 
+_DESCRIBED: dict[str, Callable[..., Any]] = {"front_end": OfferedFrontEnd, "meaning": Meaning}
 _HEAD = struct.Struct(f"<4sBI32s{SIGNATURE_BYTES}s")
 _MAGIC = b"LOFR"
 MOST_BYTES = 1 << 20
@@ -47,8 +51,9 @@ class Offer(Agreed):
     """One run, as it is offered to all its nodes.
 
     `server` is the public Ed25519 key that signs the offer. `initial` is the digest of the initial weights, which
-    follow from `public_seed` and the model that the node has; its factory is called with `model_options`. Cohorts are
-    drawn from `num_clients`.
+    follow from `public_seed` and the model that the node has; its factory is called with `model_options`. With a
+    `front_end` the model sees what that makes of records of the `input_shape`. `meaning` is what the records mean;
+    None for plain numbers. Cohorts are drawn from `num_clients`.
     """
 
     run: bytes
@@ -61,6 +66,8 @@ class Offer(Agreed):
     initial: str
     loss: str = "auto"
     model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    front_end: OfferedFrontEnd | None = None
+    meaning: Meaning | None = None
 
     def __post_init__(self) -> None:
         from laconic.experiment.experiment import check_votes
@@ -76,8 +83,15 @@ class Offer(Agreed):
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
         one_of(("plain", "signed"), consistency=self.consistency)
         _check_options("model", self.model_options)
+        if self.front_end is not None:
+            self.front_end.check(self.input_shape)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
+
+    @property
+    def head_shape(self) -> tuple[int, ...]:
+        """The shape of what the model sees of a record."""
+        return self.input_shape if self.front_end is None else self.front_end.output_shape(self.input_shape)
 
     @property
     def masked(self) -> bool:
@@ -131,6 +145,7 @@ class Offer(Agreed):
         values |= {"run": self.run.hex(), "server": self.server.hex()}
         values |= {"scheme": self.scheme.to_dict(), "sampler": self.sampler.to_dict()}
         values |= {"budget": self.budget and self.budget.to_dict()}
+        values |= {name: values[name] and dataclasses.asdict(values[name]) for name in _DESCRIBED}
         return json.dumps({"laconic": __version__} | values, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
@@ -146,6 +161,7 @@ class Offer(Agreed):
             values |= {"scheme": Scheme.from_dict(values["scheme"]), "sampler": Sampler.from_dict(values["sampler"])}
             values |= {"budget": values["budget"] and Budget.from_dict(values["budget"])}
             values |= {"input_shape": tuple(values["input_shape"])}
+            values |= {name: values[name] and kind(**values[name]) for name, kind in _DESCRIBED.items()}
             if values["scheme"].open:
                 raise ValueError("its scheme has no noise multiplier")
             return cls(**values)

@@ -111,16 +111,16 @@ def _show(
     if policy is not None:
         click.echo(f"policy    {policy} is in order")
     click.echo(_in_words(lifetime))
-    if any(row.get("unit") == "record" for row in rows) or any(lifetime["record"]["limits"].values()):
+    if any(row["unit"] == "record" for row in runs.values()) or any(lifetime["record"]["limits"].values()):
         click.echo(_of_a_record(lifetime["record"]))
     if files.attention is not None:
         click.echo(
             f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
         )
     for run, row in runs.items():
-        epsilon = (
-            "" if row["participant_epsilon"] is None else f", ε against the server {row['participant_epsilon']:.3f}"
-        )
+        of = " of a record" if row["unit"] == "record" else ""
+        figure = row["participant_epsilon"]
+        epsilon = "" if figure is None else f", ε{of} against the server {figure:.3f}"
         click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
         for refusal in row["refused"]:
             click.echo(f"  refused {refusal['time']}  {refusal['detail'] or refusal['reason']}")
@@ -180,6 +180,7 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "scheme": None,
             "participations": 0,
             "participant_epsilon": None,
+            "unit": None,
             "last": None,
             "refused": [],
         }
@@ -188,7 +189,7 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
         if row["what"] == "joined":
             run["scheme"] = row["scheme"]
         elif row["what"] == "uploaded":
-            run |= {name: row[name] for name in ("participations", "participant_epsilon")}
+            run |= {name: row.get(name) for name in ("participations", "participant_epsilon", "unit")}
         elif row["what"] == "refused":
             run["refused"].append({"time": row["time"], "reason": row["reason"], "detail": row.get("detail")})
     return runs

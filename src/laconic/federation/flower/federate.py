@@ -60,7 +60,7 @@ def run_federation(
             settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices)
             members.save(folder)
         else:
-            settled = settle_federated(config, federation(len(members.nodes)))
+            settled = settle_federated(config, federation(len(members.nodes)), stored=folder.path)
             if config.run.rounds > members.offer.rounds:
                 raise ConfigError(
                     f"run.rounds = {config.run.rounds}, but the nodes have agreed to {members.offer.rounds}:"

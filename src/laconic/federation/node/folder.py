@@ -70,6 +70,10 @@ class NodeFolder:
     def call_for_attention(self, reason: str) -> None:
         _write(self.path / "attention.txt", (reason + "\n").encode())
 
+    def file(self, run: bytes, name: str) -> Path:
+        """Where `keep` writes."""
+        return self._of(run, name)
+
     def keep(self, run: bytes, name: str, data: bytes) -> None:
         """Replace one of the run's files in one step."""
         _write(self._of(run, name), data)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from laconic.clients import wire
 from laconic.clients.base import ModelView
 from laconic.clients.work import ClientWork
 from laconic.data.population import Records
+from laconic.features.blocks import in_blocks
 from laconic.federation.entropy import federation_streams
 from laconic.federation.offer import Offer
 from laconic.federation.populations import OwnRecords
@@ -39,10 +41,13 @@ class NodeWork:
         model: nn.Module,
         records: Records,
         *,
+        front_end: nn.Module | None = None,
         test_seed_allowed: bool = False,
         **options: Any,
     ) -> None:
         self.offer, self.client = offer, client
+        if front_end is not None:  # once, here: what is kept in memory are the features
+            records = Records(in_blocks(front_end, records.inputs, torch.device("cpu")), records.targets)
         self.experiment = offer.experiment(
             model, OwnRecords(offer.num_clients, records), **_ENGINE[offer.scheme.record_level] | options
         )

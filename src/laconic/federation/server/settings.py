@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError
@@ -45,7 +46,9 @@ class Settings:
         return settings
 
 
-def settle_federated(config: RunConfig, federation: FederatedData | None = None) -> Settled:
+def settle_federated(
+    config: RunConfig, federation: FederatedData | None = None, *, stored: Path | None = None
+) -> Settled:
     """The configuration settled as for a simulation, if separate machines can run it."""
     if config.scheme.options.get("clip_norm") == "median":
         raise ConfigError(
@@ -67,10 +70,8 @@ def settle_federated(config: RunConfig, federation: FederatedData | None = None)
         raise ConfigError("--allow-large-delta is for simulations: the nodes of a federation refuse such a δ")
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
-    settled = settle(config, federation)
+    settled = settle(config, federation, stored=stored)
     check_federated_records(settled.experiment.scheme)
-    if settled.experiment.front_end is not None:
-        raise ConfigError("a front end is for simulations so far: leave it out, or use laconic run")
     if settled.experiment.scheme.noise.private:
         check_maskable(settled.experiment.scheme)
     return settled

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from laconic import __version__
 from laconic.errors import LaconicError
+from laconic.federation.node.agreement import UNCHECKED
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
 from laconic.federation.node.policy import read_policy
@@ -27,6 +28,7 @@ from laconic.federation.requests import REFUSED, Fields
 if TYPE_CHECKING:
     from torch import nn
 
+    from laconic.data.meaning import Meaning
     from laconic.federation.offer import Offer
 
 STATE = "serving.json"
@@ -36,7 +38,8 @@ STATE = "serving.json"
 class Serving:
     """How a node is served. `socket` is in the folder unless it is named; `group` may open it, too.
 
-    `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
+    `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time. `front_end`
+    is the owner's copy of a front end.
     """
 
     folder: Path
@@ -46,6 +49,7 @@ class Serving:
     kept_runs: int = 2
     waiting: int = 4
     threads: int | None = None
+    front_end: Path | None = None
 
     @property
     def socket_path(self) -> Path:
@@ -55,8 +59,14 @@ class Serving:
 class ServedNode:
     """Answers messages. The policy is read anew for each, so that a change counts at once."""
 
-    def __init__(self, serving: Serving, records: KeptRecords, model: Callable[[Offer], nn.Module]) -> None:
-        self._serving, self._records, self._model = serving, records, model
+    def __init__(
+        self,
+        serving: Serving,
+        records: KeptRecords,
+        model: Callable[[Offer], nn.Module],
+        meaning: Meaning | str | None = UNCHECKED,
+    ) -> None:
+        self._serving, self._records, self._model, self._meaning = serving, records, model, meaning
         self._folder, self._kept = NodeFolder(serving.folder), KeptWork(serving.kept_runs)
 
     def answer(self, kind: str, fields: Fields) -> Fields:
@@ -65,7 +75,13 @@ class ServedNode:
         except LaconicError as error:
             return {REFUSED: str(error)}
         node = Node(
-            self._folder, policy, model=self._model, records=lambda offer: self._records.read(), kept=self._kept
+            self._folder,
+            policy,
+            model=self._model,
+            records=lambda offer: self._records.read(),
+            kept=self._kept,
+            meaning=self._meaning,
+            front_end=self._serving.front_end,
         )
         return node.answer(kind, fields)
 
@@ -82,11 +98,12 @@ def serve(
     records: KeptRecords,
     model: Callable[[Offer], nn.Module],
     *,
+    meaning: Meaning | str | None = UNCHECKED,
     on_ready: Callable[[Path], None] = lambda path: None,
 ) -> None:
     """Serve the node until this process is told to end. What its owner got wrong is an error before it begins."""
     read_policy(serving.policy)
-    node = ServedNode(serving, records, model)
+    node = ServedNode(serving, records, model, meaning)
     if serving.threads is not None:
         import torch
 
