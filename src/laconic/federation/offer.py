@@ -65,7 +65,7 @@ class Offer(Agreed):
     num_classes: int
     initial: str
     loss: str = "auto"
-    model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    model_options: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     front_end: OfferedFrontEnd | None = None
     meaning: Meaning | None = None
 

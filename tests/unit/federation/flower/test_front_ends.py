@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 import torch
-from flower_tools import PRIVATE, SEED, SIZES, LocalFederation, config_for, weights_of
-from test_offered import SERVER, offer_of, refusal
+from flower_tools import PRIVATE, SEED, SERVER, SIZES, LocalFederation, config_for, offer_of, refusal, weights_of
 
 from conftest import make_population
 from laconic.data.federated import FederatedData

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_node import SERVER, SIZES, Small, make_offer, model
+from node_tools import SERVER, SIZES, Small, make_offer, model
 
 from laconic.data.ehr.schema import Schema
 from laconic.data.meaning import LONGEST, Meaning

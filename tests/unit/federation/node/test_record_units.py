@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_node import SERVER, Small, make_offer
-from test_policy import OFFER, refusals
+from node_tools import OFFER, SERVER, Small, make_offer, refusals
 
 from laconic import schemes
 from laconic.errors import ConfigError
