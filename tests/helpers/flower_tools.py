@@ -125,6 +125,7 @@ class LocalFederation:
     config: RunConfig
     policies: dict[int, str] = field(default_factory=dict)
     policy: str = OPEN_POLICY
+    front_end: Path | None = None
 
     def __post_init__(self) -> None:
         self.population, self.test = make_population(SIZES), make_records(100, seed=5)
@@ -160,7 +161,8 @@ class LocalFederation:
         """A node and its courier. Every message gets new ones, as if the node's process had been restarted before."""
 
         def answer(message: Message) -> Message:
-            serving = Serving(folder=self.path / f"node-{number}", policy=self.path / f"policy-{number}.toml")
+            place = {"folder": self.path / f"node-{number}", "policy": self.path / f"policy-{number}.toml"}
+            serving = Serving(**place, front_end=self.front_end)
             node = ServedNode(serving, KeptRecords(lambda: self.population.records(number), None), own_model)
             context = Context(0, FIRST_NODE + number, {}, RecordDict(), {})
             return courier_app(lambda context: node.answer)(message, context)

@@ -24,6 +24,7 @@ from laconic.federation.front_ends import OfferedFrontEnd
 from laconic.parts import non_negative_int, one_of, positive_int
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.record_noise import record_grid
 from laconic.scheme import Scheme
 from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
@@ -42,6 +43,8 @@ _HEAD = struct.Struct(f"<4sBI32s{SIGNATURE_BYTES}s")
 _MAGIC = b"LOFR"
 MOST_BYTES = 1 << 20
 """No honest offer is longer; a longer one is not even looked at."""
+_LARGEST_SCALE = 2.0**45
+"""Of noise on a grid: integers of 64 bits hold it, and sums with it."""
 MOST_OPTIONS, MOST_VALUES = 64, 256
 """Of a model: how many it may have, and how many values are in a list."""
 
@@ -74,8 +77,8 @@ class Offer(Agreed):
 
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
-        check_federated_records(self.scheme)
         positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size, num_classes=self.num_classes)
+        check_federated_records(self.scheme, self.size)
         if not 1 <= len(self.input_shape) <= 8 or not all(
             isinstance(length, int) and 1 <= length < 2**31 for length in self.input_shape
         ):
@@ -222,7 +225,7 @@ def read_offer(data: bytes) -> tuple[int, Offer]:
     return signed.client, signed.open()
 
 
-def check_federated_records(scheme: Scheme) -> None:
+def check_federated_records(scheme: Scheme, size: int) -> None:
     """Refuse noise and batches for single records that separate machines cannot promise anything about."""
     train = scheme.train
     if not isinstance(train, LocalDPSGD):
@@ -237,6 +240,10 @@ def check_federated_records(scheme: Scheme) -> None:
             f"{scheme.name}: batches as published have a rate that depends on how many records a node has, and no proof"
             " covers them: use --balance per-class or --balance none"
         )
+    # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
+    grid = record_grid(size, train.clip_norm, train.sigma)
+    if not (grid.scale < _LARGEST_SCALE and 0 < grid.units < math.inf and train.records.batch_size < 2**31):
+        raise ConfigError(f"{scheme.name}: its clip_norm, noise_multiplier or batch_size is beyond all reason")
 
 
 def _check_options(what: str, options: Any) -> None:

@@ -71,7 +71,7 @@ def settle_federated(
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
     settled = settle(config, federation, stored=stored)
-    check_federated_records(settled.experiment.scheme)
+    check_federated_records(settled.experiment.scheme, settled.experiment.mechanism.size)
     if settled.experiment.scheme.noise.private:
         check_maskable(settled.experiment.scheme)
     return settled

@@ -99,6 +99,8 @@ def test_rounds_of_records_are_counted_by_the_node_itself() -> None:
     [
         ({"noise": "continuous"}, "add --noise integer"),
         ({"balance": "as-published"}, "no proof covers them: use --balance per-class or --balance none"),
+        ({"batch_size": 10**400}, "beyond all reason"),
+        ({"noise_multiplier": 1e18}, "beyond all reason"),
     ],
 )
 def test_what_separate_machines_cannot_promise_is_no_offer(change: dict[str, Any], reason: str) -> None:
