@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from laconic.cli.keys.secret import secret_for, secret_options
+
 if TYPE_CHECKING:
     from laconic.data.population import Records
     from laconic.federation.node.serve.kept_work import KeptRecords
@@ -39,6 +41,13 @@ if TYPE_CHECKING:
 @click.option("--socket", type=click.Path(path_type=Path), help="Where couriers come to.  [FOLDER/node.socket]")
 @click.option("--group", help="A group that may open the socket, for a SuperNode that runs as another user.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads for training.  [all cores]")
+@secret_options
+@click.option("--log-file", type=click.Path(path_type=Path), help="Where events go, as JSON lines.  [stderr]")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="A port of 127.0.0.1 with figures for Prometheus. They show when this node took part: for its owner only.",
+)
 def serve(
     folder: Path,
     policy: Path,
@@ -48,6 +57,10 @@ def serve(
     socket: Path | None,
     group: str | None,
     threads: int | None,
+    key_file: Path | None,
+    passphrase_file: Path | None,
+    log_file: Path | None,
+    metrics_port: int | None,
     **own: Any,
 ) -> None:
     """Serve the node in FOLDER until it is stopped: answer what its policy allows, and refuse the rest.
@@ -60,7 +73,7 @@ def serve(
     Everything that must outlast the process is in FOLDER: it can be stopped, or killed, at any time. `laconic node
     status FOLDER` says what it did. Records are read when it starts, and again when a run begins after they changed.
     """
-    from laconic.federation.node.agreement import UNCHECKED
+    from laconic.federation.agreement import UNCHECKED
     from laconic.federation.node.own_model import own_model
     from laconic.federation.node.own_records import own_meaning
     from laconic.federation.node.serve.served_node import Serving
@@ -70,7 +83,15 @@ def serve(
     if model is not None:
         find_model(model)  # what cannot be imported is said now
     settings = Serving(
-        folder=folder.expanduser(), policy=policy, socket=socket, group=group, threads=threads, front_end=front_end
+        folder=folder.expanduser(),
+        policy=policy,
+        socket=socket,
+        group=group,
+        threads=threads,
+        secret=secret_for(folder.expanduser(), key_file, passphrase_file),
+        log=None if log_file is None else log_file.expanduser(),
+        metrics_port=metrics_port,
+        front_end=front_end,
     )
     given = {name.replace("_", "-"): value for name, value in own.items() if value is not None}
     kept, meaning = _records(records, given), UNCHECKED if records is not None else own_meaning(given)

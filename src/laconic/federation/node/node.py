@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laconic.errors import LaconicError, PrivacyError, WireError, one_line
+from laconic.federation.agreement import UNCHECKED, check_meaning
 from laconic.federation.entropy import refuse_test_seed, seed_for_tests
-from laconic.federation.node.agreement import UNCHECKED, check_meaning
+from laconic.federation.front_ends import kept_front_end, own_front_end
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.last_answers import LastAnswers
 from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.masking import keep_terms, masking
-from laconic.federation.node.own_front_end import kept_front_end, own_front_end
 from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_records
 from laconic.federation.requests import Fields, UploadRequest, bytes_in, run_in
 from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
@@ -80,6 +80,8 @@ class Node:
                 if kind not in steps:
                     raise WireError("this node answers laconic's messages, and no others")
                 refuse_test_seed(self._policy.allow_test_seed)
+                if self._folder.copied is not None:
+                    raise Withheld(self._folder.copied)
                 self._check_size(fields)
                 if kind in ("keys", "upload") and self._folder.attention is not None:
                     raise Withheld(f"its owner must look at attention.txt first: {self._folder.attention}")
@@ -116,7 +118,7 @@ class Node:
             raise PrivacyError("this node has accepted another offer of the same run")
         self._refuse_if(refusals.against_offer(self._policy, offer))
         planned = Cost.planned(offer)
-        self._within_lifetime(offer.run, planned)
+        self._within_lifetime(offer.run, Cost.planned(offer, offer.spare_rounds))
         check_meaning(offer, self._meaning)
         front_end = None if known is not None else own_front_end(offer, self._front_end)
         check_model(self._model(offer), offer)

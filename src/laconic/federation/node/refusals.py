@@ -48,7 +48,7 @@ def against_sizes(policy: Policy, offer: Offer) -> list[str]:
     return [
         f"{value:,} {what}, more than {name} {limit:,}"
         for value, what, name, limit in (
-            (offer.rounds, "rounds", "max_rounds", policy.max_rounds),
+            (offer.attempts, "rounds", "max_rounds", policy.max_rounds),
             (offer.num_clients, "nodes", "max_nodes", policy.max_nodes),
             (steps, "local steps or epochs", "max_local_steps", policy.max_local_steps),
             (offer.size, "weights", "max_model_size", policy.max_model_size),
@@ -84,15 +84,16 @@ def _against_who_and_what(policy: Policy, offer: Offer) -> list[str]:
 
 
 def _against_cost(policy: Policy, offer: Offer) -> list[str]:
+    over = _over(offer)
     delta = math.inf if offer.budget is None else offer.budget.delta
     reasons = [reason for unit in UNITS for reason in _against_planned(policy, offer, unit)]
     if policy.max_delta is not None and delta > policy.max_delta:
         reasons.append(f"δ {delta:g} is above max_delta {policy.max_delta:g}")
     if offer.budget is not None and delta * offer.num_clients >= 1:
         reasons.append(f"δ {delta:g} is 1/{offer.num_clients} nodes or more: it allows one node's data to be published")
-    most = most_participations(offer.mechanism)
+    most = most_participations(offer.mechanism, offer.spare_rounds)
     if policy.max_participations is not None and most > policy.max_participations:
-        reasons.append(f"up to {most} participations, above max_participations {policy.max_participations}")
+        reasons.append(f"up to {most} participations, above max_participations {policy.max_participations}{over}")
     return reasons
 
 
@@ -106,18 +107,25 @@ def _against_planned(policy: Policy, offer: Offer, unit: str) -> list[str]:
             f"{offer.scheme.name} protects single records, and has no ε for this node's data as a whole, which"
             f" {' and '.join(limits)} would limit (an owner who means records says max_record_epsilon instead)"
         ]
-    mechanism, most, reasons = offer.mechanism, most_participations(offer.mechanism), []
+    reasons = []
     if unit == CLIENT or offer.scheme.record_level:
-        released, participant = planned_epsilons(mechanism)
+        released, participant = planned_epsilons(offer.mechanism, offer.spare_rounds)
     else:
-        released = participant = _record_epsilon(mechanism.accountant, most)
+        most = most_participations(offer.mechanism, offer.spare_rounds)
+        released = participant = _record_epsilon(offer.mechanism.accountant, most)
     outside, server = _limits(unit)
     if outside in limits and offer.sampler.caveat:
         reasons.append(f"no proof covers the planned ε that {outside} would limit: {offer.sampler.caveat}")
     for name, against, figure in ((outside, "", released), (server, " against the server", participant)):
         if name in limits and figure > limits[name]:
-            reasons.append(f"planned ε{_OF[unit]}{against} {_figure(figure)} is above {name} {limits[name]:g}")
+            what = f"planned ε{_OF[unit]}{against}"
+            reasons.append(f"{what} {_figure(figure)} is above {name} {limits[name]:g}{_over(offer)}")
     return reasons
+
+
+def _over(offer: Offer) -> str:
+    """Over how many rounds, if some of them are spare."""
+    return f" (over {offer.rounds} rounds and {offer.spare_rounds} spare ones)" if offer.spare_rounds else ""
 
 
 def _limits(unit: str) -> tuple[str, str]:
@@ -151,11 +159,14 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], co
         return reasons
     if budget.max_participations is not None and participations > budget.max_participations:
         reasons.append(f"participation {participations} of the offered {budget.max_participations}")
+    charged = max(charges(uploads), participations)
+    if charged > offer.attempts:
+        agreed = f"{offer.rounds} rounds and {offer.spare_rounds} spare ones"
+        reasons.append(f"{charged} rounds would be charged, but {agreed} were offered")
     record_level = offer.scheme.record_level
     outside, server = _limits(RECORD if record_level else CLIENT)
     limit = _least(getattr(policy, outside), budget.epsilon)
     if limit is not None:
-        charged = max(charges(uploads), participations)
         released = accountant.released_epsilon(charged, budget.accountant, participations)
         if released > limit:
             reasons.append(f"ε would be {_figure(released)}, above {limit:g}")
@@ -193,13 +204,16 @@ def against_lifetime(policy: Policy, before: Mapping[str, Cost], run: str, cost:
     return reasons
 
 
-def planned_epsilons(mechanism: Mechanism) -> tuple[float, float]:
-    """ε against an outsider and against the server if the run goes as planned; infinite without noise."""
+def planned_epsilons(mechanism: Mechanism, spare_rounds: int = 0) -> tuple[float, float]:
+    """ε against an outsider and against the server if all rounds are charged, spare ones too; infinite without noise.
+
+    Spare rounds count: whoever agrees to a run agrees to what it may cost, and is not asked again after a crash.
+    """
     accountant, budget = mechanism.accountant, mechanism.budget
     if accountant is None or budget is None:
         return math.inf, math.inf
-    most = most_participations(mechanism)
-    released = accountant.released_epsilon(mechanism.rounds, budget.accountant, most)
+    most = most_participations(mechanism, spare_rounds)
+    released = accountant.released_epsilon(mechanism.rounds + spare_rounds, budget.accountant, most)
     participant = accountant.participant_epsilon(most)
     promised = (budget.epsilon, budget.participant_epsilon)
     return tuple(
@@ -208,10 +222,10 @@ def planned_epsilons(mechanism: Mechanism) -> tuple[float, float]:
     )  # type: ignore[return-value]
 
 
-def most_participations(mechanism: Mechanism) -> int:
+def most_participations(mechanism: Mechanism, spare_rounds: int = 0) -> int:
     """How often one node may be asked."""
-    cap = mechanism.budget.max_participations if mechanism.budget else None
-    return mechanism.rounds if cap is None else min(cap, mechanism.rounds)
+    cap, rounds = mechanism.budget.max_participations if mechanism.budget else None, mechanism.rounds + spare_rounds
+    return rounds if cap is None else min(cap, rounds)
 
 
 def _least(*limits: float | None) -> float | None:

@@ -21,8 +21,7 @@ from laconic.errors import ConfigError, PrivacyError, WireError
 from laconic.federation.entropy import TEST_SEED
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.server_app import ServerData
-from laconic.federation.front_ends import OfferedFrontEnd
-from laconic.federation.node.own_front_end import own_front_end
+from laconic.federation.front_ends import OfferedFrontEnd, own_front_end
 from laconic.federation.offer import Offer, read_offer, sign_offer
 from laconic.runner.outcome import RunResult
 from laconic.settings.build import Settled, settle

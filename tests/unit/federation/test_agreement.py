@@ -12,7 +12,7 @@ from node_tools import SERVER, SIZES, Small, make_offer, model
 from laconic.data.ehr.schema import Schema
 from laconic.data.meaning import LONGEST, Meaning
 from laconic.errors import ConfigError, WireError
-from laconic.federation.node.agreement import OtherRecords, check_meaning
+from laconic.federation.agreement import OtherRecords, check_meaning
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import REFUSED
 from laconic.federation.node.node import Node
