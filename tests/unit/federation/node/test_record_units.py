@@ -15,7 +15,7 @@ from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.federation.node import refusals as node_refusals
 from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, accountant_of, spent
+from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, Spent, accountant_of, spent
 from laconic.federation.node.policy import Policy
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, sign_offer
@@ -126,6 +126,21 @@ def test_over_a_lifetime_each_unit_is_composed_by_itself() -> None:
     assert max(part.participant_epsilon for part in parts) < both.participant_epsilon
     assert both.participant_epsilon < sum(part.participant_epsilon for part in parts)
     assert spent([cost(OFFER, 1)], 1e-5, CLIENT) == spent([cost(OFFER, 1)], 1e-5)
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e-160, 1e-153])
+def test_next_to_no_noise_does_not_count_as_nothing(noise_multiplier: float) -> None:
+    """Where divergences are not numbers any more: beside another run they add up to no ε that any limit allows."""
+    bare = replace(cost(records_offer(), 1), noise_multiplier=noise_multiplier)
+    both = spent([cost(records_offer(noise_multiplier=3.0), 2), bare], 1e-5, RECORD)
+    assert both.participant_epsilon > 1e300
+
+
+def test_a_figure_that_is_not_a_number_is_above_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_refusals, "spent", lambda *_: Spent(1, math.nan, math.nan))
+    policy = Policy(max_delta=1e-5, lifetime_record_epsilon=50.0)
+    told = node_refusals.against_lifetime(policy, {}, "ab", cost(records_offer(), 1))
+    assert "above lifetime_record_epsilon 50" in told[0]
 
 
 def test_a_joined_run_of_records_ends_what_is_promised_of_the_whole() -> None:
