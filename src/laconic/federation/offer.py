@@ -126,7 +126,7 @@ class Offer(Agreed):
     @cached_property
     def mechanism(self) -> Mechanism:
         """What the offered run would do to one node's data: enough to know what it costs, without touching any."""
-        return Mechanism(**self.agreed)
+        return Mechanism(**self.agreed, spare_rounds=self.spare_rounds)
 
     def terms(self, beacon: bytes) -> Terms:
         """What secure aggregation is agreed on; the beacon is fixed when all keys are known."""

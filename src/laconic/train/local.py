@@ -210,4 +210,4 @@ class LocalDPSGD(LocalTraining):
     def delta_slack(self, size: int, rounds: int) -> float:
         if self.noise == "continuous":
             return 0.0
-        return record_delta_slack(size, 2 * rounds * self.local_steps, self.sigma)  # twice: rounds repeat
+        return record_delta_slack(size, rounds * self.local_steps, self.sigma)

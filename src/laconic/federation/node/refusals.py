@@ -7,6 +7,7 @@ break one now.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from laconic.federation.node.lifetime import (
@@ -212,7 +213,7 @@ def planned_epsilons(mechanism: Mechanism, spare_rounds: int = 0) -> tuple[float
 
     Spare rounds count: whoever agrees to a run agrees to what it may cost, and is not asked again after a crash.
     """
-    accountant, budget = mechanism.accountant, mechanism.budget
+    accountant, budget = replace(mechanism, spare_rounds=spare_rounds).accountant, mechanism.budget
     if accountant is None or budget is None:
         return math.inf, math.inf
     most = most_participations(mechanism, spare_rounds)

@@ -143,6 +143,24 @@ def test_a_figure_that_is_not_a_number_is_above_every_limit(monkeypatch: pytest.
     assert "above lifetime_record_epsilon 50" in told[0]
 
 
+@pytest.mark.parametrize("offer", [OFFER, records_offer()], ids=["client", "record"])
+def test_spare_rounds_are_in_what_the_noise_sampler_costs(offer: Offer) -> None:
+    """A server may offer one round and a thousand spare ones: all of them draw noise."""
+    honest, bent = replace(offer, rounds=1001), replace(offer, rounds=1, spare_rounds=1000)
+    assert bent.attempts == honest.attempts
+    assert bent.mechanism.delta_slack() >= honest.mechanism.delta_slack() / 2 * 0.999
+    assert Cost.planned(bent).delta == bent.mechanism.delta_slack()
+
+
+def test_cohorts_that_show_themselves_are_counted_over_spare_rounds_too() -> None:
+    sampled = replace(OFFER, num_clients=100, sampler=Poisson(sampling_rate=0.5), max_dropouts=15, rounds=1)
+    more = replace(sampled, spare_rounds=10**6)
+    assert Cost.planned(sampled).amplified
+    accountant = more.mechanism.accountant
+    assert accountant is not None and not accountant.amplified(more.attempts)
+    assert not Cost.planned(more).amplified
+
+
 def test_a_joined_run_of_records_ends_what_is_promised_of_the_whole() -> None:
     policy = Policy(max_delta=1e-5, lifetime_epsilon=50.0, lifetime_record_epsilon=50.0)
     told = node_refusals.against_lifetime(policy, {}, "ab", cost(records_offer(), 1))
