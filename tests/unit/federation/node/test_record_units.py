@@ -14,6 +14,7 @@ from node_tools import OFFER, SERVER, Small, make_offer, refusals
 from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.federation.node import refusals as node_refusals
+from laconic.federation.node import training
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, Spent, accountant_of, spent
 from laconic.federation.node.policy import Policy
@@ -199,3 +200,13 @@ def test_one_attempt_is_answered_once_in_the_clear_as_well(tmp_path: Path) -> No
     other = asked | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
     assert "has uploaded to round 1, attempt 0, before" in str(small.node(0).answer("upload", other)["refused"])
     assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
+
+
+def test_a_node_that_sends_in_the_clear_counts_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signs are bounded, but a vote is not if a node says how often its own counts."""
+    small = Small(tmp_path, Policy(secure_aggregation="optional"), scheme=schemes.fl_sign_record_dp(**OPTIONS))
+    clients = small.join()
+    monkeypatch.setattr(training, "client_weight", lambda scheme, num_records: 1e9 if num_records == 8 else 1.0)
+    sent = clients.collect(small.plan(clients), clients.model.initial)
+    assert sent.messages == 2 and sent.weight == 2.0
+    assert float(sent.total.abs().max()) <= 2.0
