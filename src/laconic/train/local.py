@@ -182,8 +182,8 @@ class LocalDPSGD(LocalTraining):
     def about_noise(self) -> str:
         if self.noise == "integer":
             return (
-                "the noise of every local step is drawn on integers; that sums of gradients are rounded to float32"
-                " before it is added is not accounted for"
+                "the noise of every local step is drawn on integers; what rounding does to the gradients, computed in"
+                " float32 and added up in float64, is not accounted for"
             )
         return "the noise is float32, not drawn on integers: its low-order bits are not accounted for"
 

@@ -409,3 +409,25 @@ def test_a_clip_norm_with_which_one_record_more_makes_a_sum_infinite_is_refused(
     for clip_norm in (3e39, 1.1e30, 7e-43):
         with pytest.raises(ConfigError, match=r"clip_norm must be 1e-30 to 1e\+30"):
             fl_std_record_dp(clip_norm=clip_norm, noise_multiplier=1.0, local_lr=1.0, **drawn)
+
+
+def test_small_gradients_are_not_rounded_away_because_of_one_record_more() -> None:
+    """One record lifts the sum over a power of two, where float32 has half as many digits behind the point. Four
+    thousand small gradients then move it in the one sum and not in the other: neighbours that differ by more than S."""
+    many, step = 4096, 2.0**-12
+    targets = torch.cat([torch.full((many,), -1.0), torch.tensor([-1.0]), torch.full((many,), 0.3 * step / 32)])
+    inputs, keys = torch.ones(len(targets), 1), torch.zeros(len(targets), dtype=torch.int64)
+    model = FlatModel(nn.Linear(1, 1, bias=False), example=(inputs[:2], targets[:2, None]), loss="mean-squared-error")
+    gradients = WholeGradients(model)
+    gradients._at_once = 32  # as with half a million weights
+    without = torch.arange(len(targets)) != many
+
+    def difference(dtype: torch.dtype) -> float:
+        sums = [
+            gradients.total(torch.zeros(1), inputs[some], targets[some, None], keys[some], 1.0, dtype)
+            for some in (slice(None), without)
+        ]
+        return float(abs(sums[0].double() - sums[1].double()))
+
+    assert difference(torch.float32) > 1.02
+    assert difference(torch.float64) <= 1.0
