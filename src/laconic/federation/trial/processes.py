@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from laconic.errors import ConfigError, RunFolderError, how_to_install
+from laconic.federation.keys.secret import KEY_FILE_VARIABLE, PASSPHRASE_VARIABLE
 from laconic.federation.trial import guard
 
 _WAIT_SECONDS = 30.0
@@ -119,7 +120,8 @@ def program(name: str) -> str:
 def environment(home: Path) -> dict[str, str]:
     """The environment of Flower's programs: quiet, with a home of their own, and with this Python's programs found."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path}
+    none = dict.fromkeys((KEY_FILE_VARIABLE, PASSPHRASE_VARIABLE), "")  # the keys of a trial are not encrypted
+    return {**os.environ, **QUIET, **none, "FLWR_HOME": str(home), "PATH": path}
 
 
 def free_port() -> int:
