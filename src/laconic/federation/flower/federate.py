@@ -73,6 +73,11 @@ def run_federation(
                     f"run.rounds = {config.run.rounds}, but the nodes have agreed to {members.offer.rounds}:"
                     " start a new run for more"
                 )
+            if settings.spare_rounds > members.offer.spare_rounds:
+                raise ConfigError(
+                    f"federation.spare_rounds = {settings.spare_rounds}, but the nodes have agreed to"
+                    f" {members.offer.spare_rounds}: start a new run for more"
+                )
         courier = FlowerCourier(grid, members.nodes)
         clients = RemoteClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
         simulation = Run(settled.experiment, clients=clients)

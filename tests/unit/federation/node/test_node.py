@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -24,12 +26,14 @@ from laconic.federation.keys.secret import Secret
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import NodeLog
 from laconic.federation.node.policy import Policy
+from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import read_offer, sign_offer
 from laconic.federation.requests import REFUSED, Fields, UploadRequest, bytes_in
 from laconic.federation.roster import read_roster
 from laconic.federation.server import remote_clients as server
 from laconic.federation.server.members import Members
+from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.secagg.crypto.keys import PublicKeys
@@ -333,3 +337,23 @@ def test_a_federation_with_encrypted_keys(tmp_path: Path, monkeypatch: pytest.Mo
     agreed = list(tmp_path.rglob("agreement.key"))
     assert len(agreed) == 3
     assert all(wrapping.is_sealed(path.read_bytes()) for path in agreed)
+
+
+def test_a_full_disk_stops_the_answer_and_is_said_to_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, events = Small(tmp_path), EventLog(tmp_path / "events")
+    clients = small.join()
+    node = WatchedNode(small.courier.nodes[0], events)
+    requests = clients.requests(small.plan(clients), clients.model.initial)
+    with monkeypatch.context() as full:
+
+        def fsync(handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        full.setattr("laconic.federation.node.log.os.fsync", fsync)
+        with pytest.raises(RunFolderError, match="No space left on device; nothing was sent"):
+            node.answer("upload", requests[0])
+    assert json.loads((tmp_path / "events").read_text())["reason"].endswith("No space left on device; nothing was sent")
+    again = clients.requests(small.plan(clients, attempt=1), clients.model.initial)
+    assert "upload" in node.answer("upload", again[0])
+    assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
+    events.close()
