@@ -231,6 +231,7 @@ def test_the_compose_file_runs_a_federation(apart: Path) -> None:
             [*given[:3], "node", "status", str(folder)], env=variables, capture_output=True, text=True
         )
         assert "fl-std-dp: 5 participations" in check.stdout, check.stderr
+        _nothing_in_the_logs(site, logs)
     finally:
         for process in started:
             os.killpg(process.pid, signal.SIGTERM)
@@ -240,6 +241,21 @@ def test_the_compose_file_runs_a_federation(apart: Path) -> None:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def _nothing_in_the_logs(site: Path, logs: Path) -> None:
+    """No patient and no secret is in what any of the processes has printed."""
+    printed = b"".join(path.read_bytes() for path in logs.glob("*.txt"))
+    assert b'"event": "answered"' in printed
+    for file in site.glob("hospital-*/data/admissions.csv"):
+        rows = [line.split(",") for line in file.read_text().splitlines()[1:]]
+        marks = [row[0] for row in rows] + [row[7] for row in rows if ";" in row[7]]  # patients, and their diagnoses
+        assert len(marks) > 50
+        assert not [mark for mark in marks if mark.encode() in printed]
+    for file in [*site.rglob("secret"), *site.rglob("courier-secret")]:
+        secret = file.read_bytes()
+        assert secret not in printed
+        assert secret.hex().encode() not in printed
 
 
 def _answers(port: int) -> bool:

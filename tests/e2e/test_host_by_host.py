@@ -176,7 +176,9 @@ def test_from_an_export_to_a_node_that_answers(tmp_path: Path) -> None:
         register, run = server.commands(begin)
         for number, host in enumerate(hospitals):
             server.run(register.replace("hospital-a", f"hospital-{'ab'[number]}"))
-            for command in host.commands(carry):
+            secret, *both = host.commands(carry)
+            host.run(secret)
+            for command in both:
                 host.start(command)
         told = server.run(f"cd app && {run}")
         assert [row["messages_up"] for row in rounds(tmp_path / "run")] == [2], told

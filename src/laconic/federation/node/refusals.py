@@ -147,6 +147,9 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], co
     """Why this round is refused: the last of the node's uploads in the run. `cohort` are the announced nodes."""
     reasons = []
     round, participations = uploads[-1][0], len(uploads)
+    if not offer.masked and uploads[-1] in uploads[:-1]:
+        # Of a masked sum, the client says so itself. Here the same records would be drawn under other noise.
+        reasons.append(f"this node has uploaded to round {round}, attempt {uploads[-1][1]}, before")
     if not 1 <= round <= offer.rounds:
         reasons.append(f"round {round} of a run that was offered with {offer.rounds}")
     honest = cohort - offer.mechanism.slack

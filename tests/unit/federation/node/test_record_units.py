@@ -152,3 +152,17 @@ def test_an_offer_of_records_is_read_as_it_was_signed() -> None:
     again = Offer.from_bytes(offer.to_bytes())
     assert again == offer and again.scheme.fingerprint == offer.scheme.fingerprint
     assert sign_offer(again, 0, SERVER)
+
+
+def test_one_attempt_is_answered_once_in_the_clear_as_well(tmp_path: Path) -> None:
+    """Asked again with other weights, the node's process would draw the same records under new noise: the sampling
+    that the ε counts with would not be new."""
+    small = Small(tmp_path, Policy(secure_aggregation="optional"), scheme=schemes.fl_std_record_dp(**OPTIONS))
+    clients = small.join()
+    plan = small.plan(clients)
+    asked = clients.requests(plan, clients.model.initial)[0]
+    first = small.node(0).answer("upload", asked)
+    assert small.node(0).answer("upload", asked) == first
+    other = asked | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
+    assert "has uploaded to round 1, attempt 0, before" in str(small.node(0).answer("upload", other)["refused"])
+    assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1

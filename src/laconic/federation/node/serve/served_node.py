@@ -81,8 +81,8 @@ class ServedNode:
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         try:
             policy = read_policy(self._serving.policy)
-        except LaconicError as error:
-            return {REFUSED: str(error)}
+        except LaconicError:  # its text names a path; `laconic node status` says it to the owner
+            return {REFUSED: "this node's policy cannot be read; its owner must mend it"}
         node = Node(
             self.folder,
             policy,
@@ -117,18 +117,20 @@ def serve(
         import torch
 
         torch.set_num_threads(serving.threads)
-    with ServingLock(serving.folder), _watched(serving, node) as watched:
+    with ServingLock(serving.folder):
         node.folder.keys.check()
         records.read()
         path = serving.socket_path
         listening = open_socket(path, serving.group, waiting=serving.waiting)
-        daemon = Daemon(listening, watched.answer, most_bytes=lambda: node.most_bytes, waiting=serving.waiting)
-        _write_state(serving, path)
         try:
-            with _ended_by_signals(daemon.stop):
-                on_ready(path)
-                daemon.serve()
+            with _watched(serving, node) as watched:
+                daemon = Daemon(listening, watched.answer, most_bytes=lambda: node.most_bytes, waiting=serving.waiting)
+                _write_state(serving, path)
+                with _ended_by_signals(daemon.stop):
+                    on_ready(path)
+                    daemon.serve()
         finally:
+            listening.close()
             path.unlink(missing_ok=True)
 
 
