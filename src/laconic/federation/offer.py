@@ -72,6 +72,7 @@ class Offer(Agreed):
         one_of(("plain", "signed"), consistency=self.consistency)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
+        self.scheme.evaluations.check(self.num_classes)
 
     @property
     def masked(self) -> bool:

@@ -38,10 +38,11 @@ class Cost:
     """A run, as far as it can cost a node: what its uploads give away, and how often.
 
     `noise_multiplier` is None for uploads without noise; of a run that begins with votes it is the smaller one of votes
-    and training, for all uploads. `rounds` are what outsiders see, with or without this node:
-    a run counts for them from the moment it was joined, since counting only runs in which the node was drawn would
-    undo what sampling is worth. `delta` is what the noise sampler's finite precision, and cohorts that show themselves
-    by being too small, cost over the run.
+    and training, for all uploads. Evaluations have one of their own; they are the rounds after the `votes` that are
+    divisible by `evaluate_every`. `rounds` are what outsiders see, with or without this node: a run counts for them
+    from the moment it was joined; counting only runs in which the node was drawn would undo what sampling is worth.
+    `delta` is what the noise sampler's finite precision, and cohorts that show themselves by being too small, cost over
+    the run.
     """
 
     noise_multiplier: float | None
@@ -51,6 +52,12 @@ class Cost:
     rounds: int
     delta: float
     participations: int = 0
+    evaluation_noise_multiplier: float | None = None
+    evaluate_every: int = 0
+    votes: int = 0
+    measured_rounds: int = 0
+    measured: int = 0
+    """How many of the rounds, and of the participations, are evaluations."""
 
     @classmethod
     def planned(cls, offer: Offer) -> Self:
@@ -64,24 +71,64 @@ class Cost:
         cap = min(rounds, budget.max_participations or rounds)
         # What no proof covers is not amplified.
         amplified = accountant.amplified(offer.rounds) and not offer.sampler.caveat
+        participations = largest(lambda count: budget.participant_fits(accountant, count), cap)
+        least, other = accountant.least_noise_multiplier, accountant.evaluation_noise_multiplier
+        evaluations = offer.scheme.num_evaluations(rounds)
+        # Of the uploads as many are evaluations as cost most.
+        dearer = other is not None and other < least
+        measured = min(participations, evaluations) if dearer else max(0, participations - (rounds - evaluations))
         return cls(
-            noise_multiplier=accountant.least_noise_multiplier,
+            noise_multiplier=least,
             sampler=sampler,
             num_clients=offer.num_clients,
             amplified=amplified,
             rounds=rounds,
             delta=mechanism.delta_slack() + (accountant.visible_delta(offer.rounds) if amplified else 0.0),
-            participations=largest(lambda count: budget.participant_fits(accountant, count), cap),
+            participations=participations,
+            evaluation_noise_multiplier=other,
+            evaluate_every=offer.scheme.evaluations.every,
+            votes=offer.scheme.codec.vote_rounds,
+            measured_rounds=evaluations,
+            measured=measured,
         )
 
     def row(self) -> dict[str, Any]:
         """For the log: all but what the log counts itself."""
-        return {name: value for name, value in asdict(self).items() if name != "participations"}
+        return {name: value for name, value in asdict(self).items() if name not in ("participations", "measured")}
 
     def after(self, uploads: Sequence[Upload]) -> Self:
         """The run as it is planned, with these uploads: repeated attempts come on top of the planned rounds."""
         rounds = max(self.rounds + charges(uploads) - max((r for r, _ in uploads), default=0), charges(uploads))
-        return replace(self, rounds=max(rounds, len(uploads)), participations=len(uploads))
+        measured = [round for round, _ in uploads if self._evaluates(round)]
+        again = sum(attempt for round, attempt in _last_attempts(uploads).items() if self._evaluates(round))
+        return replace(
+            self,
+            rounds=max(rounds, len(uploads)),
+            participations=len(uploads),
+            measured_rounds=max(self.measured_rounds + again, len(measured)),
+            measured=len(measured),
+        )
+
+    def _evaluates(self, round: int) -> bool:
+        return self.evaluate_every > 0 and round % self.evaluate_every == 0 and round > self.votes
+
+    @property
+    def kinds(self) -> tuple[Self, ...]:
+        """Training and evaluations as two runs that are composed, each with its own noise; δ counts once."""
+        if not self.evaluate_every:
+            return (self,)
+        alone = replace(self, evaluate_every=0, measured=0, measured_rounds=0)
+        trained, taken = self.rounds - self.measured_rounds, self.participations - self.measured
+        return (
+            replace(alone, rounds=max(trained, taken), participations=taken),
+            replace(
+                alone,
+                noise_multiplier=self.evaluation_noise_multiplier,
+                rounds=self.measured_rounds,
+                participations=self.measured,
+                delta=0.0,
+            ),
+        )
 
     @property
     def gaussian(self) -> DpEvent:
@@ -117,12 +164,11 @@ def charges(uploads: Sequence[Upload]) -> int:
 
 
 def accountant_of(offer: Offer, uploads: Sequence[Upload]) -> RunAccountant | None:
-    """The accountant of a run, which knows of the votes that were repeated, as far as a node can know."""
-    accountant, votes = offer.mechanism.accountant, offer.scheme.codec.vote_rounds
+    """The accountant of a run, which knows of the rounds that were repeated, as far as a node can know."""
+    accountant = offer.mechanism.accountant
     if not isinstance(accountant, Accountant):
         return accountant
-    repeated = sum(attempt for round, attempt in _last_attempts(uploads).items() if round <= votes)
-    return accountant.with_repeated_votes(repeated)
+    return accountant.with_repeats(offer.scheme.repeats(_last_attempts(uploads)))
 
 
 def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
@@ -135,7 +181,7 @@ def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
 
 def spent(costs: Iterable[Cost], delta: float) -> Spent:
     """All costs together, at this δ."""
-    joined = list(costs)
+    joined = [kind for cost in costs for kind in cost.kinds]
     uploaded = [cost for cost in joined if cost.participations]
     participations = sum(cost.participations for cost in uploaded)
     left = delta - sum(cost.delta for cost in joined)

@@ -116,17 +116,17 @@ class Node:
         client, offer = self._accepted(request.run)
         self._keep_once(offer, client, request)
         if not offer.masked:
-            training, plan, code, cost = self._trained(client, offer, request, [client])
-            return {"upload": self._logged(training, plan, cost, training.message(plan, code))}
+            training, plan, code, cost, own = self._trained(client, offer, request, [client])
+            return {"upload": self._logged(training, plan, cost, training.message(plan, code), own)}
         with masking(self._folder, offer.run) as member:
             sum_plan = member.begin(request.plan)
             if (sum_plan.round, sum_plan.attempt) != (request.round, request.attempt):
                 raise WireError("the plan of the sum is of another round than the message")
             if sum_plan.cohort[-1] >= offer.num_clients:
                 raise WireError(f"a cohort with client {sum_plan.cohort[-1]}, but the offer is to {offer.num_clients}")
-            training, plan, code, cost = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
+            training, plan, code, cost, own = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
             self._folder.keep(offer.run, "plan", request.plan)
-            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()))}
+            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()), own)}
 
     def _trained(
         self,
@@ -135,8 +135,9 @@ class Node:
         request: UploadRequest,
         cohort: Sequence[int],
         sum_plan: SumPlan | None = None,
-    ) -> tuple[NodeWork, RoundPlan, Tensor, Cost]:
-        """The code of this round, if the policy allows the round; and what the run has cost with it."""
+    ) -> tuple[NodeWork, RoundPlan, Tensor, Cost, dict[str, float] | None]:
+        """The code of this round, if the policy allows the round; what the run has cost with it; and, in an evaluation,
+        the node's own metrics, which stay here."""
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
 
@@ -151,11 +152,14 @@ class Node:
         weights = training.weights(request.weights, plan, lambda: self._weights_of(offer, request.round - 1))
         with on_records():
             code = training.code(plan, weights)
+            own = training.own_metrics(plan, weights)
         if offer.scheme.downlink == "signs":
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
-        return training, plan, code, cost
+        return training, plan, code, cost, own
 
-    def _logged(self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes) -> bytes:
+    def _logged(
+        self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes, own: dict[str, float] | None
+    ) -> bytes:
         """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
         from laconic.federation.node.lifetime import accountant_of
 
@@ -172,6 +176,7 @@ class Node:
             participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
             noise=training.noise_of(plan),
             cost=cost.row(),
+            **({} if own is None else {"own_metrics": own}),
             **({"test_seed": True} if seed_for_tests() is not None else {}),
         )
         return upload
@@ -235,8 +240,19 @@ class Node:
                 model,
                 self._records(offer),
                 test_seed_allowed=self._policy.allow_test_seed,
-                **self._options,
+                **self._options | self._held_out(offer),
             )
+
+    def _held_out(self, offer: Offer) -> dict[str, float]:
+        """Which fraction of its records this node measures on. It stays the same in a run, whatever its settings say
+        later: what was trained on is never measured on."""
+        if not offer.scheme.evaluations.every or "held_out" not in self._options:
+            return {}
+        kept = self._folder.kept(offer.run, "held-out")
+        if kept is None:
+            kept = repr(float(self._options["held_out"])).encode()
+            self._folder.keep(offer.run, "held-out", kept)
+        return {"held_out": float(kept)}
 
     def _keys(self, client: int, offer: Offer) -> PublicKeys:
         return PublicKeys.signed(offer.context, client, self._folder.agreement(offer.run), self._folder.identity())
