@@ -42,7 +42,7 @@ class NodeWork:
         streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
         self._view = ModelView(self.experiment, streams)
         self._work = ClientWork(self._view)
-        self._num_records = len(records.targets)
+        self._num_records = self._work.population.size(client)  # those that it trains on
         self.size = self._view.model.size
 
     def code_size(self, plan: RoundPlan) -> int:
