@@ -16,10 +16,13 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from conftest import make_population, make_records
 from laconic.data.federated import FederatedData
-from laconic.federation.flower.client_app import client_app
+from laconic.federation.flower.client_app import courier_app
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.server_app import ServerData
 from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.own_model import own_model
+from laconic.federation.node.serve.kept_work import KeptRecords
+from laconic.federation.node.serve.served_node import ServedNode, Serving
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.settings.build import Settled, settle
@@ -146,15 +149,13 @@ class LocalFederation:
         return NodeFolder(self.path / f"node-{number}")
 
     def _app(self, number: int) -> Callable[[Message], Message]:
-        """A node's app. Every message gets a new one, as it would in a process of its own."""
+        """A node and its courier. Every message gets new ones, as if the node's process had been restarted before."""
 
         def answer(message: Message) -> Message:
-            settings = {
-                "folder": str(self.path / f"node-{number}"),
-                "policy": str(self.path / f"policy-{number}.toml"),
-            }
-            context = Context(0, FIRST_NODE + number, settings, RecordDict(), run_config(self.config))
-            return client_app(lambda context: self.population.records(number))(message, context)
+            serving = Serving(folder=self.path / f"node-{number}", policy=self.path / f"policy-{number}.toml")
+            node = ServedNode(serving, KeptRecords(lambda: self.population.records(number), None), own_model)
+            context = Context(0, FIRST_NODE + number, {}, RecordDict(), {})
+            return courier_app(lambda context: node.answer)(message, context)
 
         return answer
 

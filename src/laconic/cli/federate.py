@@ -130,8 +130,8 @@ def _supervised(
             trial = Trial(folder.path / "federation", nodes, processes)
             default = policies.get(None) or trial_policy(experiment, trial.server_name())
             trial.write_policies({n: text for n, text in policies.items() if n is not None}, default)
-            notice(f"starting a SuperLink and {nodes} SuperNodes on this machine")
-            trial.start()
+            notice(f"starting a SuperLink and {nodes} nodes on this machine")
+            trial.start(config)
             supervisor = Supervisor(trial, folder, on_row=display.row, on_notice=notice)
             return supervisor.run(config)
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from laconic.errors import LaconicError, unknown
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
     "federate": ("laconic.cli.federate", "federate"),
-    "node": ("laconic.cli.node", "node"),
+    "node": ("laconic.cli.node.group", "node"),
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import struct
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ _HEAD = struct.Struct(f"<4sBI32s{SIGNATURE_BYTES}s")
 _MAGIC = b"LOFR"
 MOST_BYTES = 1 << 20
 """No honest offer is longer; a longer one is not even looked at."""
+MOST_OPTIONS, MOST_VALUES = 64, 256
+"""Of a model: how many it may have, and how many values are in a list."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,8 @@ class Offer(Agreed):
     """One run, as it is offered to all its nodes.
 
     `server` is the public Ed25519 key that signs the offer. `initial` is the digest of the initial weights, which
-    follow from `public_seed` and the model that the node has. Cohorts are drawn from `num_clients`.
+    follow from `public_seed` and the model that the node has; its factory is called with `model_options`. Cohorts are
+    drawn from `num_clients`.
     """
 
     run: bytes
@@ -55,6 +59,7 @@ class Offer(Agreed):
     num_classes: int
     initial: str
     loss: str = "auto"
+    model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         from laconic.experiment.experiment import check_votes
@@ -70,6 +75,7 @@ class Offer(Agreed):
             raise ConfigError("an offer's records have one to eight dimensions, each of 1 to 2^31 values")
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
         one_of(("plain", "signed"), consistency=self.consistency)
+        _check_options("model", self.model_options)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
         self.scheme.evaluations.check(self.num_classes)
@@ -199,6 +205,26 @@ def read_offer(data: bytes) -> tuple[int, Offer]:
     """(the node's number, the offer), if it is signed by the server that it names."""
     signed = verify_offer(data)
     return signed.client, signed.open()
+
+
+def _check_options(what: str, options: Any) -> None:
+    """Refuse options that are no numbers, texts or short lists of them, under short names."""
+    if not isinstance(options, dict) or len(options) > MOST_OPTIONS:
+        raise ConfigError(f"an offer has at most {MOST_OPTIONS} options for its {what}")
+    for name, value in options.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ConfigError(f"an offer's option of the {what} is named {name!r}, which is no name")
+        parts = value if isinstance(value, list | tuple) else [value]
+        if len(parts) > MOST_VALUES or not all(_is_plain(part) for part in parts):
+            raise ConfigError(
+                f"an offer's option {name} of the {what} is no number, text or list of at most {MOST_VALUES}"
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _statement(client: int, server: bytes, body: bytes) -> bytes:

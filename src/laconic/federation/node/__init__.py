@@ -5,6 +5,7 @@ lifetime     `Cost` and `spent`: what a node's data has cost over all runs
 log          `NodeLog`: what the node took part in
 masking      the node's side of the masked sum; its state is in the folder
 node         `Node`: answers a server within its policy
+own_model    the model of an offered run, built on the node
 own_records  a node's own tables, arrays, pictures and texts, read by its settings
 policy       `Policy`: what the node's owner allows
 refusals     the policy, applied: why an offer or a round is refused

@@ -1,7 +1,7 @@
 """The node: it answers a server's messages, as far as its owner's policy allows.
 
-Every message may be handled by a process of its own: what must be remembered is in the node's folder, and is there
-before the answer leaves. An offer is checked in this order: signature, server, sizes, policy, cost, model. Records are
+The process may end at any instant: what must be remembered is in the node's folder, and is there before the answer
+leaves. An offer is checked in this order: signature, server, sizes, policy, cost, model. Records are
 read in a round, and nowhere before. If they fail, that has one fixed text, since data may have decided it; the node's
 own log has the rest, and the node takes part in nothing more until its owner has looked. So a server that varies its
 offers to find out about the records learns one bit at most.
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from laconic.data.population import Records
     from laconic.federation.node.lifetime import Cost
     from laconic.federation.node.policy import Policy
+    from laconic.federation.node.serve.kept_work import KeptWork
     from laconic.federation.node.training import NodeWork
     from laconic.federation.offer import Offer
     from laconic.plan import RoundPlan
@@ -42,7 +43,10 @@ _LONGEST = 2000
 
 
 class Node:
-    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here."""
+    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
+
+    `kept` has the work of the runs under way, where a process answers more than one message.
+    """
 
     def __init__(
         self,
@@ -51,9 +55,10 @@ class Node:
         *,
         model: Callable[[Offer], nn.Module],
         records: Callable[[Offer], Records],
+        kept: KeptWork | None = None,
         **options: Any,
     ) -> None:
-        self._folder, self._policy = folder, policy
+        self._folder, self._policy, self._kept = folder, policy, kept
         self._model, self._records, self._options = model, records, options
         self._offered = b""
 
@@ -229,7 +234,12 @@ class Node:
         return client, offer
 
     def _training(self, client: int, offer: Offer) -> NodeWork:
-        """The node's work on its own records. They are loaded here, and nowhere before."""
+        """The node's work on its own records. They are loaded for it, and nowhere before."""
+        if self._kept is None:
+            return self._begun(client, offer)
+        return self._kept.of(offer.run, lambda: self._begun(client, offer))
+
+    def _begun(self, client: int, offer: Offer) -> NodeWork:
         from laconic.federation.node.training import NodeWork
 
         model = self._model(offer)

@@ -1,6 +1,6 @@
 """A node's own records, from a file or folder that its owner names: tables, arrays, pictures and texts, without code.
 
-The settings are those of `--node-config`, made where the node is started; nothing here comes from the server:
+The settings are options of `laconic node serve`, made where the node is started; nothing here comes from the server:
 
 data         the file or folder
 target       the column to be predicted, in a table without a schema: "target" unless given
@@ -37,14 +37,13 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "pictures": ("classes", "image-size", "channels"),
 }
 _KNOWN = ("data", *dict.fromkeys(key for keys in _KINDS.values() for key in keys))
-_OTHERS = ("policy", "model", "folder", "threads", "partition-id", "num-partitions")
 
 
 def own_records(settings: Mapping[str, object]) -> Records:
     """The records that the node's settings name; they stay on this machine."""
     for key in settings:
-        if key not in (*_KNOWN, *_OTHERS):
-            raise ConfigError("--node-config: " + unknown("setting", key, (*_KNOWN, *_OTHERS)))
+        if key not in _KNOWN:
+            raise ConfigError(unknown("setting", key, _KNOWN))
     path = Path(_text(settings, "data") or _missing("data", "the file or folder with this node's records")).expanduser()
     if not path.exists():
         raise DataError(f"this node's data {no_such_file(str(path))}")
@@ -66,13 +65,13 @@ def _text(settings: Mapping[str, object], key: str) -> str:
 
 
 def _missing(key: str, what: str) -> str:
-    raise ConfigError(f"this node has no {key} ({what}): start it with --node-config '{key}=\"…\"'")
+    raise ConfigError(f"this node has no {key} ({what}): give --{key}")
 
 
 def _only(settings: Mapping[str, object], kind: str, why: str) -> None:
     idle = [key for key in settings if key in _KNOWN[1:] and key not in _KINDS[kind]]
     if idle:
-        raise ConfigError(f"--node-config: {', '.join(idle)} means nothing here: {why}")
+        raise ConfigError(f"--{', --'.join(idle)} means nothing here: {why}")
 
 
 def _health(schema: str, path: Path) -> Records:

@@ -71,8 +71,8 @@ class LostRounds:
         reasons = list(self._missing.values())
         if reasons and all(reason.startswith("refuses") for reason in reasons):
             return (
-                "Ask the owners of these nodes: their policy or their records forbid it, as 'laconic node FOLDER'"
-                " tells them. Then resume the run."
+                "Ask the owners of these nodes: their policy or their records forbid it, as"
+                " 'laconic node status FOLDER' tells them. Then resume the run."
             )
         return (
             f"If nodes are slow, raise federation.round_timeout (now {self._settings.round_timeout:g} s per exchange);"

@@ -81,6 +81,7 @@ def make_offer(settled: Settled, server: Ed25519PrivateKey) -> Offer:
         consistency=experiment.consistency,
         public_seed=experiment.seed,
         model=settled.config.model.name,
+        model_options=settled.config.model.options,
         input_shape=data.input_shape,
         num_classes=data.num_classes,
         initial=weights_digest(weights),

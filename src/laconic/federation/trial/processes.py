@@ -41,7 +41,7 @@ class Processes:
         self.close()
 
     def start(self, name: str, *arguments: str, log: Path, home: Path, **variables: str) -> subprocess.Popen[bytes]:
-        """Start one of Flower's programs with a home of its own; what it prints goes to the log."""
+        """Start a program with a home of its own; what it prints goes to the log."""
         with open(log, "ab") as output:
             process = subprocess.Popen(
                 [program(name), *arguments],
@@ -71,7 +71,9 @@ class Processes:
 
 
 def program(name: str) -> str:
-    """The path of one of Flower's programs."""
+    """The path of one of Flower's programs, or of this Python."""
+    if name == "python":
+        return sys.executable
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:

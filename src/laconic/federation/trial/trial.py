@@ -1,9 +1,12 @@
-"""A trial on one machine: a SuperLink and some SuperNodes on 127.0.0.1, with TLS and node keys made for it.
+"""A trial on one machine: a SuperLink and some nodes on 127.0.0.1, with TLS and node keys made for it.
+
+A node is three processes, as on a host of its own: the node itself, which has the data; a SuperNode; and the courier
+between them.
 
 RUN/federation/
   authority.pem, server.pem, server.key    TLS of this trial
   link/        the SuperLink's database, home and log
-  node-0/ …    each node's key, policy, folder, home and log
+  node-0/ …    each node's key, policy, folder, socket, home and logs
   app/         the Flower app: a configuration and no code, since laconic is installed everywhere
 """
 
@@ -27,6 +30,7 @@ from laconic.federation.entropy import seed_for_tests
 from laconic.federation.node.folder import kept_key
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
+from laconic.federation.trial.node import SOCKET
 from laconic.federation.trial.processes import Processes, environment, free_port, program
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
@@ -42,7 +46,7 @@ class Trial:
         self.port_for_nodes = self.port
         """Another one, if something is to stand between the nodes and the SuperLink."""
         self.link: subprocess.Popen[bytes] | None = None
-        self.nodes: list[subprocess.Popen[bytes]] = []
+        self.nodes: list[list[subprocess.Popen[bytes]]] = []
         for part in ("link", "app", *(f"node-{number}" for number in range(nodes))):
             (self.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tls: TlsFiles = make_certificates(self.path)
@@ -68,12 +72,20 @@ class Trial:
         private = Ed25519PrivateKey.from_private_bytes(kept_key(self.server_key))
         return private.public_key().public_bytes_raw().hex()
 
-    def start(self) -> None:
+    def start(self, config: RunConfig) -> None:
         """Start the SuperLink, and the nodes if there are none yet."""
+        if self.nodes:
+            self.start_link()
+            return
+        (self.path / "config.toml").write_text(write_toml(config.to_dict()))
+        ports = [free_port() for _ in range(self._nodes)]
+        served = [self._serve(number) for number in range(self._nodes)]  # they load while the SuperLink starts
         self.start_link()
-        if not self.nodes:
-            self._register()
-            self.nodes = [self.start_node(number) for number in range(self._nodes)]
+        self._register()
+        self.nodes = [
+            [served[number], self._start_supernode(number, port), self._start_courier(number, port)]
+            for number, port in enumerate(ports)
+        ]
 
     def start_link(self) -> None:
         """Start the SuperLink, or start it again: what it knows is in its database."""
@@ -89,22 +101,27 @@ class Trial:
         )
         self._wait_until_healthy()
 
-    def start_node(self, number: int) -> subprocess.Popen[bytes]:
-        node = self._node(number)
-        settings = {
-            "folder": toml_value(str(node / "folder")),
-            "policy": toml_value(str(node / "policy.toml")),
-            "partition-id": str(number),
-            "threads": "1",
-        }
+    def _serve(self, number: int) -> subprocess.Popen[bytes]:
+        """The node itself."""
+        place = self._node(number)
+        arguments = ("laconic.federation.trial.node", str(place), str(self.path / "config.toml"), str(number))
+        return self._processes.start("python", "-m", *arguments, log=place / "node.txt", home=place / "home")
+
+    def _start_supernode(self, number: int, port: int) -> subprocess.Popen[bytes]:
+        place = self._node(number)
         return self._processes.start(
             "flower-supernode",
             *("--superlink", f"127.0.0.1:{self.port_for_nodes}", "--root-certificates", str(self._tls.authority)),
-            *("--auth-supernode-private-key", str(node / "key"), "--host", "127.0.0.1", "--port", str(free_port())),
-            *("--node-config", " ".join(f"{name}={value}" for name, value in settings.items())),
-            log=node / "log.txt",
-            home=node / "home",
+            *("--auth-supernode-private-key", str(place / "key"), "--isolation", "process"),
+            *("--host", "127.0.0.1", "--port", str(port)),
+            log=place / "log.txt",
+            home=place / "home",
         )
+
+    def _start_courier(self, number: int, port: int) -> subprocess.Popen[bytes]:
+        place = self._node(number)
+        arguments = ("laconic", "node", "courier", "--socket", str(place / SOCKET), "--runtime", f"127.0.0.1:{port}")
+        return self._processes.start("python", "-m", *arguments, log=place / "courier.txt", home=place / "home")
 
     def submit(self, config: RunConfig, out: Path, *, resume: bool) -> str:
         """Start a run; Flower's number of it is returned."""
@@ -206,7 +223,7 @@ publisher = "laconic"
 
 [tool.flwr.app.components]
 serverapp = "laconic.federation.trial.server:app"
-clientapp = "laconic.federation.trial.client:app"
+clientapp = "laconic.federation.flower.client_app:app"
 
 [tool.flwr.app.config]
 """

@@ -1,9 +1,10 @@
-"""`laconic node`: who a node is, and what it took part in."""
+"""`laconic node status` and `identity`: who a node is, whether its process answers, and what it took part in."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,17 @@ import click
 from laconic.parts import probability
 
 if TYPE_CHECKING:
+    from laconic.federation.node.folder import NodeFolder
     from laconic.federation.node.policy import Policy
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--policy", type=click.Path(path_type=Path), help="Check a policy file, too.")
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    help="Check a policy file, too.  [the one that it is served with]",
+)
 @click.option(
     "--delta",
     type=float,
@@ -25,20 +31,24 @@ if TYPE_CHECKING:
     help="δ of the ε over all runs.  [default: max_delta of the policy, or 1e-5]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) -> None:
-    """The public identity of the node in FOLDER, and its log: runs, participations, ε, refusals, and all runs together.
+@click.option("--check", is_flag=True, help="For monitoring: end with exit code 5 if no process answers for the node.")
+def status(folder: Path, policy: Path | None, delta: float | None, as_json: bool, check: bool) -> None:
+    """How the node in FOLDER is: does its process answer, what did it take part in, ε of each run and of all, refusals.
 
     \b
-    laconic node /srv/laconic
-    laconic node /srv/laconic --policy policy.toml
-
-    A new folder gets a new identity. Servers have one, too: the same file, as server-key. docs/flower.md says who needs
-    to know which.
+    laconic node status /srv/laconic
+    laconic node status /srv/laconic --policy policy.toml
+    laconic node status /srv/laconic --check > /dev/null || alarm
     """
+    from laconic.errors import RunFolderError
     from laconic.federation.node.folder import NodeFolder
     from laconic.federation.node.policy import Policy, read_policy
 
-    limits = Policy() if policy is None else read_policy(policy)
+    if not (folder.expanduser() / "identity.key").exists():
+        raise RunFolderError(f"{folder} is no folder of a node: laconic node identity {folder} makes one")
+    process = _process(folder.expanduser())
+    named = policy or (process.get("policy") if process["answers"] else None)
+    limits = Policy() if named is None else read_policy(named)
     if delta is not None:
         probability(delta=delta)
     files = NodeFolder(folder)
@@ -46,14 +56,58 @@ def node(folder: Path, policy: Path | None, delta: float | None, as_json: bool) 
     identity, runs = files.identity().public_key().public_bytes_raw().hex(), _runs(rows)
     lifetime = _lifetime(rows, limits, delta or limits.max_delta or 1e-5)
     if as_json:
-        click.echo(
-            json.dumps(
-                {"identity": identity, "runs": runs, "lifetime": lifetime, "attention": files.attention},
-                ensure_ascii=False,
-            )
-        )
-        return
+        told = {"identity": identity, "process": process, "runs": runs, "lifetime": lifetime}
+        click.echo(json.dumps(told | {"attention": files.attention}, ensure_ascii=False))
+    else:
+        _show(identity, process, policy, lifetime, files, runs)
+    if check and not process["answers"]:
+        sys.exit(RunFolderError.exit_code)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def identity(folder: Path) -> None:
+    """Print the public identity of the node in FOLDER. A new folder gets a new identity.
+
+    \b
+    laconic node identity /srv/laconic
+
+    Servers have one, too: the same file, as server-key. docs/flower.md says who needs to know which.
+    """
+    from laconic.federation.node.folder import NodeFolder
+
+    click.echo(NodeFolder(folder).identity().public_key().public_bytes_raw().hex())
+
+
+def _process(folder: Path) -> dict[str, Any]:
+    """What is known of the process that serves the folder."""
+    from laconic.federation.node.serve.daemon import HELLO
+    from laconic.federation.node.serve.hand_over import hand_over
+    from laconic.federation.node.serve.lock import serving
+    from laconic.federation.node.serve.served_node import read_state
+
+    state = read_state(folder)
+    if serving(folder) is None:
+        return {"answers": False}
+    answers = "socket" in state and HELLO in hand_over(state["socket"], HELLO, {}, patience=2.0)
+    return {"answers": answers, **state}
+
+
+def _show(
+    identity: str,
+    process: dict[str, Any],
+    policy: Path | None,
+    lifetime: dict[str, Any],
+    files: NodeFolder,
+    runs: dict[str, Any],
+) -> None:
     click.echo(f"identity  {identity}")
+    if process["answers"]:
+        click.echo(f"process   {process['process']} answers on {process['socket']}, since {process['started']}")
+    elif "process" in process:
+        click.echo(f"process   {process['process']} is there, but does not answer on {process['socket']}")
+    else:
+        click.echo("process   none: start it with laconic node serve")
     if policy is not None:
         click.echo(f"policy    {policy} is in order")
     click.echo(_in_words(lifetime))

@@ -1,0 +1,7 @@
+"""`laconic node`: the commands of a data owner.
+
+courier  `laconic node courier`
+group    `laconic node` itself
+serve    `laconic node serve`
+status   `laconic node status`
+"""
