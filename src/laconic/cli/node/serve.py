@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's.")
 @click.option("--socket", type=click.Path(path_type=Path), help="Where couriers come to.  [FOLDER/node.socket]")
 @click.option("--group", help="A group that may open the socket, for a SuperNode that runs as another user.")
+@click.option(
+    "--held-out",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    help="In runs with evaluations: the fraction of your records to measure on and never train on.  [0.2]",
+)
+@click.option("--keep-weights", is_flag=True, help="Keep the newest weights of each run, for laconic node predict.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads for training.  [all cores]")
 def serve(
     folder: Path,
@@ -42,6 +48,8 @@ def serve(
     socket: Path | None,
     group: str | None,
     threads: int | None,
+    held_out: float | None,
+    keep_weights: bool,
     **own: Any,
 ) -> None:
     """Serve the node in FOLDER until it is stopped: answer what its policy allows, and refuse the rest.
@@ -61,7 +69,15 @@ def serve(
 
     if model is not None:
         find_model(model)  # what cannot be imported is said now
-    settings = Serving(folder=folder.expanduser(), policy=policy, socket=socket, group=group, threads=threads)
+    settings = Serving(
+        folder=folder.expanduser(),
+        policy=policy,
+        socket=socket,
+        group=group,
+        threads=threads,
+        held_out=held_out,
+        keep_weights=keep_weights,
+    )
     kept = _records(records, {name.replace("_", "-"): value for name, value in own.items() if value is not None})
     serve_node(settings, kept, lambda offer: own_model(offer, model), on_ready=_say_ready)
 

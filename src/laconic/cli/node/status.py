@@ -120,8 +120,17 @@ def _show(
             "" if row["participant_epsilon"] is None else f", ε against the server {row['participant_epsilon']:.3f}"
         )
         click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
+        if row["own_metrics"] is not None:
+            click.echo(f"  here    {_own(row['own_metrics'])}")
         for refusal in row["refused"]:
             click.echo(f"  refused {refusal['time']}  {refusal['detail'] or refusal['reason']}")
+
+
+def _own(metrics: dict[str, Any]) -> str:
+    """How good the model is on this node's own records, which only its owner sees."""
+    named = [f"{name.replace('_', ' ')} {metrics[name]:.4f}" for name in metrics if name not in ("round", "records")]
+    what = ", ".join(named) or "nothing"
+    return f"{what} on {metrics['records']} records of this node, which it never trains on (round {metrics['round']})"
 
 
 def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
@@ -165,6 +174,7 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "participations": 0,
             "participant_epsilon": None,
             "last": None,
+            "own_metrics": None,
             "refused": [],
         }
         run = runs.setdefault(row["run"], empty)
@@ -173,6 +183,8 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
             run["scheme"] = row["scheme"]
         elif row["what"] == "uploaded":
             run |= {name: row[name] for name in ("participations", "participant_epsilon")}
+            if "own_metrics" in row:
+                run["own_metrics"] = {"round": row["round"], **row["own_metrics"]}
         elif row["what"] == "refused":
             run["refused"].append({"time": row["time"], "reason": row["reason"], "detail": row.get("detail")})
     return runs

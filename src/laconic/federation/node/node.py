@@ -45,7 +45,8 @@ _LONGEST = 2000
 class Node:
     """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
 
-    `kept` has the work of the runs under way, where a process answers more than one message.
+    `kept` has the work of the runs under way, where a process answers more than one message. With `keep_weights` the
+    newest weights of each run stay in the folder, for the owner's own predictions.
     """
 
     def __init__(
@@ -56,9 +57,10 @@ class Node:
         model: Callable[[Offer], nn.Module],
         records: Callable[[Offer], Records],
         kept: KeptWork | None = None,
+        keep_weights: bool = False,
         **options: Any,
     ) -> None:
-        self._folder, self._policy, self._kept = folder, policy, kept
+        self._folder, self._policy, self._kept, self._keep_weights = folder, policy, kept, keep_weights
         self._model, self._records, self._options = model, records, options
         self._offered = b""
 
@@ -158,7 +160,7 @@ class Node:
         with on_records():
             code = training.code(plan, weights)
             own = training.own_metrics(plan, weights)
-        if offer.scheme.downlink == "signs":
+        if offer.scheme.downlink == "signs" or self._keep_weights:
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
         return training, plan, code, cost, own
 
@@ -256,11 +258,13 @@ class Node:
     def _held_out(self, offer: Offer) -> dict[str, float]:
         """Which fraction of its records this node measures on. It stays the same in a run, whatever its settings say
         later: what was trained on is never measured on."""
-        if not offer.scheme.evaluations.every or "held_out" not in self._options:
+        from laconic.options.sections import HeldOutOptions
+
+        if not offer.scheme.evaluations.every:
             return {}
         kept = self._folder.kept(offer.run, "held-out")
         if kept is None:
-            kept = repr(float(self._options["held_out"])).encode()
+            kept = repr(float(self._options.get("held_out", HeldOutOptions.held_out))).encode()
             self._folder.keep(offer.run, "held-out", kept)
         return {"held_out": float(kept)}
 

@@ -227,8 +227,9 @@ def test_a_node_holds_out_what_it_wants_and_keeps_to_it_in_a_run(tmp_path: Path)
     some = Federation(tmp_path)
     assert "upload" in some.node(0, held_out=0.5).answer("upload", some.requests(EVERY)[0])
     assert "upload" in some.node(0, held_out=0.1).answer("upload", some.requests(2 * EVERY)[0])
-    assert [row["own_metrics"]["records"] for row in some.uploads()] == [4, 4]
-    assert "upload" in some.node(1, held_out=0.0).answer("upload", some.requests(2 * EVERY, 1)[1])
+    assert "upload" in some.node(0).answer("upload", some.requests(2 * EVERY, 1)[0])
+    assert [row["own_metrics"]["records"] for row in some.uploads()] == [4, 4, 4]
+    assert "upload" in some.node(1, held_out=0.0).answer("upload", some.requests(2 * EVERY, 2)[1])
     assert some.uploads(1)[0]["own_metrics"] == {"records": 0}
 
 

@@ -37,6 +37,8 @@ class Serving:
     """How a node is served. `socket` is in the folder unless it is named; `group` may open it, too.
 
     `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
+    `held_out` is the fraction of the records that is measured on and never trained on, in runs with evaluations. With
+    `keep_weights` the newest weights of each run stay in the folder.
     """
 
     folder: Path
@@ -46,6 +48,8 @@ class Serving:
     kept_runs: int = 2
     waiting: int = 4
     threads: int | None = None
+    held_out: float | None = None
+    keep_weights: bool = False
 
     @property
     def socket_path(self) -> Path:
@@ -64,8 +68,15 @@ class ServedNode:
             policy = read_policy(self._serving.policy)
         except LaconicError as error:
             return {REFUSED: str(error)}
+        held_out = self._serving.held_out
         node = Node(
-            self._folder, policy, model=self._model, records=lambda offer: self._records.read(), kept=self._kept
+            self._folder,
+            policy,
+            model=self._model,
+            records=lambda offer: self._records.read(),
+            kept=self._kept,
+            keep_weights=self._serving.keep_weights,
+            **({} if held_out is None else {"held_out": held_out}),
         )
         return node.answer(kind, fields)
 
