@@ -59,7 +59,7 @@ class Offer(Agreed):
     num_classes: int
     initial: str
     loss: str = "auto"
-    model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    model_options: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         from laconic.experiment.experiment import check_votes

@@ -18,6 +18,7 @@ import numpy as np
 from laconic.errors import LaconicError, PrivacyError, WireError, one_line
 from laconic.federation.entropy import refuse_test_seed, seed_for_tests
 from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.last_answers import LastAnswers
 from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.masking import keep_terms, masking
 from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_records
@@ -69,11 +70,18 @@ class Node:
         steps = {"keys": self.join, "upload": self.upload, "consent": self.consent, "unmask": self.reveal}
         with self._folder.alone():
             try:
+                if kind not in steps:
+                    raise WireError("this node answers laconic's messages, and no others")
                 refuse_test_seed(self._policy.allow_test_seed)
                 self._check_size(fields)
                 if kind in ("keys", "upload") and self._folder.attention is not None:
                     raise Withheld(f"its owner must look at attention.txt first: {self._folder.attention}")
-                return steps[kind](fields)
+                last = LastAnswers(self._folder, self._policy.digest)
+                answer = last.known(kind, fields)
+                if answer is None:
+                    answer = steps[kind](fields)
+                    last.keep(kind, fields, answer)
+                return answer
             except LaconicError as error:
                 told, detail = one_line(error, _LONGEST), getattr(error, "detail", None)
                 if isinstance(error, RecordsFailed):

@@ -26,7 +26,7 @@ from laconic.federation.node.node import Node
 from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer, read_offer, sign_offer
 from laconic.federation.populations import FarRecords
-from laconic.federation.requests import REFUSED, Fields, UploadRequest
+from laconic.federation.requests import REFUSED, Fields, UploadRequest, bytes_in
 from laconic.federation.roster import read_roster
 from laconic.federation.server import remote_clients as server
 from laconic.federation.server.members import Members, invite
@@ -145,8 +145,14 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
 def test_nothing_is_uploaded_twice_under_one_attempt(tmp_path: Path) -> None:
     small = Small(tmp_path)
     clients = small.join()
-    requests = clients.requests(small.plan(clients), clients.model.initial)
-    assert "upload" in small.node(0).answer("upload", requests[0])
+    plan = small.plan(clients)
+    requests = clients.requests(plan, clients.model.initial)
+    first = small.node(0).answer("upload", requests[0])
+    assert small.node(0).answer("upload", requests[0]) == first  # the same bytes tell nothing new
+    assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
+    other = requests[0] | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
+    assert "this client is past it" in str(small.node(0).answer("upload", other)[REFUSED])
+    small.policy = Policy(max_rounds=50)
     assert "this client is past it" in str(small.node(0).answer("upload", requests[0])[REFUSED])
     again = clients.requests(small.plan(clients, attempt=1), clients.model.initial)
     assert "upload" in small.node(0).answer("upload", again[0])
@@ -165,6 +171,12 @@ def test_a_member_reveals_once_also_after_a_restart(tmp_path: Path) -> None:
 
     small.courier.ask = noted  # type: ignore[method-assign]
     clients.collect(small.plan(clients), clients.model.initial)
+    assert "reveal" in small.node(0).answer("unmask", asked[0])
+    assert len([row for row in NodeFolder(tmp_path / "node-0").log.rows() if row["what"] == "revealed"]) == 1
+    request = bytes_in(asked[0], "request")
+    for changed in (request + b"\0", request[:-1] + bytes([request[-1] ^ 1])):
+        assert REFUSED in small.node(0).answer("unmask", asked[0] | {"request": changed})
+    small.policy = Policy(max_rounds=50)
     assert "past it" in str(small.node(0).answer("unmask", asked[0])[REFUSED])
 
 

@@ -30,8 +30,13 @@ def open_socket(path: Path, group: str | None, *, waiting: int) -> socket.socket
         raise ConfigError(f"cannot make the socket {path}: {error.strerror or error}") from None
     finally:
         os.umask(before)
-    if group is not None:
-        _give_to(path, group)
+    try:
+        if group is not None:
+            _give_to(path, group)
+    except ConfigError:
+        listening.close()
+        path.unlink(missing_ok=True)
+        raise
     listening.listen(waiting)
     return listening
 
