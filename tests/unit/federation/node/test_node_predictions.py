@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import csv
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from PIL import Image
 
 from conftest import make_records
 from laconic import schemes
 from laconic.cli.main import cli
 from laconic.clients import wire
+from laconic.data.inputs import dense
 from laconic.errors import LaconicError
+from laconic.federation.node import predictions
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
 from laconic.federation.node.own_model import own_model
+from laconic.federation.node.own_records import own_records
 from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import UploadRequest
@@ -134,3 +140,37 @@ def test_weights_that_are_damaged_predict_nothing(tmp_path: Path) -> None:
         file.write_bytes(damage)
         result = asked(tmp_path / "node", new, "--like", own)
         assert result.exit_code != 0 and "damaged" in str(result.exception) + result.output
+
+
+def _health(path: Path) -> dict[str, object]:
+    (path / "a.csv").write_text("age,died\n50,1\n20,0\n")
+    text = 'label = "died"\npositive = 1\n[[numeric]]\ncolumn = "age"\nmin = 0\nmax = 100\n'
+    (path / "schema.toml").write_text(text)
+    return {"data": str(path / "a.csv"), "schema": str(path / "schema.toml")}
+
+
+def _texts(path: Path) -> dict[str, object]:
+    (path / "a.csv").write_text("words,target\ngood day,1\nbad day,0\n")
+    return {"data": str(path / "a.csv"), "text-column": "words", "vocabulary": "hash:50", "max-length": 5}
+
+
+def _pictures(path: Path) -> dict[str, object]:
+    for name, value in (("cat", 50), ("dog", 200)):
+        (path / "scans" / name).mkdir(parents=True)
+        Image.new("RGB", (10, 8), (value, 9, 0)).save(path / "scans" / name / "1.png")
+    return {"data": str(path / "scans"), "classes": "cat,dog", "image-size": "4x4"}
+
+
+def _table(path: Path) -> dict[str, object]:
+    (path / "a.csv").write_text("b,died,a\n1,0,3\n2,1,4\n")
+    return {"data": str(path / "a.csv"), "target": "died"}
+
+
+@pytest.mark.parametrize("made", [_health, _texts, _pictures, _table])
+def test_new_records_are_read_as_the_nodes_own_are(made: Callable[[Path], dict[str, object]], tmp_path: Path) -> None:
+    settings = made(tmp_path)
+    own = dense(own_records(settings).inputs)
+    offer: Any = SimpleNamespace(input_shape=tuple(own.shape[1:]), num_classes=2)
+    data = Path(str(settings["data"]))
+    _, new = predictions._read(offer, data, settings, data if made is _table else None)
+    assert torch.equal(dense(new.inputs), own)
