@@ -137,8 +137,8 @@ def measure(name: str, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
             trial = Trial(folder / "federation", NODES, processes)
             proxy = CountingProxy(trial.port)
             trial.port_for_nodes = proxy.port
-            trial.write_policies({}, trial_policy(experiment, trial.server_name()))
-            trial.start()
+            trial.write_policies({}, trial_policy(experiment, trial.server_name(), spare_rounds=2))
+            trial.start(config)
             up = time.monotonic() - started
             supervisor = Supervisor(
                 trial,

@@ -1,6 +1,7 @@
 """The command line. Nothing here imports torch before a command that needs it runs. `data/` has the commands for the
-user's own records, `display/` what they show, `inference/` the subcommands of `laconic infer`, `pages/` the commands
-`compare`, `report` and `watch`, `node/` those of `laconic node`, `trained/` those for a model that is trained.
+user's own records, `display/` what they show, `inference/` the subcommands of `laconic infer`, `keys/` those of
+`laconic keys`, `pages/` the commands `compare`, `report` and `watch`, `node/` those of `laconic node`, `trained/` those
+for a model that is trained.
 
 audit           `laconic audit`
 doctor          `laconic doctor`

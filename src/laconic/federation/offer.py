@@ -47,12 +47,14 @@ class Offer(Agreed):
 
     `server` is the public Ed25519 key that signs the offer. `initial` is the digest of the initial weights, which
     follow from `public_seed` and the model that the node has; its factory is called with `model_options`. Cohorts are
-    drawn from `num_clients`.
+    drawn from `num_clients`. After a crash a round is repeated, and charged again; the server may do that
+    `spare_rounds` times.
     """
 
     run: bytes
     server: bytes
     consistency: str = "plain"
+    spare_rounds: int = 0
     public_seed: int
     model: str
     input_shape: tuple[int, ...]
@@ -74,6 +76,7 @@ class Offer(Agreed):
         ):
             raise ConfigError("an offer's records have one to eight dimensions, each of 1 to 2^31 values")
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
+        non_negative_int(spare_rounds=self.spare_rounds)
         one_of(("plain", "signed"), consistency=self.consistency)
         _check_options("model", self.model_options)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
@@ -84,6 +87,11 @@ class Offer(Agreed):
     def masked(self) -> bool:
         """Whether the server sees only sums."""
         return self.scheme.secure_sum.hides_single_codes
+
+    @property
+    def attempts(self) -> int:
+        """How many rounds are charged at most, repeated ones included."""
+        return self.rounds + self.spare_rounds
 
     @cached_property
     def digest(self) -> bytes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from laconic.options.declare import option
-from laconic.parts import below_one, non_negative, non_negative_int, positive, positive_int, probability, rate
+from laconic.parts import below_one, non_negative, non_negative_int, port, positive, positive_int, probability, rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -514,10 +514,31 @@ class FederationSection:
         shown="600",
         check=positive,
     )
+    spare_rounds: int | None = option(
+        None,
+        "Rounds that may be repeated after a crash. Each is charged again; the ε that is offered to the nodes, and the"
+        " noise that is calibrated to --epsilon, allow for them.",
+        flag="",
+        shown="2",
+        check=non_negative_int,
+    )
     max_discarded: int | None = option(
         None,
         "Discarded rounds in a row that end the run: each is charged, and moves the model by noise alone.",
         flag="",
         shown="2",
         check=positive_int,
+    )
+    metrics_port: int | None = option(
+        None,
+        "A port of 127.0.0.1 with the server's figures for Prometheus. They show who took part: for the operator only.",
+        flag="",
+        shown="none",
+        check=port,
+    )
+    log_file: str | None = option(
+        None,
+        "A file for the server's events as JSON lines, '-' for stderr. They show who took part: for the operator only.",
+        flag="",
+        shown="none",
     )

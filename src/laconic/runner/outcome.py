@@ -40,13 +40,14 @@ class RunResult:
         ledger: bytes, in all and per client and round.
         best: the row of the best evaluated round; None without test records.
         last: the row of the last round.
-        stop_reason: 'rounds', 'budget' or 'patience'.
+        stop_reason: 'rounds', 'budget' or 'patience'; of a federation also 'attempts'.
         seconds: time of the rounds.
         folder: the run folder, or None.
         profile: where the time went, with `profile=True`.
         metric: by which the best round was chosen.
         attack: what the attack was and what became of the run.
         group_testing: who was excluded by group testing.
+        federation: of a federation, what was agreed, who was missing, and what is missing of the planned model.
         scheme: its name.
         warnings: what makes the result worth little, such as a model that always says the same.
 
@@ -76,6 +77,8 @@ class RunResult:
     """What the attack was and what became of the run, if there was one."""
     group_testing: dict[str, Any] | None = None
     """Who was excluded by group testing, if there was any."""
+    federation: dict[str, Any] | None = None
+    """What was agreed, who was missing, and what is missing of the planned model, in a federation."""
     scheme: str = ""
     """Its name."""
     warnings: tuple[str, ...] = ()
@@ -122,6 +125,7 @@ class RunResult:
             **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({} if self.attack is None else {"attack": self.attack}),
             **({} if self.group_testing is None else {"group_testing": self.group_testing}),
+            **({} if self.federation is None else {"federation": self.federation}),
             "ledger": self.ledger,
             "statement": self.statement,
             "seconds": round(self.seconds, 2),
@@ -171,6 +175,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         metric=run.evaluation.metric,
         attack=about_attack(run),
         group_testing=about_testing(run),
+        federation=None if run.about_federation is None else run.about_federation(),
         scheme=e.scheme.name,
         warnings=tuple(_warnings(run)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ class Progress:
         self.ledger = Ledger()
         self.history: list[dict[str, Any]] = []
         self.stop_reason = "rounds"
+        self.about_federation: Callable[[], dict[str, Any]] | None = None
+        """What a federation adds to the summary."""
 
     @property
     def accountant(self) -> RunAccountant | None:

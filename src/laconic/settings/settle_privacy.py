@@ -60,7 +60,7 @@ def draft_budget(config: RunConfig) -> Budget:
 def settle_noise(
     config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
 ) -> float:
-    """σ as given, or the smallest that keeps the promised ε over all rounds."""
+    """σ as given, or the smallest that keeps the promised ε over all rounds, a federation's spare ones included."""
     given = config.scheme.options.get("noise_multiplier")
     if given is not None:
         return float(given) if isinstance(given, int | float) else given
@@ -115,7 +115,7 @@ def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: n
     return Calibration(
         sampler=sampler,
         num_clients=num_clients,
-        rounds=config.run.rounds,
+        rounds=config.run.rounds + (config.federation.spare_rounds or 0),
         size=trainable_size(model),
         budget=draft_budget(config),
         slack=config.sampler.max_dropouts + config.sampler.max_colluders,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from laconic.cli.keys.secret import secret_for, secret_options
+
 if TYPE_CHECKING:
     from laconic.data.population import Records
     from laconic.federation.node.serve.kept_work import KeptRecords
@@ -40,6 +42,13 @@ if TYPE_CHECKING:
 )
 @click.option("--keep-weights", is_flag=True, help="Keep the newest weights of each run, for laconic node predict.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads for training.  [all cores]")
+@secret_options
+@click.option("--log-file", type=click.Path(path_type=Path), help="Where events go, as JSON lines.  [stderr]")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="A port of 127.0.0.1 with figures for Prometheus. They show when this node took part: for its owner only.",
+)
 def serve(
     folder: Path,
     policy: Path,
@@ -50,6 +59,10 @@ def serve(
     threads: int | None,
     held_out: float | None,
     keep_weights: bool,
+    key_file: Path | None,
+    passphrase_file: Path | None,
+    log_file: Path | None,
+    metrics_port: int | None,
     **own: Any,
 ) -> None:
     """Serve the node in FOLDER until it is stopped: answer what its policy allows, and refuse the rest.
@@ -77,6 +90,9 @@ def serve(
         threads=threads,
         held_out=held_out,
         keep_weights=keep_weights,
+        secret=secret_for(folder.expanduser(), key_file, passphrase_file),
+        log=None if log_file is None else log_file.expanduser(),
+        metrics_port=metrics_port,
     )
     kept = _records(records, {name.replace("_", "-"): value for name, value in own.items() if value is not None})
     serve_node(settings, kept, lambda offer: own_model(offer, model), on_ready=_say_ready)

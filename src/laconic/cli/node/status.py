@@ -53,11 +53,11 @@ def status(folder: Path, policy: Path | None, delta: float | None, as_json: bool
         probability(delta=delta)
     files = NodeFolder(folder)
     rows = files.log.rows()
-    identity, runs = files.identity().public_key().public_bytes_raw().hex(), _runs(rows)
+    identity, runs = files.public_identity(), _runs(rows)
     lifetime = _lifetime(rows, limits, delta or limits.max_delta or 1e-5)
     if as_json:
         told = {"identity": identity, "process": process, "runs": runs, "lifetime": lifetime}
-        click.echo(json.dumps(told | {"attention": files.attention}, ensure_ascii=False))
+        click.echo(json.dumps(told | {"attention": files.copied or files.attention}, ensure_ascii=False))
     else:
         _show(identity, process, policy, lifetime, files, runs)
     if check and not process["answers"]:
@@ -76,7 +76,7 @@ def identity(folder: Path) -> None:
     """
     from laconic.federation.node.folder import NodeFolder
 
-    click.echo(NodeFolder(folder).identity().public_key().public_bytes_raw().hex())
+    click.echo(NodeFolder(folder).public_identity())
 
 
 def _process(folder: Path) -> dict[str, Any]:
@@ -111,7 +111,9 @@ def _show(
     if policy is not None:
         click.echo(f"policy    {policy} is in order")
     click.echo(_in_words(lifetime))
-    if files.attention is not None:
+    if files.copied is not None:
+        click.echo(f"attention it takes part in nothing: {files.copied}")
+    elif files.attention is not None:
         click.echo(
             f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
         )

@@ -16,12 +16,15 @@ from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.federation.courier import Answers
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.strategy import SchemeStrategy
-from laconic.federation.node.folder import kept_key
+from laconic.federation.keys.keyring import server_key
+from laconic.federation.keys.secret import Secret
 from laconic.federation.server.lost_rounds import LostRounds, what_became
 from laconic.federation.server.members import Members, invite, make_offer
 from laconic.federation.server.notices import Notices
+from laconic.federation.server.outcome import outcome
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
+from laconic.federation.server.watchers import Watchers
 from laconic.observers.observer import Together
 from laconic.runner.in_folder import prepare
 from laconic.runner.outcome import RunResult
@@ -43,20 +46,22 @@ def run_federation(
     folder: RunFolder,
     key: Path,
     resume: bool = False,
+    secret: Secret | None = None,
 ) -> RunResult:
-    """Run the configured federation over the nodes that the grid reaches."""
+    """Run the configured federation over the nodes that the grid reaches. `secret` opens the server's key."""
     if folder.exists and not resume:
         raise RunFolderError(f"{folder.path} holds a run already: set resume=true, or choose another out")
     settings = Settings.of(config.federation)
     config = config.with_values({"run.checkpoint_seconds": 0.0})  # no round can be repeated, so each is kept
+    watchers = Watchers(config.federation)
     folder.open()
     try:
         (folder.path / "failure.json").unlink(missing_ok=True)
-        notices = Notices(folder)
+        notices = Notices(folder, watchers.unanswered)
         members, joined = Members.load(folder), None
         if members is None:
             nodes = wait_for_nodes(grid, settings)
-            server = Ed25519PrivateKey.from_private_bytes(kept_key(key))
+            server = server_key(key, secret)
             settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices)
             members.save(folder)
         else:
@@ -77,14 +82,18 @@ def run_federation(
             lost.hear(number, client, reason)
 
         clients.notice = notice
+        watchers.time(clients.clock)
         simulation.spending.check_first_round()
         prepare(folder, simulation, files_of(settled))
-        strategy = SchemeStrategy(simulation, clients, courier, lost, patience=settings.join_timeout)
-        simulation.observer = Together(_show, tracked(settled.config))
+        offer = members.offer
+        simulation.about_federation = lambda: outcome(simulation, offer, folder.rows("notices.jsonl"))
+        strategy = SchemeStrategy(simulation, clients, courier, lost, offer, patience=settings.join_timeout)
+        simulation.observer = Together(_show, tracked(settled.config), watchers.observer)
         strategy.start(grid)
         assert strategy.result is not None
         return strategy.result
     finally:
+        watchers.close()
         folder.close()
 
 

@@ -60,14 +60,18 @@ class Cost:
     """How many of the rounds, and of the participations, are evaluations."""
 
     @classmethod
-    def planned(cls, offer: Offer) -> Self:
-        """The run as it is offered: as many rounds and participations as its own budget allows."""
+    def planned(cls, offer: Offer, spare_rounds: int = 0) -> Self:
+        """The run as it is offered: as many rounds and participations as its own budget allows.
+
+        Spare rounds are counted when a node asks whether it can afford the run, and afterwards only if they were used.
+        """
+        most = offer.rounds + spare_rounds
         mechanism, budget = offer.mechanism, offer.budget
         accountant = mechanism.accountant
         sampler = offer.sampler.to_dict()
         if not isinstance(accountant, Accountant) or budget is None:
-            return cls(None, sampler, offer.num_clients, False, offer.rounds, 0.0, offer.rounds)
-        rounds = largest(lambda count: budget.released_fits(accountant, count, count), offer.rounds)
+            return cls(None, sampler, offer.num_clients, False, most, 0.0, most)
+        rounds = largest(lambda count: budget.released_fits(accountant, count, count), most)
         cap = min(rounds, budget.max_participations or rounds)
         # What no proof covers is not amplified.
         amplified = accountant.amplified(offer.rounds) and not offer.sampler.caveat

@@ -73,6 +73,8 @@ class Node:
                 if kind not in steps:
                     raise WireError("this node answers laconic's messages, and no others")
                 refuse_test_seed(self._policy.allow_test_seed)
+                if self._folder.copied is not None:
+                    raise Withheld(self._folder.copied)
                 self._check_size(fields)
                 if kind in ("keys", "upload") and self._folder.attention is not None:
                     raise Withheld(f"its owner must look at attention.txt first: {self._folder.attention}")
@@ -109,7 +111,7 @@ class Node:
             raise PrivacyError("this node has accepted another offer of the same run")
         self._refuse_if(refusals.against_offer(self._policy, offer))
         planned = Cost.planned(offer)
-        self._within_lifetime(offer.run, planned)
+        self._within_lifetime(offer.run, Cost.planned(offer, offer.spare_rounds))
         check_model(self._model(offer), offer)
         if known is None:
             self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())

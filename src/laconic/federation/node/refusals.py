@@ -33,7 +33,7 @@ def against_sizes(policy: Policy, offer: Offer) -> list[str]:
     return [
         f"{value:,} {what}, more than {name} {limit:,}"
         for value, what, name, limit in (
-            (offer.rounds, "rounds", "max_rounds", policy.max_rounds),
+            (offer.attempts, "rounds", "max_rounds", policy.max_rounds),
             (offer.num_clients, "nodes", "max_nodes", policy.max_nodes),
             (steps, "local steps or epochs", "max_local_steps", policy.max_local_steps),
             (offer.size, "weights", "max_model_size", policy.max_model_size),
@@ -69,23 +69,24 @@ def _against_who_and_what(policy: Policy, offer: Offer) -> list[str]:
 
 
 def _against_cost(policy: Policy, offer: Offer) -> list[str]:
-    released, participant = planned_epsilons(offer.mechanism)
+    released, participant = planned_epsilons(offer.mechanism, offer.spare_rounds)
+    over = f" (over {offer.rounds} rounds and {offer.spare_rounds} spare ones)" if offer.spare_rounds else ""
     delta = math.inf if offer.budget is None else offer.budget.delta
     reasons = []
     if policy.max_epsilon is not None and offer.sampler.caveat:
         reasons.append(f"no proof covers the planned ε that max_epsilon would limit: {offer.sampler.caveat}")
     if policy.max_epsilon is not None and released > policy.max_epsilon:
-        reasons.append(f"planned ε {_figure(released)} is above max_epsilon {policy.max_epsilon:g}")
+        reasons.append(f"planned ε {_figure(released)} is above max_epsilon {policy.max_epsilon:g}{over}")
     if policy.max_participant_epsilon is not None and participant > policy.max_participant_epsilon:
         limit = f"max_participant_epsilon {policy.max_participant_epsilon:g}"
-        reasons.append(f"planned ε against the server {_figure(participant)} is above {limit}")
+        reasons.append(f"planned ε against the server {_figure(participant)} is above {limit}{over}")
     if policy.max_delta is not None and delta > policy.max_delta:
         reasons.append(f"δ {delta:g} is above max_delta {policy.max_delta:g}")
     if offer.budget is not None and delta * offer.num_clients >= 1:
         reasons.append(f"δ {delta:g} is 1/{offer.num_clients} nodes or more: it allows one node's data to be published")
-    most = most_participations(offer.mechanism)
+    most = most_participations(offer.mechanism, offer.spare_rounds)
     if policy.max_participations is not None and most > policy.max_participations:
-        reasons.append(f"up to {most} participations, above max_participations {policy.max_participations}")
+        reasons.append(f"up to {most} participations, above max_participations {policy.max_participations}{over}")
     return reasons
 
 
@@ -105,9 +106,12 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], co
         return reasons
     if budget.max_participations is not None and participations > budget.max_participations:
         reasons.append(f"participation {participations} of the offered {budget.max_participations}")
+    charged = max(charges(uploads), participations)
+    if charged > offer.attempts:
+        agreed = f"{offer.rounds} rounds and {offer.spare_rounds} spare ones"
+        reasons.append(f"{charged} rounds would be charged, but {agreed} were offered")
     limit = _least(policy.max_epsilon, budget.epsilon)
     if limit is not None:
-        charged = max(charges(uploads), participations)
         released = accountant.released_epsilon(charged, budget.accountant, participations)
         if released > limit:
             reasons.append(f"ε would be {_figure(released)}, above {limit:g}")
@@ -141,13 +145,16 @@ def against_lifetime(policy: Policy, before: Mapping[str, Cost], run: str, cost:
     ]
 
 
-def planned_epsilons(mechanism: Mechanism) -> tuple[float, float]:
-    """ε against an outsider and against the server if the run goes as planned; infinite without noise."""
+def planned_epsilons(mechanism: Mechanism, spare_rounds: int = 0) -> tuple[float, float]:
+    """ε against an outsider and against the server if all rounds are charged, spare ones too; infinite without noise.
+
+    Spare rounds count: whoever agrees to a run agrees to what it may cost, and is not asked again after a crash.
+    """
     accountant, budget = mechanism.accountant, mechanism.budget
     if accountant is None or budget is None:
         return math.inf, math.inf
-    most = most_participations(mechanism)
-    released = accountant.released_epsilon(mechanism.rounds, budget.accountant, most)
+    most = most_participations(mechanism, spare_rounds)
+    released = accountant.released_epsilon(mechanism.rounds + spare_rounds, budget.accountant, most)
     participant = accountant.participant_epsilon(most)
     promised = (budget.epsilon, budget.participant_epsilon)
     return tuple(
@@ -156,10 +163,10 @@ def planned_epsilons(mechanism: Mechanism) -> tuple[float, float]:
     )  # type: ignore[return-value]
 
 
-def most_participations(mechanism: Mechanism) -> int:
+def most_participations(mechanism: Mechanism, spare_rounds: int = 0) -> int:
     """How often one node may be asked."""
-    cap = mechanism.budget.max_participations if mechanism.budget else None
-    return mechanism.rounds if cap is None else min(cap, mechanism.rounds)
+    cap, rounds = mechanism.budget.max_participations if mechanism.budget else None, mechanism.rounds + spare_rounds
+    return rounds if cap is None else min(cap, rounds)
 
 
 def _least(*limits: float | None) -> float | None:

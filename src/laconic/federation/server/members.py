@@ -14,6 +14,7 @@ from laconic.federation.courier import Answers, Courier, fields_bytes
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import Fields, bytes_in
 from laconic.federation.roster import beacon_of, read_roster, write_roster
+from laconic.federation.server.settings import Settings
 from laconic.federation.weights import initial_weights, weights_digest
 from laconic.secagg import SecAggServer, Terms
 from laconic.secagg.crypto.keys import KeyBook, PublicKeys
@@ -79,6 +80,7 @@ def make_offer(settled: Settled, server: Ed25519PrivateKey) -> Offer:
         server=server.public_key().public_bytes_raw(),
         **experiment.mechanism.agreed,
         consistency=experiment.consistency,
+        spare_rounds=Settings.of(settled.config.federation).spare_rounds,
         public_seed=experiment.seed,
         model=settled.config.model.name,
         model_options=settled.config.model.options,

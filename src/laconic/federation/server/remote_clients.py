@@ -242,7 +242,8 @@ class RemoteClients(Clients):
         question, answer = {"consent": ("survivors", "consent"), "unmask": ("request", "reveal")}[kind]
         accept = {"consent": current.accept_consent, "unmask": current.accept_reveal}[kind]
         requests: dict[int, Fields] = {m: {"run": self._offer.run, question: asked} for m in current.plan.committee}
-        answers = self._courier.ask(kind, requests, timeout=self.timeout, enough=current.plan.threshold)
+        with self.clock(kind):
+            answers = self._courier.ask(kind, requests, timeout=self.timeout, enough=current.plan.threshold)
         self._count_transport(kind, answers, result)
         result.secagg["unmask_down"] += fields_bytes(requests.values())
         result.secagg["unmask_up"] += fields_bytes(answers.given.values())

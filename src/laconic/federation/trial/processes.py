@@ -27,7 +27,7 @@ class Processes:
     """Processes that end when this object is closed, and also if this very process is killed."""
 
     def __init__(self) -> None:
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[tuple[int, subprocess.Popen[bytes]]] = []
         self._guard = subprocess.Popen(
             [sys.executable, "-m", "laconic.federation.trial.guard"], stdin=subprocess.PIPE, start_new_session=True
         )
@@ -40,8 +40,13 @@ class Processes:
     ) -> None:
         self.close()
 
-    def start(self, name: str, *arguments: str, log: Path, home: Path, **variables: str) -> subprocess.Popen[bytes]:
-        """Start a program with a home of its own; what it prints goes to the log."""
+    def start(
+        self, name: str, *arguments: str, log: Path, home: Path, wave: int = 1, **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a program with a home of its own; what it prints goes to the log.
+
+        In the end, processes of a later `wave` outlive those of an earlier one: nodes outlive the server.
+        """
         with open(log, "ab") as output:
             process = subprocess.Popen(
                 [program(name), *arguments],
@@ -51,10 +56,10 @@ class Processes:
                 env=environment(home) | variables,
                 start_new_session=True,
             )
-        self._started.append(process)
+        self._started.append((wave, process))
         pipe: IO[bytes] | None = self._guard.stdin
         assert pipe is not None
-        pipe.write(f"{process.pid}\n".encode())
+        pipe.write(f"{wave} {process.pid}\n".encode())
         pipe.flush()
         return process
 
@@ -62,8 +67,8 @@ class Processes:
         guard.end_groups([process.pid])
 
     def close(self) -> None:
-        guard.end_groups(process.pid for process in self._started)
-        for process in self._started:
+        guard.end_in_waves((wave, process.pid) for wave, process in self._started)
+        for _, process in self._started:
             process.wait()
         assert self._guard.stdin is not None
         self._guard.stdin.close()

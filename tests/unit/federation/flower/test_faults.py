@@ -293,7 +293,11 @@ def test_a_node_that_changes_its_mind_is_a_dropout_with_a_reason(tmp_path: Path)
     some.grid.loses = stricter
     result = some.run()
     reasons = [(row["round"], row["client"], row["reason"]) for row in rows(tmp_path / "run/notices.jsonl")]
-    assert reasons == [(n, 3, "refuses: up to 3 participations, above max_participations 1") for n in (2, 3)]
+    over = "(over 3 rounds and 2 spare ones)"
+    assert reasons == [(n, 3, f"refuses: up to 5 participations, above max_participations 1 {over}") for n in (2, 3)]
+    missing = result.summary()["federation"]
+    assert missing["absences"] == [{"node": 3, "rounds": 2, "last_round": 3, "why": reasons[0][2]}]
+    assert missing["incomplete"] == ""  # one node may be missing
     assert [row["messages_up"] for row in result.history] == [5, 4, 4]
     assert not any("discarded" in row for row in result.history)
 

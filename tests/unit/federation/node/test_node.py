@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,14 @@ from laconic import schemes
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
 from laconic.federation.courier import Answers
 from laconic.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
+from laconic.federation.keys import wrapping
+from laconic.federation.keys.change import encrypt_keys
+from laconic.federation.keys.secret import Secret
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import NodeLog
 from laconic.federation.node.node import Node
 from laconic.federation.node.policy import Policy
+from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, read_offer, sign_offer
 from laconic.federation.populations import FarRecords
 from laconic.federation.requests import REFUSED, Fields, UploadRequest, bytes_in
@@ -371,3 +376,50 @@ def test_a_damaged_log_stops_the_node(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"what": "uploaded", "run": "00"}\nnothing\n{"what": "x", "run": "00"}\n')
     with pytest.raises(RunFolderError, match="line 2: damaged"):
         NodeLog(tmp_path / "log.jsonl").rows()
+
+
+def test_a_copy_of_a_folder_answers_nothing(tmp_path: Path) -> None:
+    """A server could have the copy mask a second vector in an attempt of before, or open another set of survivors."""
+    small = Small(tmp_path)
+    clients = small.join()
+    shutil.copytree(tmp_path / "node-0", tmp_path / "before")
+    plan = small.plan(clients)
+    requests = clients.requests(plan, clients.model.initial)
+    assert "upload" in small.courier.nodes[0].answer("upload", requests[0])
+    os.replace(tmp_path / "node-0", tmp_path / "lost")
+    shutil.copytree(tmp_path / "before", tmp_path / "node-0")  # as from a nightly copy
+    restored = small.node(0)
+    for kind in ("keys", "upload", "consent", "unmask"):
+        assert restored.answer(kind, requests[0]) == {REFUSED: WITHHELD}
+    assert "is a copy" in NodeFolder(tmp_path / "node-0").log.rows()[-1]["detail"]
+
+
+def test_without_that_check_a_copy_would_mask_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the test above: this is what it prevents."""
+    monkeypatch.setattr(NodeFolder, "copied", None)
+    small = Small(tmp_path)
+    clients = small.join()
+    shutil.copytree(tmp_path / "node-0", tmp_path / "before")
+    requests = clients.requests(small.plan(clients), clients.model.initial)
+    first = small.courier.nodes[0].answer("upload", requests[0])
+    assert small.courier.nodes[0].answer("upload", requests[0]) == first
+    os.replace(tmp_path / "node-0", tmp_path / "lost")
+    shutil.copytree(tmp_path / "before", tmp_path / "node-0")
+    second = small.node(0).answer("upload", requests[0])
+    assert "upload" in second and second != first
+
+
+def test_a_federation_with_encrypted_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrapping, "SCRYPT_N", 2)
+    secret = Secret(kind="key file", value=bytes(range(32)))
+    for number in range(len(SIZES)):
+        NodeFolder(tmp_path / f"node-{number}").identity()
+        encrypt_keys(tmp_path / f"node-{number}", secret)
+    monkeypatch.setattr("laconic.federation.keys.keyring.found_secret", lambda: secret)
+    small = Small(tmp_path)
+    clients = small.join()
+    sent = clients.collect(small.plan(clients), clients.model.initial)
+    assert (sent.messages, sent.lost) == (3, "")
+    agreed = list(tmp_path.rglob("agreement.key"))
+    assert len(agreed) == 3
+    assert all(wrapping.is_sealed(path.read_bytes()) for path in agreed)

@@ -141,8 +141,11 @@ def test_what_answers_hold_does_not_depend_on_the_own_metric_in_length(tmp_path:
 def test_an_evaluation_asked_twice_is_refused_or_charged_as_an_evaluation(tmp_path: Path) -> None:
     some = Federation(tmp_path)
     first = some.requests(EVERY)[0]
-    assert "upload" in some.node(0).answer("upload", first)
-    assert "this client is past it" in str(some.node(0).answer("upload", first)[REFUSED])
+    answer = some.node(0).answer("upload", first)
+    assert "upload" in answer and some.node(0).answer("upload", first) == answer and len(some.uploads()) == 1
+    message = wire.Message("weights", EVERY, 0, 0, 0.0, some.offer.scheme.fingerprint, torch.ones(some.offer.size))
+    others = first | {"weights": wire.encode(message, FLOAT32)}
+    assert "this client is past it" in str(some.node(0).answer("upload", others)[REFUSED])
     for attempt in range(1, 4):
         assert "upload" in some.node(0).answer("upload", some.requests(EVERY, attempt)[0])
     figures = [row["participant_epsilon"] for row in some.uploads()]

@@ -21,12 +21,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from flower_tools import config_for, run_config
 
-from laconic.errors import ConfigError, PrivacyError, RunFolderError
+from laconic.errors import ConfigError, Incomplete, PrivacyError, RunFolderError
 from laconic.federation.flower.app_config import config_of
 from laconic.federation.node.policy import read_policy
 from laconic.federation.trial import processes, supervise
 from laconic.federation.trial.certificates import make_certificates, make_node_key
 from laconic.federation.trial.data import part_of
+from laconic.federation.trial.keeper import Keeper
 from laconic.federation.trial.supervise import Supervisor, lives
 from laconic.federation.trial.trial import last_words
 from laconic.settings.config import RunConfig, write_toml
@@ -176,6 +177,7 @@ class FakeTrial:
     def __init__(self, path: Path, *acts: Any) -> None:
         self.path, self._acts, self.link_log = path, list(acts), path / "log.txt"
         self.link = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        self.keeper = Keeper()
         self.resumed: list[bool] = []
         self.starts = 0
 
@@ -261,6 +263,14 @@ def test_the_servers_error_is_ours(tmp_path: Path) -> None:
         watched(FakeTrial(tmp_path, then_it_fails))
 
 
+def test_a_run_that_is_incomplete_has_a_summary_all_the_same(tmp_path: Path) -> None:
+    def then_a_round_is_lost(trial: FakeTrial) -> None:
+        then_it_is_done(trial)
+        trial.write("failure.json", {"error": "1 of 3 rounds was lost", "exit_code": Incomplete.exit_code})
+
+    assert watched(FakeTrial(tmp_path, then_a_round_is_lost))[0] == {"rounds": 3}
+
+
 def test_what_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("some\nlast\nwords\n")
     with pytest.raises(RunFolderError, match="again and again; last words: some / last / words"):
@@ -287,11 +297,11 @@ def test_the_policy_of_a_trial_allows_its_run(tmp_path: Path) -> None:
         rounds=2,
         budget=Budget(delta=1e-5),
     )
-    (tmp_path / "policy.toml").write_text(trial_policy(experiment, "ab" * 32))
+    (tmp_path / "policy.toml").write_text(trial_policy(experiment, "ab" * 32, spare_rounds=2))
     policy = read_policy(tmp_path / "policy.toml")
     assert policy.fingerprints == (scheme.fingerprint,)
     assert policy.servers == ("ab" * 32,)
-    assert policy.max_epsilon == pytest.approx(10.021, abs=1e-3)  # both rounds twice
+    assert policy.max_epsilon == pytest.approx(10.021, abs=1e-3)  # two rounds, and two spare ones
     assert policy.secure_aggregation == "required"
     assert not policy.allow_test_seed
 

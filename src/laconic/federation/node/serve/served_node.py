@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from laconic import __version__
 from laconic.errors import LaconicError
+from laconic.federation.keys.secret import Secret
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
 from laconic.federation.node.policy import read_policy
 from laconic.federation.node.serve.daemon import Daemon
+from laconic.federation.node.serve.figures import NodeFigures
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
 from laconic.federation.node.serve.lock import ServingLock
 from laconic.federation.node.serve.place import open_socket
+from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.requests import REFUSED, Fields
+from laconic.operations.endpoint import Endpoint
+from laconic.operations.events import EventLog
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,9 +41,10 @@ STATE = "serving.json"
 class Serving:
     """How a node is served. `socket` is in the folder unless it is named; `group` may open it, too.
 
-    `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
     `held_out` is the fraction of the records that is measured on and never trained on, in runs with evaluations. With
     `keep_weights` the newest weights of each run stay in the folder.
+    `secret` opens the keys, if they are encrypted. Events go to `log`, or to stderr; `metrics_port` has figures for
+    Prometheus. `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
     """
 
     folder: Path
@@ -50,6 +56,9 @@ class Serving:
     threads: int | None = None
     held_out: float | None = None
     keep_weights: bool = False
+    secret: Secret | None = None
+    log: Path | None = None
+    metrics_port: int | None = None
 
     @property
     def socket_path(self) -> Path:
@@ -61,16 +70,16 @@ class ServedNode:
 
     def __init__(self, serving: Serving, records: KeptRecords, model: Callable[[Offer], nn.Module]) -> None:
         self._serving, self._records, self._model = serving, records, model
-        self._folder, self._kept = NodeFolder(serving.folder), KeptWork(serving.kept_runs)
+        self.folder, self._kept = NodeFolder(serving.folder, serving.secret), KeptWork(serving.kept_runs)
 
-    def answer(self, kind: str, fields: Fields) -> Fields:
+    def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         try:
             policy = read_policy(self._serving.policy)
         except LaconicError as error:
             return {REFUSED: str(error)}
         held_out = self._serving.held_out
         node = Node(
-            self._folder,
+            self.folder,
             policy,
             model=self._model,
             records=lambda offer: self._records.read(),
@@ -102,11 +111,12 @@ def serve(
         import torch
 
         torch.set_num_threads(serving.threads)
-    with ServingLock(serving.folder):
+    with ServingLock(serving.folder), _watched(serving, node) as watched:
+        node.folder.keys.check()
         records.read()
         path = serving.socket_path
         listening = open_socket(path, serving.group, waiting=serving.waiting)
-        daemon = Daemon(listening, node.answer, most_bytes=lambda: node.most_bytes, waiting=serving.waiting)
+        daemon = Daemon(listening, watched.answer, most_bytes=lambda: node.most_bytes, waiting=serving.waiting)
         _write_state(serving, path)
         try:
             with _ended_by_signals(daemon.stop):
@@ -134,6 +144,23 @@ def _write_state(serving: Serving, path: Path) -> None:
     }
     with open(os.open(serving.folder / STATE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
         json.dump(state, stream)
+
+
+@contextmanager
+def _watched(serving: Serving, node: ServedNode) -> Iterator[WatchedNode]:
+    """The node with its log, and with its figures on a port if that is asked for."""
+    events = EventLog(serving.log)
+    watched = WatchedNode(node, events)
+    figures = NodeFigures(node.folder, read_policy(serving.policy), watched)
+    port = None if serving.metrics_port is None else Endpoint(serving.metrics_port, figures.text)
+    events.write("node started", version=__version__)
+    try:
+        yield watched
+    finally:
+        events.write("node stopped")
+        if port is not None:
+            port.close()
+        events.close()
 
 
 @contextmanager
