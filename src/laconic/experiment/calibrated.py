@@ -34,7 +34,8 @@ class Calibration:
     Args:
         sampler: who takes part in a round.
         num_clients: the size of the population.
-        rounds: how many.
+        rounds: how many, spare ones included.
+        spare_rounds: how many of them are only for rounds that are repeated.
         size: weights of the model.
         budget: with an `epsilon` and a `delta`.
         slack: dropouts and colluders that the noise allows for.
@@ -55,6 +56,7 @@ class Calibration:
     rounds: int
     size: int
     budget: Budget
+    spare_rounds: int = 0
     slack: int = 0
     group_testing: bool = False
     loses_by_cohort: bool = False
@@ -80,6 +82,7 @@ class Calibration:
             method=self.budget.accountant,
             votes=votes_of(example, self.size),
             evaluations=evaluated_of(example),
+            horizon=self.rounds - self.spare_rounds,
             groups=example.groups,
             **self._setting,
         )
@@ -104,7 +107,7 @@ class Calibration:
             noise=lambda sigma: make(sigma).noise.for_cells(sigma),
             sensitivity=example.measuring.clip.sensitivity(example.evaluations.cells),
             epsilon=self.evaluation_share * self.epsilon,
-            rounds=example.num_evaluations(self.rounds),
+            rounds=example.num_evaluations(self.rounds - self.spare_rounds),
             groups=example.groups,
             **self._setting,
         )
@@ -167,7 +170,7 @@ def calibrated(scheme: Scheme, asked: Calibration) -> Scheme:
     if isinstance(codec, VotedSubset) and codec.noise_multiplier is None:
         sigma = asked.vote_noise_multiplier(scheme.with_noise_multiplier)
         scheme = replace(scheme, codec=replace(codec, noise_multiplier=sigma))
-    if scheme.num_evaluations(asked.rounds) and scheme.evaluations.noise_multiplier is None:
+    if scheme.num_evaluations(asked.rounds - asked.spare_rounds) and scheme.evaluations.noise_multiplier is None:
         sigma = asked.evaluation_noise_multiplier(scheme.with_noise_multiplier)
         scheme = replace(scheme, evaluations=replace(scheme.evaluations, noise_multiplier=sigma))
     return scheme.with_noise_multiplier(asked.noise_multiplier(scheme.with_noise_multiplier))

@@ -116,6 +116,7 @@ def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: n
         sampler=sampler,
         num_clients=num_clients,
         rounds=config.run.rounds + (config.federation.spare_rounds or 0),
+        spare_rounds=config.federation.spare_rounds or 0,
         size=trainable_size(model),
         budget=draft_budget(config),
         slack=config.sampler.max_dropouts + config.sampler.max_colluders,

@@ -77,9 +77,9 @@ class Cost:
         amplified = accountant.amplified(offer.rounds) and not offer.sampler.caveat
         participations = largest(lambda count: budget.participant_fits(accountant, count), cap)
         least, other = accountant.least_noise_multiplier, accountant.evaluation_noise_multiplier
-        evaluations = offer.scheme.num_evaluations(rounds)
-        # Of the uploads as many are evaluations as cost most.
-        dearer = other is not None and other < least
+        # Of the uploads, and of spare rounds, as many are evaluations as cost most.
+        dearer, beyond = other is not None and other < least, max(0, rounds - offer.rounds)
+        evaluations = offer.scheme.num_evaluations(rounds - beyond) + (beyond if dearer else 0)
         measured = min(participations, evaluations) if dearer else max(0, participations - (rounds - evaluations))
         return cls(
             noise_multiplier=least,

@@ -256,11 +256,18 @@ class Accountant:
         Which of the others are evaluations follows from their numbers, once those that were repeated are set apart.
         """
         votes = 0 if self.votes is None else min(rounds, self.votes.rounds + self.repeats.votes)
-        again = self.repeats.evaluations if self.evaluations is not None else 0
-        numbers = max(0, rounds - self.repeats.total)
-        measured = min(rounds - votes, self._evaluations_through(numbers) + again)
+        measured = min(rounds - votes, self._measured_of(rounds))
         split = self._split(votes, measured, rounds - votes - measured)
         return tuple((self.sampler.released_event(event, self.num_clients), count) for event, count in split)
+
+    def _measured_of(self, rounds: int) -> int:
+        """How many of so many charges are evaluations. What goes beyond the plan is repeated, as the dearer kind."""
+        if self.evaluations is None:
+            return 0
+        numbers = max(0, rounds - self.repeats.total)
+        beyond = max(0, numbers - self.horizon) if self.horizon else 0
+        dearer = self._evaluation_event.noise_multiplier < self._round_event.noise_multiplier
+        return self._evaluations_through(numbers - beyond) + self.repeats.evaluations + (beyond if dearer else 0)
 
     def _evaluations_through(self, number: int) -> int:
         """How many rounds up to this number are evaluations."""

@@ -32,6 +32,7 @@ def calibrate_noise(
     votes: Votes | None = None,
     evaluations: Evaluated | None = None,
     cohort_dependent: bool = False,
+    horizon: int | None = None,
 ) -> float:
     """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
 
@@ -56,6 +57,7 @@ def calibrate_noise(
         votes: the rounds of votes, if there are any.
         evaluations: the rounds that are evaluations, if any are.
         cohort_dependent: whether what is released depends on who came.
+        horizon: how many of the rounds are planned, if the others are spare ones.
 
     Returns:
         σ.
@@ -80,14 +82,14 @@ def calibrate_noise(
             slack=slack,
             groups=groups,
             max_participations=max_participations,
-            horizon=rounds,
+            horizon=rounds if horizon is None else horizon,
             votes=votes,
             evaluations=evaluations,
             cohort_dependent=cohort_dependent,
         )
 
     if evaluations is not None and participations is None:
-        alone = _alone(accountant(1.0), evaluations, rounds, method)
+        alone = _alone(accountant(1.0), evaluations, rounds if horizon is None else horizon, method)
         if alone >= epsilon:
             raise PrivacyError(
                 f"the evaluations alone cost ε = {alone:.3f} of --epsilon {epsilon:g}: lower --evaluation-share, raise"

@@ -226,8 +226,16 @@ def test_a_lifetime_counts_training_and_evaluations_each_with_its_noise(tmp_path
     assert planned.participant_epsilon == pytest.approx(epsilon(3, 2), rel=0.01)
 
 
+def test_spare_rounds_are_planned_as_the_dearer_kind() -> None:
+    for spare, figure in ((0, epsilon(3, 2)), (2, epsilon(3, 4))):
+        offer = make_offer(spare_rounds=spare)
+        planned = refusals.planned_epsilons(offer.mechanism, spare)
+        assert planned == pytest.approx((figure, figure), rel=0.01)
+        assert spent([Cost.planned(offer, spare)], 1e-5).participant_epsilon == pytest.approx(figure, rel=0.01)
+
+
 def test_a_node_holds_out_what_it_wants_and_keeps_to_it_in_a_run(tmp_path: Path) -> None:
-    some = Federation(tmp_path)
+    some = Federation(tmp_path, spare_rounds=2)
     assert "upload" in some.node(0, held_out=0.5).answer("upload", some.requests(EVERY)[0])
     assert "upload" in some.node(0, held_out=0.1).answer("upload", some.requests(2 * EVERY)[0])
     assert "upload" in some.node(0).answer("upload", some.requests(2 * EVERY, 1)[0])
