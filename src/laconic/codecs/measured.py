@@ -40,9 +40,11 @@ class Evaluations(Part):
         noise_multiplier: σ of the evaluations; None: that of training.
 
     Examples:
-        >>> from laconic.codecs.measured import Evaluations
-        >>> Evaluations(every=5, metric="auroc").cells
-        32
+        >>> from dataclasses import replace
+        >>> scheme = laconic.schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=5)
+        >>> measured = replace(scheme, evaluations=laconic.Evaluations(every=5, metric="auroc"))
+        >>> measured.evaluates(10), measured.num_evaluations(20), measured.evaluations.cells
+        (True, 4, 32)
     """
 
     every: int = 0

@@ -20,8 +20,10 @@ from laconic.codecs.measured import Evaluations
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
+from laconic.observers.progress import PlainProgress
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.tight import gaussian_epsilon
+from laconic.privacy.statement.released import released_row
 from laconic.privacy.statement.statement import statement_lines
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
@@ -213,3 +215,10 @@ def test_schemes_without_evaluations_keep_their_fingerprints() -> None:
     assert "evaluations" not in plain.to_dict() and Scheme.from_dict(plain.to_dict()) == plain
     chosen = measuring()
     assert Scheme.from_dict(chosen.to_dict()) == chosen and chosen.fingerprint != plain.fingerprint
+
+
+def test_what_was_measured_is_shown_and_may_leave_the_server() -> None:
+    row = {"round": 3, "bytes_up": 1, "bytes_down": 1, "cohort": 9, "clients_accuracy": 0.5, "clients_noise": 0.04}
+    assert "clients' accuracy 0.500 ± 0.040" in PlainProgress(5, "accuracy").text(row)
+    assert "clients'" not in PlainProgress(5, "accuracy").text({"round": 1, "bytes_up": 1, "bytes_down": 1})
+    assert released_row(row, private=True) == {"round": 3, "clients_accuracy": 0.5, "clients_noise": 0.04}

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import nn
 
 from conftest import make_population
 from laconic import schemes
+from laconic.cli.main import cli
 from laconic.clients import wire
 from laconic.clients.secure_sums import sum_plan
 from laconic.codecs.measured import Evaluations
@@ -242,6 +244,14 @@ def test_a_node_holds_out_what_it_wants_and_keeps_to_it_in_a_run(tmp_path: Path)
     assert [row["own_metrics"]["records"] for row in some.uploads()] == [4, 4, 4]
     assert "upload" in some.node(1, held_out=0.0).answer("upload", some.requests(2 * EVERY, 2)[1])
     assert some.uploads(1)[0]["own_metrics"] == {"records": 0}
+
+
+def test_the_owner_sees_the_nodes_own_figure_in_its_status(tmp_path: Path) -> None:
+    some = Federation(tmp_path)
+    assert "upload" in some.node(0).answer("upload", some.requests(EVERY)[0])
+    shown = CliRunner().invoke(cli, ["node", "status", str(tmp_path / "node-0")], catch_exceptions=False).output
+    own = some.uploads()[0]["own_metrics"]
+    assert f"here    accuracy {own['accuracy']:.4f} on 2 records of this node" in shown
 
 
 def test_an_offer_with_a_metric_that_its_classes_do_not_have_is_refused() -> None:
