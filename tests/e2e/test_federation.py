@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,17 @@ def laconic(*arguments: str, cwd: Path, seed: bool = False, timeout: float = 600
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Processes of a trial that still run: those whose environment or arguments name its folder."""
-    found = []
+    """Processes of a trial that still run, in words."""
+    return list(_running(folder).values())
+
+
+def pids_of(folder: Path) -> list[int]:
+    return list(_running(folder))
+
+
+def _running(folder: Path) -> dict[int, str]:
+    """Processes whose environment or arguments name the folder."""
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
@@ -66,7 +75,7 @@ def left_behind(folder: Path) -> list[str]:
         except OSError:
             continue
         if str(folder).encode() in text and state != "Z" and process.name != str(os.getpid()):
-            found.append(text[:200].decode(errors="replace"))
+            found[int(process.name)] = text[:200].decode(errors="replace")
     return found
 
 
@@ -131,7 +140,10 @@ def test_a_strict_node_a_stranger_and_an_interrupted_run(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_nodes_and_servers_that_are_killed(tmp_path: Path) -> None:
-    """A node dies in round 2, the SuperLink in round 3, the server's process in round 4: the run finishes."""
+    """A SuperNode dies in round 2, the SuperLink in round 3, the server's process in round 4: the run finishes.
+
+    All of them are started again, and the two spare rounds are enough.
+    """
     config = write_config(
         tmp_path / "config.toml",
         **PRIVATE,
@@ -153,16 +165,57 @@ def test_nodes_and_servers_that_are_killed(tmp_path: Path) -> None:
     assert running.returncode == 0, told
     assert "the SuperLink died; the run goes on" in told
     assert "the server's process died; the run goes on" in told
-    assert "node 4" in told
+    assert "node 4's SuperNode ended (signal 9) and is started again" in told
     history = rounds(folder)
     assert [row["round"] for row in history] == [1, 2, 3, 4, 5]
     assert not any("discarded" in row for row in history)
-    assert {row["messages_up"] for row in history[2:]} == {4}
+    assert history[-1]["messages_up"] == 5
     charged = charges(folder)
     assert {number for number, _ in charged} == {1, 2, 3, 4, 5}
     summary = json.loads(out)
     assert summary["statement"]["released"]["rounds_charged"] == len(charged)
+    assert summary["federation"]["repeated_rounds"] == len(charged) - 5 <= 2
+    assert summary["federation"]["incomplete"] == ""
     wait_until_gone(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("everything", [False, True], ids=["the command", "every process"])
+def test_a_killed_trial_goes_on_within_a_minute(everything: bool, tmp_path: Path) -> None:
+    """The SuperLink still takes the nodes for online, if nobody signed off for them."""
+    config = write_config(tmp_path / "config.toml", **PRIVATE, scheme__name="fl-std-dp", run__rounds=3)
+    folder, begun = tmp_path / "run", time.monotonic()
+    with started([*COMMAND, "federate", str(config), "--out", "run", "--json"], tmp_path) as running:
+        wait_for_rounds(folder, 1)
+        first = time.monotonic() - begun
+        if everything:
+            for process in [*children_of(running.pid), running.pid, *pids_of(folder)]:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        running.kill()
+        running.communicate(timeout=60)
+    before, begun = len(charges(folder)), time.monotonic()
+    with started([*COMMAND, "federate", "--out", "run", "--resume", "--json"], tmp_path) as running:
+        while len(charges(folder)) == before:
+            assert time.monotonic() < begun + max(60, first)  # a busy machine takes that long for any start
+            time.sleep(0.2)
+        out, told = running.communicate(timeout=600)
+    assert running.returncode == 0, told
+    assert [row["round"] for row in rounds(folder)] == [1, 2, 3]
+    assert json.loads(out)["federation"]["incomplete"] == ""
+    wait_until_gone(tmp_path)
+
+
+def children_of(parent: int) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (process / "stat").read_text()
+        except OSError:
+            continue
+        if int(text.rpartition(")")[2].split()[1]) == parent:
+            found.append(int(process.name))
+    return found
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def _supervised(
 
     supervisor = None
     try:
-        with Processes() as processes, display:
+        with Processes(folder.path / "federation" / "lock") as processes, display:
             nodes = experiment.population.num_clients
             trial = Trial(folder.path / "federation", nodes, processes)
             spare = Settings.of(config.federation).spare_rounds

@@ -66,7 +66,8 @@ class Mechanism(Agreed):
         accountant: Accountant | RecordAccountant
         records = self.scheme.train.accountant(sampler=self.sampler, num_clients=self.num_clients, budget=self.budget)
         if records is not None:
-            accountant = replace(records, num_records=self.num_records)
+            delta = records.delta - self.delta_slack()
+            accountant = replace(records, num_records=self.num_records, delta=delta)
         else:
             accountant = Accountant(
                 sampler=self.sampler,
@@ -143,6 +144,8 @@ class Mechanism(Agreed):
 
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
+        if self.scheme.record_level:
+            return self._checked_slack(self.scheme.train.delta_slack(self.size, self.rounds))
         others = (kind._delta_slack() for kind in (self.voting, self.measuring) if kind is not None)
         return self._delta_slack() + sum(others)
 
@@ -156,7 +159,10 @@ class Mechanism(Agreed):
             sensitivity=self.sensitivity,
             plan=self.largest_plan,
         )
-        slack *= 1 + math.exp(20)  # a distance between distributions counts so often in δ, for any ε up to 20
+        return self._checked_slack(slack * (1 + math.exp(20)))  # so often a distance counts in δ, for any ε up to 20
+
+    def _checked_slack(self, slack: float) -> float:
+        assert self.budget is not None
         if slack > self.budget.delta / 100:
             raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
         return slack

@@ -22,6 +22,7 @@ from laconic.cli.options import AllMissing
 @click.option("--max-length", type=int, help="Words of a text.")
 @click.option("--classes", metavar="A,B,…", help="The names of all classes, in the order of the run.")
 @click.option("--image-size", metavar="HEIGHTxWIDTH", help="To which pictures are resized.")
+@click.option("--channels", type=int, help="Of pictures: 3 is colour, 1 is grey.  [3]")
 @click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the CSV here instead of to the screen.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

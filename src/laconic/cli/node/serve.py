@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 @click.option("--channels", type=int, help="Of pictures: 3 is colour, 1 is grey.  [3]")
 @click.option("--records", metavar="MODULE:FUNCTION", help="Your own function that returns (inputs, targets).")
 @click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's.")
+@click.option(
+    "--front-end",
+    type=click.Path(path_type=Path),
+    help="A copy of the server's front_end.safetensors, for a front end that no node can make from a seed.",
+)
 @click.option("--socket", type=click.Path(path_type=Path), help="Where couriers come to.  [FOLDER/node.socket]")
 @click.option("--group", help="A group that may open the socket, for a SuperNode that runs as another user.")
 @click.option(
@@ -54,6 +59,7 @@ def serve(
     policy: Path,
     records: str | None,
     model: str | None,
+    front_end: Path | None,
     socket: Path | None,
     group: str | None,
     threads: int | None,
@@ -75,7 +81,9 @@ def serve(
     Everything that must outlast the process is in FOLDER: it can be stopped, or killed, at any time. `laconic node
     status FOLDER` says what it did. Records are read when it starts, and again when a run begins after they changed.
     """
+    from laconic.federation.agreement import UNCHECKED
     from laconic.federation.node.own_model import own_model
+    from laconic.federation.node.own_records import own_meaning
     from laconic.federation.node.serve.served_node import Serving
     from laconic.federation.node.serve.served_node import serve as serve_node
     from laconic.models.registry import find_model
@@ -93,9 +101,11 @@ def serve(
         secret=secret_for(folder.expanduser(), key_file, passphrase_file),
         log=None if log_file is None else log_file.expanduser(),
         metrics_port=metrics_port,
+        front_end=front_end,
     )
-    kept = _records(records, {name.replace("_", "-"): value for name, value in own.items() if value is not None})
-    serve_node(settings, kept, lambda offer: own_model(offer, model), on_ready=_say_ready)
+    given = {name.replace("_", "-"): value for name, value in own.items() if value is not None}
+    kept, meaning = _records(records, given), UNCHECKED if records is not None else own_meaning(given)
+    serve_node(settings, kept, lambda offer: own_model(offer, model), meaning=meaning, on_ready=_say_ready)
 
 
 def _say_ready(path: Path) -> None:

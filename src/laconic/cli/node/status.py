@@ -111,6 +111,8 @@ def _show(
     if policy is not None:
         click.echo(f"policy    {policy} is in order")
     click.echo(_in_words(lifetime))
+    if any(row["unit"] == "record" for row in runs.values()) or any(lifetime["record"]["limits"].values()):
+        click.echo(_of_a_record(lifetime["record"]))
     if files.copied is not None:
         click.echo(f"attention it takes part in nothing: {files.copied}")
     elif files.attention is not None:
@@ -118,9 +120,9 @@ def _show(
             f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
         )
     for run, row in runs.items():
-        epsilon = (
-            "" if row["participant_epsilon"] is None else f", ε against the server {row['participant_epsilon']:.3f}"
-        )
+        of = " of a record" if row["unit"] == "record" else ""
+        figure = row["participant_epsilon"]
+        epsilon = "" if figure is None else f", ε{of} against the server {figure:.3f}"
         click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
         if row["own_metrics"] is not None:
             click.echo(f"  here    {_own(row['own_metrics'])}")
@@ -137,9 +139,10 @@ def _own(metrics: dict[str, Any]) -> str:
 
 def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
     """What all runs together have cost, beside what the policy allows; None where it is no finite number."""
-    from laconic.federation.node.lifetime import logged_costs, spent
+    from laconic.federation.node.lifetime import RECORD, logged_costs, spent
 
-    figures = spent(logged_costs(rows).values(), delta)
+    costs = logged_costs(rows).values()
+    figures, of_record = spent(costs, delta), spent(costs, delta, RECORD)
     return {
         "participations": figures.participations,
         "delta": delta,
@@ -148,19 +151,32 @@ def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[
         "limits": {
             name: getattr(limits, f"lifetime_{name}") for name in ("participations", "epsilon", "participant_epsilon")
         },
+        "record": {
+            **{name: _finite(getattr(of_record, name)) for name in ("epsilon", "participant_epsilon")},
+            "limits": {name: getattr(limits, f"lifetime_record_{name}") for name in ("epsilon", "participant_epsilon")},
+        },
     }
 
 
 def _in_words(lifetime: dict[str, Any]) -> str:
-    def shown(name: str) -> str:
-        value, limit = lifetime[name], lifetime["limits"][name]
-        figure = "∞" if value is None else f"{value}" if isinstance(value, int) else f"{value:.3f}"
-        return figure if limit is None else f"{figure} of {limit:g}"
-
     return (
-        f"all runs  {shown('participations')} participations, ε against the servers {shown('participant_epsilon')},"
-        f" against an outsider {shown('epsilon')} (δ = {lifetime['delta']:g})"
+        f"all runs  {_shown(lifetime, 'participations')} participations,"
+        f" ε against the servers {_shown(lifetime, 'participant_epsilon')},"
+        f" against an outsider {_shown(lifetime, 'epsilon')} (δ = {lifetime['delta']:g})"
     )
+
+
+def _of_a_record(record: dict[str, Any]) -> str:
+    return (
+        f"a record  ε against the servers {_shown(record, 'participant_epsilon')},"
+        f" against an outsider {_shown(record, 'epsilon')}"
+    )
+
+
+def _shown(figures: dict[str, Any], name: str) -> str:
+    value, limit = figures[name], figures["limits"][name]
+    figure = "∞" if value is None else f"{value}" if isinstance(value, int) else f"{value:.3f}"
+    return figure if limit is None else f"{figure} of {limit:g}"
 
 
 def _finite(value: float) -> float | None:
@@ -175,6 +191,7 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "scheme": None,
             "participations": 0,
             "participant_epsilon": None,
+            "unit": None,
             "last": None,
             "own_metrics": None,
             "refused": [],
@@ -184,7 +201,7 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
         if row["what"] == "joined":
             run["scheme"] = row["scheme"]
         elif row["what"] == "uploaded":
-            run |= {name: row[name] for name in ("participations", "participant_epsilon")}
+            run |= {name: row.get(name) for name in ("participations", "participant_epsilon", "unit")}
             if "own_metrics" in row:
                 run["own_metrics"] = {"round": row["round"], **row["own_metrics"]}
         elif row["what"] == "refused":

@@ -34,6 +34,8 @@ from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
 from laconic.settings.launch import files_of, tracked
 from laconic.store.folder import RunFolder
+from laconic.store.front_end import FILE as FRONT_END
+from laconic.store.front_end import keep_front_end
 
 _LOG = getLogger("flwr")
 _POLL = 0.5
@@ -63,14 +65,19 @@ def run_federation(
         if members is None:
             nodes = wait_for_nodes(grid, settings)
             server = server_key(key, secret)
-            settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices)
+            settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices, folder)
             members.save(folder)
         else:
-            settled = settle_federated(config, federation(len(members.nodes)))
+            settled = settle_federated(config, federation(len(members.nodes)), stored=folder.path)
             if config.run.rounds > members.offer.rounds:
                 raise ConfigError(
                     f"run.rounds = {config.run.rounds}, but the nodes have agreed to {members.offer.rounds}:"
                     " start a new run for more"
+                )
+            if settings.spare_rounds > members.offer.spare_rounds:
+                raise ConfigError(
+                    f"federation.spare_rounds = {settings.spare_rounds}, but the nodes have agreed to"
+                    f" {members.offer.spare_rounds}: start a new run for more"
                 )
         courier = FlowerCourier(grid, members.nodes)
         clients = RemoteClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
@@ -106,10 +113,13 @@ def _joined(
     server: Ed25519PrivateKey,
     settings: Settings,
     notices: Notices,
+    folder: RunFolder,
 ) -> tuple[Settled, Members, Answers]:
     """Offer the run until all nodes that are left accept it. Every offer is a run of its own."""
     while True:
         settled = settle_federated(config, federation(len(nodes)))
+        (folder.path / FRONT_END).unlink(missing_ok=True)
+        keep_front_end(folder, settled.experiment.front_end)  # owners may need a copy before they can join
         offer = make_offer(settled, server)
         courier = FlowerCourier(grid, nodes)
         members, answers = invite(offer, nodes, server, courier, settings.join_timeout)

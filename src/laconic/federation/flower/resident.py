@@ -8,8 +8,10 @@ takes as long as Flower's polling and the node's own work.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from logging import getLogger
 
 import httpx
@@ -44,6 +46,7 @@ from flwr.supercore.interceptors import (
     SuperExecAuthHttpInterceptor,
 )
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -53,8 +56,10 @@ from laconic.federation.requests import REFUSED, Fields
 
 _LOG = getLogger("laconic.courier")
 _POLL = 0.1
+_TRIES = 5
 _HEARTBEAT = 10.0
 """Seconds; Flower gives a task up after about a minute without one."""
+_IDENTITY = threading.Lock()
 _KINDS = {message_type: kind for kind, message_type in TYPES.items()}
 
 
@@ -72,7 +77,7 @@ class Resident:
         self._runtime, self._hand_over, self._authority = runtime, hand_over, authority
         own = [] if secret is None else [SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_ACQUIRE)]
         self._client = self._connected(*own)
-        self._ended = threading.Event()
+        self._ended, self._last = threading.Event(), _Work()
 
     def stop(self) -> None:
         self._ended.set()
@@ -85,31 +90,51 @@ class Resident:
             try:
                 given = self._client.AcquireTask(wanted)
                 if given.HasField("task") and given.token:
-                    self._one_task(given.token)
+                    self._begin(given.token)
                 away = False
             except httpx.HTTPError as error:
                 if not away:
                     _LOG.warning("the SuperNode at %s does not answer: %s", self._runtime, _reason(error))
                 away = True
-            self._ended.wait(1.0 if away else _POLL)
+            if not self._last.goes_on(seconds=1.0):
+                self._ended.wait(1.0 if away else _POLL)
 
-    def _one_task(self, token: str) -> None:
-        client = self._connected(RuntimeTokenHttpInterceptor(token))
+    def _begin(self, token: str) -> None:
+        """Begin a task, and give up the one before if its message is not there yet.
+
+        A SuperNode fetches one message at a time. It leaves a task behind if the run ends while it fetches the message,
+        and the rest of that message never comes.
+        """
+        self._last.superseded.set()
+        self._last = work = _Work()
+        work.thread = threading.Thread(target=self._one_task, args=(token, work), daemon=True)
+        work.thread.start()
+
+    def _one_task(self, token: str, work: _Work) -> None:
+        client = self._connected(RuntimeTokenHttpInterceptor(token), patient=True)
         try:
             with _alive(client):
-                self._answer(client)
+                self._answer(client, work)
+        except httpx.HTTPError as error:
+            _LOG.warning("a message could not be carried: %s", _reason(error))
+        except _Superseded:
+            _LOG.warning("a message never came in full; its run has ended")
+        except Exception:
+            _LOG.exception("a message could not be carried")
         finally:
             client.close()
 
-    def _answer(self, client: RuntimeHttpClient) -> None:
+    def _answer(self, client: RuntimeHttpClient, work: _Work) -> None:
         task = client.PullTaskInput(PullTaskInputRequest())
-        # Flower's messages take their sender from here.
-        TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
-        TaskIdentity.node_id = task.context.node_id
         context = context_from_proto(task.context)
         node, run = Node(node_id=context.node_id), context.run_id
-        message = _pulled(client, node, run)
-        _push(client, node, run, to_reply(self._answered(message), message))
+        message = _pulled(client, node, run, work)
+        fields = self._answered(message)
+        with _IDENTITY:  # Flower's messages take their sender from there
+            TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+            TaskIdentity.node_id = task.context.node_id
+            reply = to_reply(fields, message)
+        _push(client, node, run, reply)
         client.PushTaskOutput(PushTaskOutputRequest(context=task.context, sub_status=SubStatus.COMPLETED, details=""))
 
     def _answered(self, message: Message) -> Fields:
@@ -121,23 +146,64 @@ class Resident:
         except LaconicError as error:
             return {REFUSED: str(error)}
 
-    def _connected(self, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
+    def _connected(self, *interceptors: ProtobufClientInterceptor, patient: bool = False) -> RuntimeHttpClient:
+        """A patient one tries again when a connection breaks: an answer that took minutes must not be lost by that.
+
+        The SuperNode closes connections that were idle for five seconds, perhaps just as one is used again.
+        """
         return RuntimeHttpClient.from_server_address(
             server_address=self._runtime,
             insecure=self._authority is None,
             root_certificates=self._authority,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), *interceptors],
+            retry_invoker=RetryInvoker(_pauses, httpx.TransportError, _TRIES, None) if patient else None,
         )
+
+
+def _pauses() -> Generator[float, None, None]:
+    return exponential(max_delay=5)
 
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 
-def _pulled(client: RuntimeHttpClient, node: Node, run: int) -> Message:
-    tree = client.PullMessages(PullAppMessagesRequest()).message_object_trees[0]
+class _Superseded(Exception):
+    """There is another task, so this one's message will never be complete."""
+
+
+@dataclass
+class _Work:
+    """A task that is being worked on."""
+
+    superseded: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    def goes_on(self, seconds: float) -> bool:
+        """Whether it is still worked on after so many seconds; waits until then, or until it is done."""
+        if self.thread is None:
+            return False
+        self.thread.join(seconds)
+        return self.thread.is_alive()
+
+    def check(self) -> None:
+        if self.superseded.is_set():
+            raise _Superseded
+
+
+def _pulled(client: RuntimeHttpClient, node: Node, run: int, work: _Work) -> Message:
+    """The message of a task, which may be there a little later than the task."""
+    while not (trees := client.PullMessages(PullAppMessagesRequest()).message_object_trees):
+        work.check()
+        time.sleep(_POLL)
+    tree, pull = trees[0], make_pull_object_fn_protobuf(client.PullObject, node, run)
+
+    def pull_object(name: str) -> bytes:
+        work.check()
+        return pull(name)
+
     message = pull_and_inflate_object_from_tree(
         tree,
-        make_pull_object_fn_protobuf(client.PullObject, node, run),
+        pull_object,
         make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run),
         return_type=Message,
     )

@@ -17,6 +17,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from laconic.data.federated import FederatedData
+from laconic.data.meaning import Meaning
 from laconic.data.population import Records, as_records
 from laconic.errors import Incomplete, LaconicError
 from laconic.federation.flower.app_config import config_of
@@ -34,7 +35,8 @@ class ServerData:
     """What the server has of its own.
 
     `example` are a few records of the nodes' shape, made up if need be; `test` is evaluated on after every round;
-    `public` records belong to nobody. Each is a pair (inputs, targets).
+    `public` records belong to nobody. Each is a pair (inputs, targets). `meaning` is what the nodes' records must mean:
+    of a schema, a vocabulary or pictures; None for plain numbers.
     """
 
     example: Any
@@ -42,6 +44,7 @@ class ServerData:
     test: Any = None
     public: Any = None
     notes: tuple[str, ...] = ()
+    meaning: Meaning | None = None
 
     def federation(self, num_clients: int) -> FederatedData:
         """The federation as the server sees it: so many clients elsewhere."""
@@ -54,6 +57,7 @@ class ServerData:
             num_classes=self.num_classes,
             input_shape=tuple(example.inputs.shape[1:]),
             notes=self.notes,
+            meaning=self.meaning,
         )
 
 

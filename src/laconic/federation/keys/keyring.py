@@ -19,7 +19,7 @@ class Keyring:
     """Keys below `folder`. The secret is derived once; without one, that of the environment is used.
 
     A folder with `wrapping.json` holds sealed keys only. A bare key in it is refused: whoever can write to the disk,
-    but not open the keys, could put one of their own there.
+    but not open the keys, could put one of their own there. For the same reason a secret that is given must be needed.
     """
 
     def __init__(self, folder: Path, secret: Secret | None = None) -> None:
@@ -49,12 +49,14 @@ class Keyring:
                 f"{path} is not encrypted, as the other keys of {self.folder} are: if you know it,"
                 f" laconic keys encrypt {self.folder} finishes that"
             )
+        self._refuse_needless_secret()
         if len(data) != 32:
             raise RunFolderError(f"{path} is damaged: restore it; without its key nobody can go on under this name")
         return data
 
     def keep(self, path: Path, use: str, key: bytes) -> None:
         """Write a private key, sealed if the folder's keys are."""
+        self._refuse_needless_secret()
         replace_file(path, wrapping.seal(self.wrapping(), key, use) if self.encrypted else key)
 
     def public(self, path: Path, use: str) -> str:
@@ -90,10 +92,18 @@ class Keyring:
     def check(self) -> None:
         """Refuse a folder whose permissions are too wide or whose keys cannot be opened: before anything is served."""
         check_private(self.folder)
+        self._refuse_needless_secret()
         if self.encrypted:
             self.wrapping()
         for path in sorted(self.folder.rglob("*.key")):
             check_private(path)
+
+    def _refuse_needless_secret(self) -> None:
+        if self._secret is not None and not self.encrypted:
+            raise ConfigError(
+                f"the keys of {self.folder} are not encrypted, but a {self._secret.kind} is given:"
+                f" laconic keys encrypt {self.folder}, or leave it out"
+            )
 
 
 def server_key(path: Path, secret: Secret | None = None) -> Ed25519PrivateKey:

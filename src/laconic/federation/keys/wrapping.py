@@ -6,8 +6,8 @@ scrypt(secret, salt). So another passphrase changes one small file, in one step,
 Everything is sealed with ChaCha20-Poly1305 (RFC 8439), which notices any change, under a random nonce. What is sealed
 is bound to its use: a run's key does not open as an identity. scrypt (RFC 7914) with N = 2^17, r = 8 takes 128 MiB and
 about a second, for us once per process, for somebody who guesses passphrases each time. PKCS#8 files as `cryptography`
-writes them were not chosen: PBKDF2 needs no memory, so guessing is cheap on a graphics card; CBC notices no change; and
-each file would pay for its own derivation.
+50 writes them were not chosen: PBKDF2 with 2,048 iterations and without memory is cheap to guess at on a graphics card,
+CBC notices no change, and each file would pay for its own derivation.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 backup       a node's folder as one archive, and a folder from it that knows what it does not know
 folder       `NodeFolder`: keys and whatever else survives a restart
-last_answers the last answers of a run: asked the same again, a node sends the same bytes
+last_answers  the last answers of a run: asked the same again, a node sends the same bytes
 lifetime     `Cost` and `spent`: what a node's data has cost over all runs
 log          `NodeLog`: what the node took part in
 masking      the node's side of the masked sum; its state is in the folder

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-from datetime import UTC, datetime
 from pathlib import Path
 
 from laconic.errors import ConfigError, RunFolderError
@@ -44,16 +43,20 @@ def restore(archive: Path, path: Path, *, nothing_since: bool = False) -> int:
     if path.exists() and any(path.iterdir()):
         raise ConfigError(f"{path} is not empty: restore to a new folder")
     files = _contents(archive)
-    made = datetime.fromtimestamp(archive.stat().st_mtime, UTC).isoformat(timespec="seconds")
     folder = NodeFolder(path)
-    if not nothing_since:  # first, so that a node that was half restored does nothing
-        folder.call_for_attention(
-            f"restored from a backup of {made}: runs that were joined since are missing from the log, and what they"
-            " cost with them; ask their servers, then remove this file"
-        )
+    folder.call_for_attention("only half restored: remove this folder, and restore again")
     for name, data in files.items():
         replace_file(path / name, data)
-    return 0 if nothing_since else _assume_the_worst(folder)
+    if nothing_since:
+        folder.end_attention()
+        return 0
+    last = next((row.get("time") for row in reversed(folder.log.rows())), None)
+    entered = _assume_the_worst(folder)
+    folder.call_for_attention(
+        f"restored from a backup whose log ends at {last or 'its beginning'}: runs that were joined since are missing"
+        " from it, and what they cost with them; ask their servers, then remove this file"
+    )
+    return entered
 
 
 def _assume_the_worst(folder: NodeFolder) -> int:

@@ -95,6 +95,13 @@ class NodeFolder:
     def call_for_attention(self, reason: str) -> None:
         replace_file(self.path / "attention.txt", (reason + "\n").encode())
 
+    def end_attention(self) -> None:
+        (self.path / "attention.txt").unlink(missing_ok=True)
+
+    def file(self, run: bytes, name: str) -> Path:
+        """Where `keep` writes."""
+        return self._of(run, name)
+
     def keep(self, run: bytes, name: str, data: bytes) -> None:
         """Replace one of the run's files in one step."""
         replace_file(self._of(run, name), data)

@@ -1,7 +1,8 @@
 """The node: it answers a server's messages, as far as its owner's policy allows.
 
 The process may end at any instant: what must be remembered is in the node's folder, and is there before the answer
-leaves. An offer is checked in this order: signature, server, sizes, policy, cost, model. Records are
+leaves. An offer is checked in this order: signature, server, sizes, policy, cost, what its records mean, front end,
+model. Records are
 read in a round, and nowhere before. If they fail, that has one fixed text, since data may have decided it; the node's
 own log has the rest, and the node takes part in nothing more until its owner has looked. So a server that varies its
 offers to find out about the records learns one bit at most.
@@ -11,12 +12,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from laconic.errors import LaconicError, PrivacyError, WireError, one_line
+from laconic.federation.agreement import UNCHECKED, check_meaning
 from laconic.federation.entropy import refuse_test_seed, seed_for_tests
+from laconic.federation.front_ends import kept_front_end, own_front_end
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.last_answers import LastAnswers
 from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
@@ -31,6 +35,7 @@ from laconic.secagg.terms import RUN_BYTES
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from laconic.data.meaning import Meaning
     from laconic.data.population import Records
     from laconic.federation.node.lifetime import Cost
     from laconic.federation.node.policy import Policy
@@ -46,8 +51,9 @@ _LONGEST = 2000
 class Node:
     """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
 
-    `kept` has the work of the runs under way, where a process answers more than one message. With `keep_weights` the
-    newest weights of each run stay in the folder, for the owner's own predictions.
+    `kept` has the work of the runs under way, where a process answers more than one message. `meaning` is what the
+    node's records mean, `front_end` the owner's copy of a front end that cannot be made from a seed. With
+    `keep_weights` the newest weights of each run stay in the folder, for the owner's own predictions.
     """
 
     def __init__(
@@ -58,10 +64,13 @@ class Node:
         model: Callable[[Offer], nn.Module],
         records: Callable[[Offer], Records],
         kept: KeptWork | None = None,
+        meaning: Meaning | str | None = UNCHECKED,
+        front_end: Path | None = None,
         keep_weights: bool = False,
         **options: Any,
     ) -> None:
-        self._folder, self._policy, self._kept, self._keep_weights = folder, policy, kept, keep_weights
+        self._meaning, self._front_end, self._keep_weights = meaning, front_end, keep_weights
+        self._folder, self._policy, self._kept = folder, policy, kept
         self._model, self._records, self._options = model, records, options
         self._offered = b""
 
@@ -112,8 +121,12 @@ class Node:
         self._refuse_if(refusals.against_offer(self._policy, offer))
         planned = Cost.planned(offer)
         self._within_lifetime(offer.run, Cost.planned(offer, offer.spare_rounds))
+        check_meaning(offer, self._meaning)
+        front_end = None if known is not None else own_front_end(offer, self._front_end)
         check_model(self._model(offer), offer)
         if known is None:
+            if front_end is not None:
+                self._folder.keep(offer.run, "front_end", front_end.to_bytes())
             self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())
             self._folder.keep(offer.run, "policy", self._policy.digest)
             self._folder.log.add(
@@ -190,6 +203,7 @@ class Node:
             attempt=plan.attempt,
             cohort=len(plan.cohort) if training.offer.masked else None,
             participations=taken,
+            unit=cost.unit,
             participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
             noise=training.noise_of(plan),
             cost=cost.row(),
@@ -254,13 +268,20 @@ class Node:
     def _begun(self, client: int, offer: Offer) -> NodeWork:
         from laconic.federation.node.training import NodeWork
 
+        check_meaning(offer, self._meaning)
+        front_end = None
+        if offer.front_end is not None:
+            front_end = kept_front_end(offer, self._folder.file(offer.run, "front_end"))
         model = self._model(offer)
         with on_records():
+            records = self._records(offer)
+            _check_delta(offer, len(records.targets))
             return NodeWork(
                 offer,
                 client,
                 model,
-                self._records(offer),
+                records,
+                front_end=front_end,
                 test_seed_allowed=self._policy.allow_test_seed,
                 **self._options | self._held_out(offer),
             )
@@ -340,6 +361,15 @@ class Node:
         named = run if isinstance(run, bytes) and len(run) == RUN_BYTES else b""
         more = {} if detail is None else {"detail": one_line(detail, _LONGEST)}
         self._folder.log.add(REFUSED, named, message=one_line(kind, _LONGEST), reason=reason, **more)
+
+
+def _check_delta(offer: Offer, num_records: int) -> None:
+    """Refuse a δ that allows one of this node's records to be published. Only the node knows how many it has."""
+    if offer.scheme.record_level and offer.budget is not None and offer.budget.delta * num_records >= 1:
+        raise PrivacyError(
+            f"δ {offer.budget.delta:g} is one over this node's {num_records} records or more: it allows one of them to"
+            " be published; lower max_delta in the policy"
+        )
 
 
 def _check_sum(training: NodeWork, plan: RoundPlan, told: SumPlan) -> None:

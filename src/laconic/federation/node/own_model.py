@@ -37,7 +37,7 @@ def own_model(offer: Offer, own: str | Callable[..., nn.Module] | None = None) -
     def build() -> nn.Module:
         return build_model(
             chosen,
-            input_shape=offer.input_shape,
+            input_shape=offer.head_shape,
             num_classes=offer.num_classes,
             seed=Streams(offer.public_seed).public_seed("model"),
             options=offer.model_options,

@@ -14,23 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.clients.base import ModelView
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.files.frames import read_frame
 from laconic.data.files.user_file import suffix
-from laconic.data.population import Records
+from laconic.data.inputs import dense
 from laconic.errors import ConfigError, RunFolderError
+from laconic.features.blocks import in_blocks
+from laconic.federation.agreement import check_meaning
+from laconic.federation.front_ends import kept_front_end
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import JOINED
 from laconic.federation.node.own_model import own_model
+from laconic.federation.node.own_records import own_meaning
 from laconic.federation.offer import Offer, read_offer
-from laconic.federation.populations import OwnRecords
 from laconic.options.sections import DataSection
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import RecordKind, schema_kind
 from laconic.settings.predict import Predictions, predicted_columns
-from laconic.streams import Streams
+from laconic.train.flat import FlatModel
 
 WEIGHTS = "weights"
 """The name of the file in the folder of a run: the round in 4 bytes, then floats of 32 bits."""
@@ -44,6 +46,8 @@ class KeptModel:
     round: int
     offer: Offer
     weights: Tensor
+    front_end: Path
+    """Where the node has it, if the run has one."""
 
 
 def kept_model(folder: NodeFolder, run: str | None = None) -> KeptModel:
@@ -65,7 +69,8 @@ def kept_model(folder: NodeFolder, run: str | None = None) -> KeptModel:
         if weights is None or len(weights) != offer.size or not bool(torch.isfinite(weights).all()):
             file = folder.path / name / WEIGHTS
             raise RunFolderError(f"{file} is damaged, or training diverged: it cannot predict; choose another --run")
-        return KeptModel(name, int.from_bytes(data[:4], "little"), offer, weights)
+        front_end = folder.file(bytes.fromhex(name), "front_end")
+        return KeptModel(name, int.from_bytes(data[:4], "little"), offer, weights, front_end)
     raise RunFolderError(
         f"the node in {folder.path} has kept no weights of its runs: serve it with --keep-weights, and take part in a"
         " round"
@@ -79,6 +84,8 @@ def predict_at_node(
 
     `like` is a table that the node was served with: it says which columns a record has, and in which order.
     """
+    if kept.offer.meaning is not None:
+        check_meaning(kept.offer, own_meaning({"data": str(data)} | dict(settings)))
     kind, new = _read(kept.offer, data, settings, like)
     found = tuple(new.inputs.shape[1:])
     if kept.offer.input_shape != found:
@@ -87,11 +94,12 @@ def predict_at_node(
             " with which the node is served"
         )
     module = own_model(kept.offer, model)
-    records = Records(new.inputs, torch.zeros(len(new.names), dtype=torch.int64))
-    view = ModelView(kept.offer.experiment(module, OwnRecords(kept.offer.num_clients, records)), Streams(0))
-    seen = view.seen(records)
-    assert seen is not None
-    outputs = torch.cat(list(view.model.outputs(kept.weights.to(view.device), seen.inputs))).cpu()
+    inputs = new.inputs
+    if kept.offer.front_end is not None:
+        inputs = in_blocks(kept_front_end(kept.offer, kept.front_end), inputs, torch.device("cpu"))
+    example = dense(inputs[:1]), torch.zeros(1, dtype=torch.float32 if kind.num_classes == 1 else torch.int64)
+    flat = FlatModel(module, example=example, loss=kept.offer.loss)
+    outputs = torch.cat(list(flat.outputs(kept.weights, inputs)))
     return Predictions(new.heading, new.names, predicted_columns(kind, outputs))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from laconic.catalogue import scheme_entry
 from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import check_maskable
+from laconic.federation.offer import check_federated_records
 from laconic.options.sections import FederationSection
 from laconic.parts import non_negative_int, positive, positive_int
 from laconic.settings.build import Settled, settle
@@ -48,7 +49,9 @@ class Settings:
         return settings
 
 
-def settle_federated(config: RunConfig, federation: FederatedData | None = None) -> Settled:
+def settle_federated(
+    config: RunConfig, federation: FederatedData | None = None, *, stored: Path | None = None
+) -> Settled:
     """The configuration settled as for a simulation, if separate machines can run it."""
     if config.scheme.options.get("clip_norm") == "median":
         raise ConfigError(
@@ -70,13 +73,10 @@ def settle_federated(config: RunConfig, federation: FederatedData | None = None)
         raise ConfigError("--allow-large-delta is for simulations: the nodes of a federation refuse such a δ")
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
-    if scheme_entry(config.scheme.name).record_level:
-        raise ConfigError(f"{config.scheme.name} draws float noise from a seed: it is for simulations, use laconic run")
     # Written into the configuration: noise that is calibrated to an ε allows for the spare rounds.
     config = config.with_values({"federation.spare_rounds": Settings.of(config.federation).spare_rounds})
-    settled = settle(config, federation)
-    if settled.experiment.front_end is not None:
-        raise ConfigError("a front end is for simulations so far: leave it out, or use laconic run")
-    if settled.experiment.scheme.private:
+    settled = settle(config, federation, stored=stored)
+    check_federated_records(settled.experiment.scheme, settled.experiment.mechanism.size)
+    if settled.experiment.scheme.noise.private:
         check_maskable(settled.experiment.scheme)
     return settled

@@ -13,8 +13,8 @@ import sys
 import time
 from collections.abc import Iterable
 
-PATIENCE = 6.0
-"""Seconds that a process has to end by itself. Flower's programs take five at most."""
+PATIENCE = 3.0
+"""Seconds that a process has to end by itself."""
 
 
 def end_in_waves(groups: Iterable[tuple[int, int]]) -> None:

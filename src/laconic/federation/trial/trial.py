@@ -197,11 +197,12 @@ def trial_policy(experiment: Experiment, server: str, spare_rounds: int) -> str:
     """A policy that allows this run of this server, and so many rounds of it a second time, after a crash."""
     released, participant = planned_epsilons(experiment.mechanism, spare_rounds)
     lines = [f'servers = ["{server}"]', f'fingerprints = ["{experiment.scheme.fingerprint}"]']
-    if experiment.budget is None:
-        lines.append('secure_aggregation = "optional"  # the scheme has no secure sum')
-    else:
-        lines += [f"max_epsilon = {released!r}", f"max_participant_epsilon = {participant!r}"]
-        lines += [f"max_delta = {experiment.budget.delta!r}", 'secure_aggregation = "required"']
+    masked = experiment.scheme.secure_sum.hides_single_codes
+    lines.append('secure_aggregation = "required"' if masked else 'secure_aggregation = "optional"  # no secure sum')
+    if experiment.budget is not None:
+        unit = "record_" if experiment.scheme.record_level else ""
+        lines += [f"max_{unit}epsilon = {released!r}", f"max_{unit}participant_epsilon = {participant!r}"]
+        lines += [f"max_delta = {experiment.budget.delta!r}"]
     if seed_for_tests() is not None:
         lines.append("allow_test_seed = true")
     return "\n".join(["# Made for a trial.", "min_cohort = 2", *lines]) + "\n"

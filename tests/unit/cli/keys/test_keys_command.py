@@ -133,7 +133,7 @@ def test_a_restored_node_counts_what_it_cannot_know_and_has_no_key_of_a_run(
     assert again.log.participations(RUN) == 5
     assert again.log.unfinished() == {}
     assert again.attention is not None
-    assert again.attention.startswith("restored from a backup of 20")
+    assert again.attention.startswith("restored from a backup whose log ends at 20")
     assert not list((tmp_path / "again").rglob("agreement.key"))
     assert "all runs  5 participations" in call(capsys, "node", "status", tmp_path / "again").out
     refused = call(capsys, "keys", "restore", tmp_path / "node.tar", tmp_path / "again")

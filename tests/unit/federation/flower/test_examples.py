@@ -20,7 +20,7 @@ from flwr.app import Context, Message, RecordDict
 
 from laconic.federation.flower.client_app import courier_app
 from laconic.federation.node.own_model import own_model
-from laconic.federation.node.own_records import own_records
+from laconic.federation.node.own_records import own_meaning, own_records
 from laconic.federation.node.serve.kept_work import KeptRecords
 from laconic.federation.node.serve.served_node import ServedNode, Serving
 
@@ -86,7 +86,7 @@ def test_an_example_learns(
         here = Serving(folder=tmp_path / f"node-{number}", policy=folder / "policy.toml")
         own = {"data": str(data / files.format(number))} | {key: str(folder / file) for key, file in owned.items()}
         records = KeptRecords(lambda: own_records(own), Path(own["data"]))
-        served = ServedNode(here, records, lambda offer: own_model(offer, model))
+        served = ServedNode(here, records, lambda offer: own_model(offer, model), own_meaning(own))
         app = courier_app(lambda context: served.answer)
         return lambda message: app(message, Context(0, FIRST_NODE + number, {}, RecordDict(), {}))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +9,10 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from flower_tools import LocalFederation, config_for, weights_of
+from flower_tools import LocalFederation, config_for, offer_of, refusal, weights_of
 
 from laconic.errors import ConfigError
-from laconic.federation.flower.courier import FlowerCourier
-from laconic.federation.flower.messages import fields_of
 from laconic.federation.node.own_model import own_model
-from laconic.federation.offer import Offer, sign_offer
-from laconic.federation.requests import REFUSED
-from laconic.federation.server.members import make_offer
-from laconic.federation.server.settings import settle_federated
-
-SERVER = Ed25519PrivateKey.generate()
-
-
-def offer_of(some: LocalFederation, **changes: Any) -> Offer:
-    """What an honest server would offer, and then what a lying one changes in it."""
-    return replace(make_offer(settle_federated(some.config, some.settled().federation), SERVER), **changes)
-
-
-def refusal(some: LocalFederation, offer: Offer) -> str:
-    """What node 0 answers to the offer, if it refuses it."""
-    courier = FlowerCourier(some.grid, list(some.grid.get_node_ids()))
-    message = courier.messages("keys", {0: {"offer": sign_offer(offer, 0, SERVER)}}, timeout=1.0)[0]
-    return str(fields_of(some._app(0)(message)).get(REFUSED, ""))
 
 
 def test_nodes_learn_the_options_of_the_model_from_the_offer_alone(tmp_path: Path) -> None:

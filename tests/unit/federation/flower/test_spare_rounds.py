@@ -154,6 +154,13 @@ def test_a_budget_that_ends_a_run_as_planned_is_a_success(tmp_path: Path) -> Non
     assert result.federation["incomplete"] == ""
 
 
+def test_what_was_agreed_cannot_grow(tmp_path: Path) -> None:
+    some = federation(tmp_path, run__rounds=1)
+    some.run()
+    with pytest.raises(ConfigError, match="federation.spare_rounds = 9, but the nodes have agreed to 2"):
+        some.run(resume=True, config=some.config.with_values({"federation.spare_rounds": 9}))
+
+
 def test_spare_rounds_are_a_number_from_zero(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="spare_rounds"):
         config_for("fl-std-dp", federation__spare_rounds=-1)

@@ -120,6 +120,18 @@ def test_a_bare_key_among_encrypted_ones_is_refused(tmp_path: Path) -> None:
         NodeFolder(path, OLD).identity()
 
 
+def test_encryption_cannot_be_taken_away_unnoticed(tmp_path: Path) -> None:
+    """Somebody who can write to the disk puts a folder with a key of theirs in its place."""
+    path = tmp_path / "node"
+    folder_with_keys(path)
+    encrypt_keys(path, OLD)
+    (path / wrapping.FILE).unlink()
+    private_file(path / "identity.key", bytes(32))
+    for use in (lambda node: node.identity(), lambda node: node.agreement(bytes(16)), lambda node: node.keys.check()):
+        with pytest.raises(ConfigError, match="are not encrypted, but a passphrase is given"):
+            use(NodeFolder(path, OLD))
+
+
 @pytest.mark.parametrize("damage", [b"", b"{}", b"[1]", b'{"format": "x"}', b"\xff" * 90, b"{" * 5000])
 def test_damaged_files_are_one_line(damage: bytes, tmp_path: Path) -> None:
     path = tmp_path / "node"
@@ -197,7 +209,7 @@ def test_killed_at_any_instant_every_key_is_readable(
         known = folder_with_keys(path)
         if what != "encrypt":
             encrypt_keys(path, OLD)
-        before = NodeFolder(path, OLD).public_identity()
+        before = NodeFolder(path).public_identity()
         left = [instants]
 
         def one(name: str, left: list[int] = left) -> Any:
@@ -232,7 +244,7 @@ def test_killed_at_any_instant_every_key_is_readable(
             everything = [*(path / "old-identities").glob("*.key"), path / "identity.key"]
             kept = [Keyring(path, OLD).opened(file.read_bytes(), IDENTITY, file) for file in everything]
             assert known["identity"] in kept
-            assert (NodeFolder(path, OLD).public_identity() == before) or done or len(kept) == 2
+            assert (NodeFolder(path).public_identity() == before) or done or len(kept) == 2
         instants += 1
     assert instants > 4
 

@@ -130,6 +130,21 @@ time.sleep(600)
     wait_for(lambda: not lives(child))
 
 
+def test_a_trial_waits_until_the_one_before_has_ended(
+    tmp_path: Path, python_is_a_program: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed a moment ago, its guard may still be at work."""
+    before = processes.Processes(tmp_path / "lock")
+    child = before.start("any", "-c", _STUBBORN, log=tmp_path / "log.txt", home=tmp_path)
+    monkeypatch.setattr(processes, "_WAIT_SECONDS", 0.1)
+    with pytest.raises(RunFolderError, match="another trial is running in"):
+        processes.Processes(tmp_path / "lock")
+    monkeypatch.setattr(processes, "_WAIT_SECONDS", 10.0)
+    threading.Timer(0.2, before.close).start()
+    with processes.Processes(tmp_path / "lock"):
+        assert not lives(child.pid)
+
+
 def test_an_app_that_flower_left_alone_ends(tmp_path: Path) -> None:
     """Even if its main thread hangs."""
     app = """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from laconic import __version__
 from laconic.errors import LaconicError
+from laconic.federation.agreement import UNCHECKED
 from laconic.federation.keys.secret import Secret
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
@@ -32,6 +33,7 @@ from laconic.operations.events import EventLog
 if TYPE_CHECKING:
     from torch import nn
 
+    from laconic.data.meaning import Meaning
     from laconic.federation.offer import Offer
 
 STATE = "serving.json"
@@ -41,10 +43,10 @@ STATE = "serving.json"
 class Serving:
     """How a node is served. `socket` is in the folder unless it is named; `group` may open it, too.
 
-    `held_out` is the fraction of the records that is measured on and never trained on, in runs with evaluations. With
-    `keep_weights` the newest weights of each run stay in the folder.
     `secret` opens the keys, if they are encrypted. Events go to `log`, or to stderr; `metrics_port` has figures for
     Prometheus. `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
+    `front_end` is the owner's copy of a front end. `held_out` is the fraction of the records that is measured on and
+    never trained on, in runs with evaluations. With `keep_weights` the newest weights of each run stay in the folder.
     """
 
     folder: Path
@@ -59,6 +61,7 @@ class Serving:
     secret: Secret | None = None
     log: Path | None = None
     metrics_port: int | None = None
+    front_end: Path | None = None
 
     @property
     def socket_path(self) -> Path:
@@ -68,8 +71,14 @@ class Serving:
 class ServedNode:
     """Answers messages. The policy is read anew for each, so that a change counts at once."""
 
-    def __init__(self, serving: Serving, records: KeptRecords, model: Callable[[Offer], nn.Module]) -> None:
-        self._serving, self._records, self._model = serving, records, model
+    def __init__(
+        self,
+        serving: Serving,
+        records: KeptRecords,
+        model: Callable[[Offer], nn.Module],
+        meaning: Meaning | str | None = UNCHECKED,
+    ) -> None:
+        self._serving, self._records, self._model, self._meaning = serving, records, model, meaning
         self.folder, self._kept = NodeFolder(serving.folder, serving.secret), KeptWork(serving.kept_runs)
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
@@ -84,6 +93,8 @@ class ServedNode:
             model=self._model,
             records=lambda offer: self._records.read(),
             kept=self._kept,
+            meaning=self._meaning,
+            front_end=self._serving.front_end,
             keep_weights=self._serving.keep_weights,
             **({} if held_out is None else {"held_out": held_out}),
         )
@@ -102,27 +113,30 @@ def serve(
     records: KeptRecords,
     model: Callable[[Offer], nn.Module],
     *,
+    meaning: Meaning | str | None = UNCHECKED,
     on_ready: Callable[[Path], None] = lambda path: None,
 ) -> None:
     """Serve the node until this process is told to end. What its owner got wrong is an error before it begins."""
     read_policy(serving.policy)
-    node = ServedNode(serving, records, model)
+    node = ServedNode(serving, records, model, meaning)
     if serving.threads is not None:
         import torch
 
         torch.set_num_threads(serving.threads)
-    with ServingLock(serving.folder), _watched(serving, node) as watched:
+    with ServingLock(serving.folder):
         node.folder.keys.check()
         records.read()
         path = serving.socket_path
         listening = open_socket(path, serving.group, waiting=serving.waiting)
-        daemon = Daemon(listening, watched.answer, most_bytes=lambda: node.most_bytes, waiting=serving.waiting)
-        _write_state(serving, path)
         try:
-            with _ended_by_signals(daemon.stop):
-                on_ready(path)
-                daemon.serve()
+            with _watched(serving, node) as watched:
+                daemon = Daemon(listening, watched.answer, most_bytes=lambda: node.most_bytes, waiting=serving.waiting)
+                _write_state(serving, path)
+                with _ended_by_signals(daemon.stop):
+                    on_ready(path)
+                    daemon.serve()
         finally:
+            listening.close()
             path.unlink(missing_ok=True)
 
 

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from laconic.errors import RunFolderError
 from laconic.federation.courier import fields_bytes
 from laconic.federation.requests import REFUSED, Fields
 from laconic.operations.events import EventLog
+from laconic.secagg.terms import RUN_BYTES
 
 KINDS = ("keys", "upload", "consent", "unmask")
 
@@ -35,7 +37,11 @@ class WatchedNode:
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         began = time.perf_counter()
-        answer = self._node.answer(kind, fields)
+        try:
+            answer = self._node.answer(kind, fields)
+        except Exception as error:
+            self._failed(error)
+            raise
         seconds = time.perf_counter() - began
         refused, named = REFUSED in answer, kind if kind in KINDS else "unknown"
         came, went = fields_bytes([dict(fields)]), fields_bytes([answer])
@@ -50,7 +56,7 @@ class WatchedNode:
                 "refused" if refused else "answered",
                 level="warning" if refused else "info",
                 message=named,
-                run=run.hex() if isinstance(run, bytes) else None,
+                run=run.hex() if isinstance(run, bytes) and len(run) == RUN_BYTES else None,
                 round=_number(fields.get("round")),
                 attempt=_number(fields.get("attempt")),
                 seconds=round(seconds, 4),
@@ -59,6 +65,12 @@ class WatchedNode:
                 reason=str(answer[REFUSED]) if refused else None,
             )
         return answer
+
+    def _failed(self, error: Exception) -> None:
+        """The folder cannot be read or written (a full disk, say). Of any other error only its kind is safe to say."""
+        if self._events is not None:
+            reason = str(error) if isinstance(error, RunFolderError) else type(error).__name__
+            self._events.write("failed", level="error", reason=reason)
 
 
 def _number(value: Any) -> int | None:
