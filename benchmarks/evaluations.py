@@ -1,6 +1,7 @@
 """Evaluations on the clients' own records: how near is the noisy metric to the true one, and what does it cost?
 
     python -m benchmarks.evaluations --out docs/results/evaluations
+    python -m benchmarks.evaluations --noise     # is the noise that is told the noise that is there?
 
 Fashion-MNIST (LACONIC_DATA says where it is) with accuracy, and the embedded breast tumours with AUROC. Each arm runs
 with evaluations and without any, at the same total ε and number of rounds. The truth is the mean of all clients' own
@@ -94,11 +95,40 @@ def truth(run: Run) -> float:
     return kind.metrics(np.mean(cells, axis=0))[kind.metric]
 
 
+def noise_ratio(metric: str, seeds: int) -> tuple[int, float]:
+    """Of many evaluations in which everybody takes part: their number, and the error in units of the told noise."""
+    errors = []
+    for seed in range(seeds):
+        values = TUMOURS | {
+            "run.seed": seed,
+            "run.rounds": 40,
+            "scheme.noise_multiplier": 3.0,
+            "evaluation.every": 2,
+            "evaluation.metric": metric,
+            "evaluation.noise_multiplier": 2.1651,
+        }
+        if metric == "auroc":
+            values |= {"evaluation.bins": 4}
+        run = Run(settle(RunConfig().with_values(values)).experiment)
+        run.begin()
+        for number in range(1, 41):
+            run._one_round(number)
+            row = run.history[-1]
+            if f"clients_{metric}" in row:
+                errors.append((row[f"clients_{metric}"] - truth(run)) / row["clients_noise"])
+    return len(errors), float(np.sqrt(np.mean(np.square(errors))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("docs/results/evaluations"))
+    parser.add_argument("--noise", action="store_true")
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
+    if options.noise:
+        for metric in ("auroc", "accuracy"):
+            print(metric, *noise_ratio(metric, seeds=3))
+        return
     file = options.out / "runs.csv"
     options.out.mkdir(parents=True, exist_ok=True)
     done = set()

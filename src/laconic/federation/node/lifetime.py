@@ -114,7 +114,7 @@ class Cost:
         return planned if other is None else planned._with_evaluations(offer, other, other < least)
 
     def _with_evaluations(self, offer: Offer, noise_multiplier: float, dearer: bool) -> Self:
-        """The same with the offer's evaluations. Of uploads and of spare rounds as many are evaluations as cost most."""
+        """With the offer's evaluations. Of uploads and of spare rounds as many are evaluations as cost most."""
         rounds, uploads, beyond = self.rounds, self.participations, max(0, self.rounds - offer.rounds)
         evaluations = offer.scheme.num_evaluations(rounds - beyond) + (beyond if dearer else 0)
         return replace(
