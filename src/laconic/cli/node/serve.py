@@ -82,6 +82,7 @@ def serve(
     status FOLDER` says what it did. Records are read when it starts, and again when a run begins after they changed.
     """
     from laconic.federation.agreement import UNCHECKED
+    from laconic.federation.front_ends import read_front_end
     from laconic.federation.node.own_model import own_model
     from laconic.federation.node.own_records import own_meaning
     from laconic.federation.node.serve.served_node import Serving
@@ -90,6 +91,8 @@ def serve(
 
     if model is not None:
         find_model(model)  # what cannot be imported is said now
+    if front_end is not None:
+        read_front_end(front_end)
     settings = Serving(
         folder=folder.expanduser(),
         policy=policy,

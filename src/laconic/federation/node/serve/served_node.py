@@ -84,8 +84,8 @@ class ServedNode:
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         try:
             policy = read_policy(self._serving.policy)
-        except LaconicError as error:
-            return {REFUSED: str(error)}
+        except LaconicError:  # its text names a path; `laconic node status` says it to the owner
+            return {REFUSED: "this node's policy cannot be read; its owner must mend it"}
         held_out = self._serving.held_out
         node = Node(
             self.folder,
