@@ -93,6 +93,7 @@ class Offer(Agreed):
             self.front_end.check(self.input_shape)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
+        self.scheme.evaluations.check(self.num_classes)
 
     @property
     def head_shape(self) -> tuple[int, ...]:

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 )
 @click.option("--socket", type=click.Path(path_type=Path), help="Where couriers come to.  [FOLDER/node.socket]")
 @click.option("--group", help="A group that may open the socket, for a SuperNode that runs as another user.")
+@click.option(
+    "--held-out",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    help="In runs with evaluations: the fraction of your records to measure on and never train on.  [0.2]",
+)
+@click.option("--keep-weights", is_flag=True, help="Keep the newest weights of each run, for laconic node predict.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads for training.  [all cores]")
 @secret_options
 @click.option("--log-file", type=click.Path(path_type=Path), help="Where events go, as JSON lines.  [stderr]")
@@ -57,6 +63,8 @@ def serve(
     socket: Path | None,
     group: str | None,
     threads: int | None,
+    held_out: float | None,
+    keep_weights: bool,
     key_file: Path | None,
     passphrase_file: Path | None,
     log_file: Path | None,
@@ -91,6 +99,8 @@ def serve(
         socket=socket,
         group=group,
         threads=threads,
+        held_out=held_out,
+        keep_weights=keep_weights,
         secret=secret_for(folder.expanduser(), key_file, passphrase_file),
         log=None if log_file is None else log_file.expanduser(),
         metrics_port=metrics_port,

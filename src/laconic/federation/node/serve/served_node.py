@@ -45,7 +45,8 @@ class Serving:
 
     `secret` opens the keys, if they are encrypted. Events go to `log`, or to stderr; `metrics_port` has figures for
     Prometheus. `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
-    `front_end` is the owner's copy of a front end.
+    `front_end` is the owner's copy of a front end. `held_out` is the fraction of the records that is measured on and
+    never trained on, in runs with evaluations. With `keep_weights` the newest weights of each run stay in the folder.
     """
 
     folder: Path
@@ -55,6 +56,8 @@ class Serving:
     kept_runs: int = 2
     waiting: int = 4
     threads: int | None = None
+    held_out: float | None = None
+    keep_weights: bool = False
     secret: Secret | None = None
     log: Path | None = None
     metrics_port: int | None = None
@@ -83,6 +86,7 @@ class ServedNode:
             policy = read_policy(self._serving.policy)
         except LaconicError:  # its text names a path; `laconic node status` says it to the owner
             return {REFUSED: "this node's policy cannot be read; its owner must mend it"}
+        held_out = self._serving.held_out
         node = Node(
             self.folder,
             policy,
@@ -91,6 +95,8 @@ class ServedNode:
             kept=self._kept,
             meaning=self._meaning,
             front_end=self._serving.front_end,
+            keep_weights=self._serving.keep_weights,
+            **({} if held_out is None else {"held_out": held_out}),
         )
         return node.answer(kind, fields)
 
