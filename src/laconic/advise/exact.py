@@ -1,0 +1,98 @@
+"""A candidate as the run itself would have it: σ calibrated, both ε accounted, bits and bytes of its messages."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from laconic import schemes
+from laconic.advise.question import SERVER, Question
+from laconic.advise.search import Candidate, messages, participation
+from laconic.advise.setting import CLIP_NORM, LOCAL_LR, LOCAL_STEPS, PLAIN_CLIP_NORM, Setting
+from laconic.advise.steps import factors, server_lr_of
+from laconic.advise.worth import best_reach, error
+from laconic.experiment.mechanism import Mechanism
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.sampling import Poisson
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+
+
+def exact(question: Question, candidate: Candidate, *, tight: bool = True) -> Setting:
+    """The setting. Without `tight`, σ against an outsider is by the Rényi accountant: a little larger, and quick."""
+    c, sampler = candidate, Poisson(sampling_rate=candidate.rate)
+    alone = question.against == SERVER and c.rate < 1
+    sigma = calibrate_noise(
+        epsilon=question.epsilon,
+        delta=question.delta,
+        rounds=c.rounds,
+        sampler=sampler,
+        num_clients=question.num_clients,
+        participations=c.cap if alone else None,
+        method=None if tight or c.rate >= 1 or alone else "rdp",
+        noise=lambda s: DiscreteGaussian(noise_multiplier=s),
+        max_participations=c.cap,
+    )
+    mechanism = Mechanism(
+        scheme=schemes.fl_std_dp(
+            clip_norm=_clip_norm(question), noise_multiplier=sigma, local_lr=LOCAL_LR, local_steps=LOCAL_STEPS
+        ),
+        sampler=sampler,
+        num_clients=question.num_clients,
+        size=c.weights,
+        rounds=c.rounds,
+        budget=Budget(delta=question.delta, max_participations=c.cap),
+    )
+    accountant, grid = mechanism.accountant, mechanism.grid
+    assert accountant is not None and grid is not None
+    kept = participation(question, c.rate, c.rounds)[1]
+    ratio = math.sqrt(c.weights) * sigma / (c.cohort * kept * math.sqrt(factors(c.rounds, c.momentum)[1]))
+    reach = best_reach(ratio, c.rounds)
+    expected = error(
+        features=c.features, reach=np.array(reach), noise=np.array(ratio * reach), rounds=np.array(c.rounds)
+    )
+    up, down = messages(question.num_clients, c.cohort, c.weights, sigma)
+    taken = c.rounds * c.rate * kept
+    return Setting(
+        cohort=c.cohort,
+        sampling_rate=c.rate,
+        rounds=c.rounds,
+        participations=c.cap if c.cap is not None else (c.rounds if c.rate >= 1 else None),
+        features=c.features,
+        weights=c.weights,
+        noise_multiplier=sigma,
+        momentum=c.momentum,
+        reach=reach,
+        server_lr=_server_lr(question, c, reach),
+        clip_norm=_clip_norm(question),
+        noise=ratio * reach,
+        noise_ratio=ratio,
+        epsilon_server=accountant.participant_epsilon(busiest(question, c)),
+        epsilon_outsider=accountant.released_epsilon(c.rounds, None if tight else "rdp"),
+        bits_up=grid.bits,
+        bytes_up=taken * up,
+        bytes_down=taken * down,
+        seconds=None if question.round_seconds is None else question.round_seconds * c.rounds,
+        expected_error=float(expected),
+    )
+
+
+def busiest(question: Question, candidate: Candidate) -> int:
+    """How often the client that comes most often takes part: the cap, or what chance exceeds in 1 % of all runs."""
+    if candidate.cap is not None or candidate.rate >= 1:
+        return candidate.cap or candidate.rounds
+    from scipy.stats import binom
+
+    return max(1, int(binom.isf(0.01 / question.num_clients, candidate.rounds, candidate.rate)))
+
+
+def _clip_norm(question: Question) -> float:
+    return PLAIN_CLIP_NORM if question.classes is None else CLIP_NORM
+
+
+def _server_lr(question: Question, candidate: Candidate, reach: float) -> float:
+    """Of a linear layer: as far as the noise lets it go. Of another model: a mean update counts once in all."""
+    if question.classes is None:
+        return 1 - candidate.momentum
+    return server_lr_of(reach, rounds=candidate.rounds, momentum=candidate.momentum, clip_norm=CLIP_NORM)

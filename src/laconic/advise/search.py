@@ -1,0 +1,152 @@
+"""Every setting worth a look within the limits, and which of them are best.
+
+Cohorts are everyone, half of them, a quarter, …; rounds grow by a fifth from one to the next. For each pair, the bytes
+say how many features there can be at most; fewer are looked at as well. σ follows from the promise, the noise ratio
+from σ, the reach from the noise ratio, and the expected error from all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from laconic.advise.noise import against_outsider, against_server
+from laconic.advise.question import SERVER, Question
+from laconic.advise.steps import best_cap, factors, kept_under
+from laconic.advise.worth import best_reach, error, momentum_for
+from laconic.clients.wire import message_size
+from laconic.packing import FLOAT16, integers
+from laconic.plan import RoundPlan
+from laconic.privacy.accounting.sampling import Poisson
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+
+_FEWEST_CLIENTS = 10
+_SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
+"""Of the features that the bytes allow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A setting as the search sees it: its noise is close to the calibrated one, and its ε are not known yet."""
+
+    cohort: int
+    rate: float
+    rounds: int
+    cap: int | None
+    features: int | None
+    weights: int
+    sigma: float
+    momentum: float
+    reach: float
+    noise_ratio: float
+    error: float
+
+
+def candidates(question: Question) -> list[Candidate]:
+    """All settings within the limits, the best first."""
+    found = [c for cohort in cohorts(question) for rounds in lengths(question) for c in _sizes(question, cohort, rounds)]
+    return sorted(found, key=lambda c: (c.error, c.weights * c.rounds))
+
+
+def cohorts(question: Question) -> list[int]:
+    """The largest cohort, and down from it by halves."""
+    largest = question.largest_cohort
+    halves = int(math.log2(max(1.0, largest / _FEWEST_CLIENTS)))
+    return list(dict.fromkeys(max(1, round(largest / 2**k)) for k in range(min(halves, 8) + 1)))
+
+
+def lengths(question: Question) -> list[int]:
+    """Numbers of rounds, each a fifth more than the one before."""
+    steps = np.geomspace(1, max(1, question.most_rounds), 1 + max(1, round(math.log(question.most_rounds + 1, 1.2))))
+    return [] if question.most_rounds < 1 else sorted({int(round(s)) for s in steps} | {question.most_rounds})
+
+
+def _sizes(question: Question, cohort: int, rounds: int) -> Iterator[Candidate]:
+    """The same cohort and rounds with as many features as fit, and with fewer."""
+    rate = cohort / question.num_clients
+    if rate >= 1 and rounds > (question.max_participations or rounds):
+        return  # everyone has stopped before the last round
+    cap, kept = participation(question, rate, rounds)
+    if question.against == SERVER:
+        sigma = against_server(question.epsilon, question.delta, cap or rounds)
+    else:
+        sigma = against_outsider(question.epsilon, question.delta, rate, rounds)
+    if not math.isfinite(sigma):
+        return
+    momentum = momentum_for(rounds)
+    for features in _features(question, cohort, rounds, kept, sigma):
+        weights = question.weights_of(features)
+        ratio = math.sqrt(weights) * sigma / (cohort * kept * math.sqrt(factors(rounds, momentum)[1]))
+        reach = best_reach(ratio, rounds)
+        expected = error(
+            features=features, reach=np.array(reach), noise=np.array(ratio * reach), rounds=np.array(rounds)
+        )
+        yield Candidate(
+            cohort=cohort,
+            rate=rate,
+            rounds=rounds,
+            cap=cap,
+            features=features,
+            weights=weights,
+            sigma=sigma,
+            momentum=momentum,
+            reach=reach,
+            noise_ratio=ratio,
+            error=float(expected),
+        )
+
+
+def participation(question: Question, rate: float, rounds: int) -> tuple[int | None, float]:
+    """(how often one client may take part, the share of participations that is left); (None, 1) without a cap."""
+    if question.against == SERVER and rate < 1:
+        return best_cap(rate, rounds, question.max_participations)
+    cap = question.max_participations
+    return (None, 1.0) if cap is None or cap >= rounds else (cap, kept_under(rate, rounds, cap))
+
+
+def _features(question: Question, cohort: int, rounds: int, kept: float, sigma: float) -> list[int | None]:
+    """How many features there may be; [None] for a model of a given size that fits, nothing where nothing fits."""
+    if question.classes is None:
+        return [None] if _fits(question, cohort, rounds, kept, sigma, question.weights_of(None)) else []
+    most, least = question.most_features, 1
+    if not _fits(question, cohort, rounds, kept, sigma, question.weights_of(least)):
+        return []
+    if not _fits(question, cohort, rounds, kept, sigma, question.weights_of(most)):
+        while most - least > 1:
+            middle = (least + most) // 2
+            fits = _fits(question, cohort, rounds, kept, sigma, question.weights_of(middle))
+            least, most = (middle, most) if fits else (least, middle)
+        most = least
+    return list(dict.fromkeys(max(1, int(most * share)) for share in _SHARES))
+
+
+def _fits(question: Question, cohort: int, rounds: int, kept: float, sigma: float, weights: int) -> bool:
+    up, down = messages(question.num_clients, cohort, weights, sigma)
+    taken = rounds * cohort / question.num_clients * kept
+    return taken * up <= (question.bytes_up or math.inf) and taken * down <= (question.bytes_down or math.inf)
+
+
+def messages(num_clients: int, cohort: int, weights: int, sigma: float) -> tuple[int, int]:
+    """Bytes of one message up, in integers of as many bits as the noisy sum needs, and down, in floats of 16 bits."""
+    up = message_size(weights, integers(bits_up(num_clients, cohort, weights, sigma)))
+    return up, message_size(weights, FLOAT16)
+
+
+def bits_up(num_clients: int, cohort: int, weights: int, sigma: float) -> int:
+    sampler = Poisson(sampling_rate=cohort / num_clients)
+    plan = RoundPlan(
+        round=1,
+        attempt=0,
+        cohort=np.arange(cohort),
+        planned_cohort=sampler.planned_cohort(num_clients),
+        largest_cohort=sampler.largest_cohort(num_clients),
+        run_seed=0,
+        round_seed=0,
+        fingerprint="",
+    )
+    bits = DiscreteGaussian(noise_multiplier=sigma).code_bits(code_size=weights, sensitivity=1.0, plan=plan)
+    assert bits is not None
+    return bits
