@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from laconic.advise.command import run_command
-from laconic.advise.exact import exact
+from laconic.advise.exact import exact, with_noise
 from laconic.advise.question import FEATURES, OUTSIDER, ROUNDS, SERVER, Question
 from laconic.advise.search import Candidate, candidates
 from laconic.advise.setting import Setting
@@ -144,10 +145,16 @@ def advise(
     return Advice(
         question=question,
         best=best,
-        others=tuple(exact(question, candidate, tight=False) for candidate in chosen[1:]),
+        others=tuple(with_noise(question, c, _rounded_up(c.sigma), "rdp") for c in chosen[1:]),
         relaxed=_relaxed(question, found[0]),
         command=run_command(question, best, dataset),
     )
+
+
+def _rounded_up(sigma: float) -> float:
+    """To three digits, after a thousandth for the integers and for the interpolation."""
+    digits = 2 - math.floor(math.log10(sigma))
+    return math.ceil(sigma * 1.001 * 10**digits) / 10**digits
 
 
 def _different(found: list[Candidate]) -> list[Candidate]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from laconic import schemes
 from laconic.advise.question import SERVER, Question
 from laconic.advise.search import Candidate, messages, participation
 from laconic.advise.setting import CLIP_NORM, LOCAL_LR, LOCAL_STEPS, PLAIN_CLIP_NORM, Setting
-from laconic.advise.steps import factors, server_lr_of
-from laconic.advise.worth import best_reach, error
+from laconic.advise.steps import noise_ratio, server_lr_of
+from laconic.advise.worth import best_reach, expected_error
 from laconic.experiment.mechanism import Mechanism
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise
@@ -19,21 +15,25 @@ from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 
 
-def exact(question: Question, candidate: Candidate, *, tight: bool = True) -> Setting:
-    """The setting. Without `tight`, σ against an outsider is by the Rényi accountant: a little larger, and quick."""
-    c, sampler = candidate, Poisson(sampling_rate=candidate.rate)
-    alone = question.against == SERVER and c.rate < 1
+def exact(question: Question, candidate: Candidate) -> Setting:
+    """The setting, with the smallest σ that keeps the promise."""
+    alone = question.against == SERVER and candidate.rate < 1
     sigma = calibrate_noise(
         epsilon=question.epsilon,
         delta=question.delta,
-        rounds=c.rounds,
-        sampler=sampler,
+        rounds=candidate.rounds,
+        sampler=Poisson(sampling_rate=candidate.rate),
         num_clients=question.num_clients,
-        participations=c.cap if alone else None,
-        method=None if tight or c.rate >= 1 or alone else "rdp",
+        participations=candidate.cap if alone else None,
         noise=lambda s: DiscreteGaussian(noise_multiplier=s),
-        max_participations=c.cap,
+        max_participations=candidate.cap,
     )
+    return with_noise(question, candidate, sigma)
+
+
+def with_noise(question: Question, candidate: Candidate, sigma: float, method: str | None = None) -> Setting:
+    """The same with this σ. `method` is the accountant of the outsider's ε; the tight one, unless given."""
+    c, sampler = candidate, Poisson(sampling_rate=candidate.rate)
     mechanism = Mechanism(
         scheme=schemes.fl_std_dp(
             clip_norm=_clip_norm(question), noise_multiplier=sigma, local_lr=LOCAL_LR, local_steps=LOCAL_STEPS
@@ -47,11 +47,8 @@ def exact(question: Question, candidate: Candidate, *, tight: bool = True) -> Se
     accountant, grid = mechanism.accountant, mechanism.grid
     assert accountant is not None and grid is not None
     kept = participation(question, c.rate, c.rounds)[1]
-    ratio = math.sqrt(c.weights) * sigma / (c.cohort * kept * math.sqrt(factors(c.rounds, c.momentum)[1]))
+    ratio = noise_ratio(c.weights, sigma, cohort=c.cohort * kept, rounds=c.rounds, momentum=c.momentum)
     reach = best_reach(ratio, c.rounds)
-    expected = error(
-        features=c.features, reach=np.array(reach), noise=np.array(ratio * reach), rounds=np.array(c.rounds)
-    )
     up, down = messages(question.num_clients, c.cohort, c.weights, sigma)
     taken = c.rounds * c.rate * kept
     return Setting(
@@ -69,12 +66,12 @@ def exact(question: Question, candidate: Candidate, *, tight: bool = True) -> Se
         noise=ratio * reach,
         noise_ratio=ratio,
         epsilon_server=accountant.participant_epsilon(busiest(question, c)),
-        epsilon_outsider=accountant.released_epsilon(c.rounds, None if tight else "rdp"),
+        epsilon_outsider=accountant.released_epsilon(c.rounds, None if c.rate >= 1 else method),
         bits_up=grid.bits,
         bytes_up=taken * up,
         bytes_down=taken * down,
         seconds=None if question.round_seconds is None else question.round_seconds * c.rounds,
-        expected_error=float(expected),
+        expected_error=expected_error(features=c.features, reach=reach, noise=ratio * reach, rounds=c.rounds),
     )
 
 

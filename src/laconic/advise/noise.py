@@ -1,9 +1,11 @@
-"""The smallest σ of many settings at once, by the accountants. There is no formula of ε here.
+"""About the smallest σ of many settings at once. There is no formula of ε here: the accountants fill two tables.
 
-Against the server only the number of participations counts, so one calibration serves every cohort. Against an outsider
-each sampling rate has a table: ε by the Rényi accountant on a grid of σ, for all numbers of rounds, because the
-divergences of one round serve them all. σ is read off it. That is a search: the settings that are shown are calibrated
-again, one by one, by the tight accountant.
+Against the server only the number of participations counts. A few are calibrated, and σ of the others is interpolated:
+log σ is close to a straight line in log p. Against an outsider each sampling rate has a table of ε by the Rényi
+accountant, over σ and rounds. The divergences of one round serve all numbers of rounds.
+
+That is for the search. The setting that is advised is calibrated again by the tight accountant, and every ε that is
+shown is the accountant's own for the σ beside it.
 """
 
 from __future__ import annotations
@@ -19,12 +21,22 @@ from laconic.privacy.accounting.calibrate import calibrate_noise
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism.gaussian import Gaussian
 
-_SIGMAS = np.geomspace(0.4, 60.0, 15)
+_SIGMAS = np.geomspace(0.5, 50.0, 10)
+_COUNTS = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000)
+"""Of rounds and of participations."""
 
 
-@functools.lru_cache(maxsize=4096)
 def against_server(epsilon: float, delta: float, participations: int) -> float:
     """σ with which so many participations stay within ε; inf where there is none."""
+    known = _counts(participations)
+    found = [_calibrated(epsilon, delta, count) for count in known]
+    if not all(math.isfinite(sigma) for sigma in found):
+        return math.inf
+    return float(np.exp(np.interp(math.log(participations), np.log(known), np.log(found))))
+
+
+@functools.lru_cache(maxsize=1024)
+def _calibrated(epsilon: float, delta: float, participations: int) -> float:
     try:
         return calibrate_noise(
             epsilon=epsilon,
@@ -39,18 +51,21 @@ def against_server(epsilon: float, delta: float, participations: int) -> float:
 
 
 def against_outsider(epsilon: float, delta: float, rate: float, rounds: int) -> float:
-    """About the σ with which so many rounds stay within ε, a little above the tight one; inf outside the table."""
+    """σ with which so many rounds stay within ε, a little above the tight one; inf where none in the table does."""
     if rate >= 1:
         return against_server(epsilon, delta, rounds)
-    found = np.array(_epsilons(delta, rate, rounds))
-    if not found[-1] <= epsilon <= found[0]:
-        return math.inf if epsilon < found[-1] else float(_SIGMAS[0])
-    return float(np.exp(np.interp(-math.log(epsilon), -np.log(found), np.log(_SIGMAS))))
+    known = _counts(rounds)
+    columns = np.log([_epsilons(delta, rate, count) for count in known])
+    found = np.array([np.interp(math.log(rounds), np.log(known), column) for column in columns.T])
+    if math.log(epsilon) < found[-1]:
+        return math.inf
+    return float(np.exp(np.interp(-math.log(epsilon), -found, np.log(_SIGMAS))))
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=4096)
 def _epsilons(delta: float, rate: float, rounds: int) -> tuple[float, ...]:
-    return tuple(a.released_epsilon(rounds, "rdp") for a in _accountants(delta, rate))
+    """ε for every σ of the table."""
+    return tuple(accountant.released_epsilon(rounds, "rdp") for accountant in _accountants(delta, rate))
 
 
 @functools.lru_cache(maxsize=64)
@@ -60,3 +75,12 @@ def _accountants(delta: float, rate: float) -> tuple[Accountant, ...]:
         Accountant(sampler=sampler, noise=Gaussian(noise_multiplier=float(s)), num_clients=2, delta=delta)
         for s in _SIGMAS
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _counts(count: int) -> tuple[int, ...]:
+    """The two numbers of the table around a number, or this number if it is one of them or larger than all."""
+    if count in _COUNTS or count > _COUNTS[-1]:
+        return (count,)
+    above = next(i for i, known in enumerate(_COUNTS) if known > count)
+    return _COUNTS[above - 1], _COUNTS[above]

@@ -15,8 +15,8 @@ import numpy as np
 
 from laconic.advise.noise import against_outsider, against_server
 from laconic.advise.question import SERVER, Question
-from laconic.advise.steps import best_cap, factors, kept_under
-from laconic.advise.worth import best_reach, error, momentum_for
+from laconic.advise.steps import best_cap, kept_under, noise_ratio
+from laconic.advise.worth import best_reach, expected_error, momentum_for
 from laconic.clients.wire import message_size
 from laconic.packing import FLOAT16, integers
 from laconic.plan import RoundPlan
@@ -69,34 +69,40 @@ def _sizes(question: Question, cohort: int, rounds: int) -> Iterator[Candidate]:
     rate = cohort / question.num_clients
     if rate >= 1 and rounds > (question.max_participations or rounds):
         return  # everyone has stopped before the last round
+    kept, sigma = participation(question, rate, rounds)[1], _sigma(question, rate, rounds)
+    if math.isfinite(sigma):
+        for features in _features(question, cohort, rounds, kept, sigma):
+            yield candidate(question, cohort=cohort, rounds=rounds, features=features)
+
+
+def candidate(question: Question, *, cohort: int, rounds: int, features: int | None = None) -> Candidate:
+    """What follows from a cohort, a number of rounds and one of features; limits are not looked at."""
+    rate = cohort / question.num_clients
     cap, kept = participation(question, rate, rounds)
+    sigma, momentum, weights = _sigma(question, rate, rounds), momentum_for(rounds), question.weights_of(features)
+    ratio = noise_ratio(weights, sigma, cohort=cohort * kept, rounds=rounds, momentum=momentum)
+    reach = best_reach(ratio, rounds)
+    return Candidate(
+        cohort=cohort,
+        rate=rate,
+        rounds=rounds,
+        cap=cap,
+        features=features,
+        weights=weights,
+        sigma=sigma,
+        momentum=momentum,
+        reach=reach,
+        noise_ratio=ratio,
+        error=expected_error(features=features, reach=reach, noise=ratio * reach, rounds=rounds),
+    )
+
+
+def _sigma(question: Question, rate: float, rounds: int) -> float:
+    """About the smallest σ that keeps the promise; inf where none does."""
     if question.against == SERVER:
-        sigma = against_server(question.epsilon, question.delta, cap or rounds)
-    else:
-        sigma = against_outsider(question.epsilon, question.delta, rate, rounds)
-    if not math.isfinite(sigma):
-        return
-    momentum = momentum_for(rounds)
-    for features in _features(question, cohort, rounds, kept, sigma):
-        weights = question.weights_of(features)
-        ratio = math.sqrt(weights) * sigma / (cohort * kept * math.sqrt(factors(rounds, momentum)[1]))
-        reach = best_reach(ratio, rounds)
-        expected = error(
-            features=features, reach=np.array(reach), noise=np.array(ratio * reach), rounds=np.array(rounds)
-        )
-        yield Candidate(
-            cohort=cohort,
-            rate=rate,
-            rounds=rounds,
-            cap=cap,
-            features=features,
-            weights=weights,
-            sigma=sigma,
-            momentum=momentum,
-            reach=reach,
-            noise_ratio=ratio,
-            error=float(expected),
-        )
+        cap = participation(question, rate, rounds)[0]
+        return against_server(question.epsilon, question.delta, cap or rounds)
+    return against_outsider(question.epsilon, question.delta, rate, rounds)
 
 
 def participation(question: Question, rate: float, rounds: int) -> tuple[int | None, float]:

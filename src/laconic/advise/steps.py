@@ -14,6 +14,7 @@ depend on η or S. With everyone in every round σ grows as √T, so ν hardly d
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
@@ -30,6 +31,11 @@ def factors(rounds: int, momentum: float) -> tuple[float, float]:
 def server_lr_of(reach: float, *, rounds: int, momentum: float, clip_norm: float) -> float:
     """η with which the weights reach so far."""
     return reach / (clip_norm * factors(rounds, momentum)[0])
+
+
+def noise_ratio(weights: int, noise_multiplier: float, *, cohort: float, rounds: int, momentum: float) -> float:
+    """ν of so many weights and clients whose updates are in the sum of a round."""
+    return math.sqrt(weights) * noise_multiplier / (cohort * math.sqrt(factors(rounds, momentum)[1]))
 
 
 @functools.lru_cache(maxsize=4096)

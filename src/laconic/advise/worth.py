@@ -21,20 +21,24 @@ REACH, REACH_POWER = 0.2932, 0.4307
 NOISE = 4.083e-4
 STEP, STEP_POWER = 2e-4, 2.0
 
-REACHES = np.geomspace(1.0, 400.0, 240)
+_REACHES = np.geomspace(1.0, 400.0, 240)
 
 
-def error(*, features: float | None, reach: np.ndarray, noise: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-    """The expected error; without `features`, of a model whose size is given, that term is left out."""
+def expected_error(*, features: int | None, reach: float, noise: float, rounds: int) -> float:
+    """The expected error. Without `features`, of a model whose size is given, their term is left out."""
     few = 0.0 if features is None else FEATURES * features**-FEATURES_POWER
-    far = REACH * reach**-REACH_POWER
-    return FLOOR + few + far + NOISE * noise**2 + STEP * (reach / rounds) ** STEP_POWER
+    return FLOOR + few + float(_of_steps(np.array(reach), np.array(noise), rounds))
 
 
 def best_reach(noise_ratio: float, rounds: int) -> float:
     """The reach with the smallest error."""
-    expected = error(features=None, reach=REACHES, noise=noise_ratio * REACHES, rounds=np.array(rounds))
-    return float(REACHES[int(np.argmin(expected))])
+    return float(_REACHES[int(np.argmin(_of_steps(_REACHES, noise_ratio * _REACHES, rounds)))])
+
+
+def _of_steps(reach: np.ndarray, noise: np.ndarray, rounds: int) -> np.ndarray:
+    """What depends on the steps."""
+    total: np.ndarray = REACH * reach**-REACH_POWER + NOISE * noise**2 + STEP * (reach / rounds) ** STEP_POWER
+    return total
 
 
 def momentum_for(rounds: int) -> float:
