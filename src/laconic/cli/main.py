@@ -16,6 +16,7 @@ _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
     "federate": ("laconic.cli.federate", "federate"),
     "node": ("laconic.cli.node", "node"),
+    "advise": ("laconic.cli.advise", "advise"),
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laconic.advise.noise import against_outsider, against_server
-from laconic.advise.question import SERVER, Question
-from laconic.advise.steps import best_cap, kept_under, noise_ratio
-from laconic.advise.worth import best_reach, expected_error, momentum_for
+from laconic.advice.noise import against_outsider, against_server
+from laconic.advice.question import SERVER, Question
+from laconic.advice.steps import best_cap, kept_under, noise_ratio
+from laconic.advice.worth import best_reach, expected_error, momentum_for
 from laconic.clients.wire import message_size
 from laconic.packing import FLOAT16, integers
 from laconic.plan import RoundPlan

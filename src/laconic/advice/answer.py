@@ -6,11 +6,11 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from laconic.advise.command import run_command
-from laconic.advise.exact import exact, with_noise
-from laconic.advise.question import FEATURES, OUTSIDER, ROUNDS, SERVER, Question
-from laconic.advise.search import Candidate, candidates
-from laconic.advise.setting import Setting
+from laconic.advice.command import run_command
+from laconic.advice.exact import exact, with_noise
+from laconic.advice.question import FEATURES, OUTSIDER, ROUNDS, SERVER, Question
+from laconic.advice.search import Candidate, candidates
+from laconic.advice.setting import Setting
 from laconic.errors import ConfigError
 
 SHOWN = 5

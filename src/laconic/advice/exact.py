@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from laconic import schemes
-from laconic.advise.question import SERVER, Question
-from laconic.advise.search import Candidate, messages, participation
-from laconic.advise.setting import CLIP_NORM, LOCAL_LR, LOCAL_STEPS, PLAIN_CLIP_NORM, Setting
-from laconic.advise.steps import noise_ratio, server_lr_of
-from laconic.advise.worth import best_reach, expected_error
+from laconic.advice.question import SERVER, Question
+from laconic.advice.search import Candidate, messages, participation
+from laconic.advice.setting import CLIP_NORM, LOCAL_LR, LOCAL_STEPS, PLAIN_CLIP_NORM, Setting
+from laconic.advice.steps import noise_ratio, server_lr_of
+from laconic.advice.worth import best_reach, expected_error
 from laconic.experiment.mechanism import Mechanism
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise

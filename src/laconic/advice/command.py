@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from laconic.advise.question import SERVER, Question
-from laconic.advise.setting import LOCAL_LR, LOCAL_STEPS, Setting
+from laconic.advice.question import SERVER, Question
+from laconic.advice.setting import LOCAL_LR, LOCAL_STEPS, Setting
 
 
 def run_command(question: Question, setting: Setting, dataset: str | None = None) -> str:

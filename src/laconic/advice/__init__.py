@@ -1,6 +1,6 @@
 """Which settings to run, from what can be had and what is promised; nothing is trained.
 
-advice    `advise`: the best settings, what binds, what relaxing would buy, and the command
+answer    `advise`: the best settings, what binds, what relaxing would buy, and the command
 command   a setting as a `laconic run` command
 exact     a setting as the run itself would account for it: both ε, bits and bytes
 noise     the smallest σ of many settings at once, by the accountants
