@@ -97,14 +97,13 @@ def write_features(path: Path, world: World, *, seed: int, data_dir: str | None,
 def accuracy(setting: Setting, question: Question, path: Path, *, seed: int, device: str) -> float:
     """Train as `laconic run` would, with continuous noise, and judge after the last round.
 
-    With fewer clients (a tenth is held out) the cohorts stay as large, or are everybody, and the noise in the mean is
-    that of the whole federation.
+    Where a tenth of the clients is held out, the others take part as often, and the noise in the mean is that of the
+    whole federation.
     """
     assert setting.features is not None
     features = Features(path, setting.features, RIDGE)
     clients = features.clients()
-    rate = min(1.0, setting.cohort / clients.num_clients)
-    scale = rate * clients.num_clients / setting.cohort
+    scale = clients.num_clients / question.num_clients
     scheme = laconic.schemes.fl_std_dp(
         clip_norm=setting.clip_norm,
         noise_multiplier=setting.noise_multiplier * scale,
@@ -122,7 +121,7 @@ def accuracy(setting: Setting, question: Question, path: Path, *, seed: int, dev
         ),
         clients=clients,
         test=features.records("judge"),
-        sampling_rate=rate,
+        sampling_rate=setting.sampling_rate,
         rounds=setting.rounds,
         max_participations=None if setting.sampling_rate >= 1 else setting.participations,
         delta=question.delta,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from laconic import schemes
 from laconic.advice.question import SERVER, Question
-from laconic.advice.search import Candidate, messages, participation
+from laconic.advice.search import Candidate, messages
 from laconic.advice.setting import CLIP_NORM, LOCAL_LR, LOCAL_STEPS, PLAIN_CLIP_NORM, Setting
-from laconic.advice.steps import noise_ratio, server_lr_of
-from laconic.advice.worth import best_reach, expected_error
+from laconic.advice.steps import server_lr_of
+from laconic.advice.worth import Step, best_step, of_features
 from laconic.experiment.mechanism import Mechanism
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise
@@ -46,11 +46,9 @@ def with_noise(question: Question, candidate: Candidate, sigma: float, method: s
     )
     accountant, grid = mechanism.accountant, mechanism.grid
     assert accountant is not None and grid is not None
-    kept = participation(question, c.rate, c.rounds)[1]
-    ratio = noise_ratio(c.weights, sigma, cohort=c.cohort * kept, rounds=c.rounds, momentum=c.momentum)
-    reach = best_reach(ratio, c.rounds)
+    step = best_step(weights=c.weights, noise_multiplier=sigma, cohort=c.cohort * c.kept, rounds=c.rounds)
     up, down = messages(question.num_clients, c.cohort, c.weights, sigma)
-    taken = c.rounds * c.rate * kept
+    taken = c.rounds * c.rate * c.kept
     return Setting(
         cohort=c.cohort,
         sampling_rate=c.rate,
@@ -59,19 +57,19 @@ def with_noise(question: Question, candidate: Candidate, sigma: float, method: s
         features=c.features,
         weights=c.weights,
         noise_multiplier=sigma,
-        momentum=c.momentum,
-        reach=reach,
-        server_lr=_server_lr(question, c, reach),
+        momentum=step.momentum,
+        reach=step.reach,
+        server_lr=_server_lr(question, c.rounds, step),
         clip_norm=_clip_norm(question),
-        noise=ratio * reach,
-        noise_ratio=ratio,
+        noise=step.noise_ratio * step.reach,
+        noise_ratio=step.noise_ratio,
         epsilon_server=accountant.participant_epsilon(busiest(question, c)),
         epsilon_outsider=accountant.released_epsilon(c.rounds, None if c.rate >= 1 else method),
         bits_up=grid.bits,
         bytes_up=taken * up,
         bytes_down=taken * down,
         seconds=None if question.round_seconds is None else question.round_seconds * c.rounds,
-        expected_error=expected_error(features=c.features, reach=reach, noise=ratio * reach, rounds=c.rounds),
+        expected_error=of_features(c.features) + step.error,
     )
 
 
@@ -88,8 +86,8 @@ def _clip_norm(question: Question) -> float:
     return PLAIN_CLIP_NORM if question.classes is None else CLIP_NORM
 
 
-def _server_lr(question: Question, candidate: Candidate, reach: float) -> float:
+def _server_lr(question: Question, rounds: int, step: Step) -> float:
     """Of a linear layer: as far as the noise lets it go. Of another model: a mean update counts once in all."""
     if question.classes is None:
-        return 1 - candidate.momentum
-    return server_lr_of(reach, rounds=candidate.rounds, momentum=candidate.momentum, clip_norm=CLIP_NORM)
+        return 1 - step.momentum
+    return server_lr_of(step.reach, rounds=rounds, momentum=step.momentum, clip_norm=CLIP_NORM)

@@ -15,8 +15,8 @@ import numpy as np
 
 from laconic.advice.noise import against_outsider, against_server
 from laconic.advice.question import SERVER, Question
-from laconic.advice.steps import best_cap, kept_under, noise_ratio
-from laconic.advice.worth import best_reach, expected_error, momentum_for
+from laconic.advice.steps import best_cap, kept_under
+from laconic.advice.worth import Step, best_step, of_features
 from laconic.clients.wire import message_size
 from laconic.packing import FLOAT16, integers
 from laconic.plan import RoundPlan
@@ -36,13 +36,16 @@ class Candidate:
     rate: float
     rounds: int
     cap: int | None
+    kept: float
+    """The share of all participations that the cap leaves."""
     features: int | None
     weights: int
     sigma: float
-    momentum: float
-    reach: float
-    noise_ratio: float
-    error: float
+    step: Step
+
+    @property
+    def error(self) -> float:
+        return of_features(self.features) + self.step.error
 
 
 def candidates(question: Question) -> list[Candidate]:
@@ -79,21 +82,17 @@ def candidate(question: Question, *, cohort: int, rounds: int, features: int | N
     """What follows from a cohort, a number of rounds and one of features; limits are not looked at."""
     rate = cohort / question.num_clients
     cap, kept = participation(question, rate, rounds)
-    sigma, momentum, weights = _sigma(question, rate, rounds), momentum_for(rounds), question.weights_of(features)
-    ratio = noise_ratio(weights, sigma, cohort=cohort * kept, rounds=rounds, momentum=momentum)
-    reach = best_reach(ratio, rounds)
+    sigma, weights = _sigma(question, rate, rounds), question.weights_of(features)
     return Candidate(
         cohort=cohort,
         rate=rate,
         rounds=rounds,
         cap=cap,
+        kept=kept,
         features=features,
         weights=weights,
         sigma=sigma,
-        momentum=momentum,
-        reach=reach,
-        noise_ratio=ratio,
-        error=expected_error(features=features, reach=reach, noise=ratio * reach, rounds=rounds),
+        step=best_step(weights=weights, noise_multiplier=sigma, cohort=cohort * kept, rounds=rounds),
     )
 
 
