@@ -22,19 +22,18 @@ from pathlib import Path
 import torch
 from scipy.stats import spearmanr
 
-import laconic
+from benchmarks.advise.heads import Heads, Rule
 from benchmarks.frontier.features import Features, leaves_of, load_data
-from benchmarks.frontier.settings import HOLDOUT, World
+from benchmarks.frontier.settings import World
 from laconic.advice.exact import exact
 from laconic.advice.question import Question
 from laconic.advice.search import candidate
-from laconic.advice.setting import LOCAL_LR, LOCAL_STEPS, Setting
+from laconic.advice.setting import Setting
 from laconic.data.inputs import dense
-from laconic.data.population import gather
+from laconic.data.population import Records, gather
 from laconic.features.blocks import in_blocks
 from laconic.features.front_end import ScatteringFrontEnd
 from laconic.features.projection import leading_directions
-from laconic.models.registry import build_model
 
 WORLDS = {
     "digits": World(dataset="digits", clients=479, images=2000, most_features=200),
@@ -70,7 +69,7 @@ SETTINGS = {
 """(clients in a round, rounds, features)."""
 RIDGE = 0.01
 COLUMNS = ["cohort", "rounds", "features", "sigma", "participations", "momentum", "server_lr", "noise_ratio"]
-COLUMNS += ["expected_error", "seed", "judge", "accuracy", "seconds"]
+COLUMNS += ["expected_error", "seed", "judge", "accuracy"]
 
 
 def write_features(path: Path, world: World, *, seed: int, data_dir: str | None, device: torch.device) -> None:
@@ -94,43 +93,31 @@ def write_features(path: Path, world: World, *, seed: int, data_dir: str | None,
     torch.save(tensors, path)
 
 
-def accuracy(setting: Setting, question: Question, path: Path, *, seed: int, device: str) -> float:
-    """Train as `laconic run` would, with continuous noise, and judge after the last round.
+def accuracy(setting: Setting, question: Question, path: Path, *, seeds: Sequence[int]) -> list[float]:
+    """Train once for every seed and judge after the last round.
 
     Where a tenth of the clients is held out, the others take part as often, and the noise in the mean is that of the
-    whole federation.
+    whole federation. It is continuous, as strong as the integer noise of a run.
     """
-    assert setting.features is not None
+    assert setting.features is not None and question.records is not None
     features = Features(path, setting.features, RIDGE)
-    clients = features.clients()
-    scale = clients.num_clients / question.num_clients
-    scheme = laconic.schemes.fl_std_dp(
+    heads = Heads(_whole(features.records("clients"), question.records), features.records("judge"), records=question.records)
+    rule = Rule(
+        rounds=setting.rounds,
+        sampling_rate=setting.sampling_rate,
+        cap=setting.participations if setting.sampling_rate < 1 else None,
         clip_norm=setting.clip_norm,
-        noise_multiplier=setting.noise_multiplier * scale,
-        noise="continuous",
-        local_lr=LOCAL_LR,
-        local_steps=LOCAL_STEPS,
-        batch_size=question.records,
         server_lr=setting.server_lr,
         momentum=setting.momentum,
+        mean_noise=setting.noise_multiplier * setting.clip_norm / setting.cohort,
     )
-    result = laconic.run(
-        scheme,
-        model=build_model(
-            "logistic", input_shape=(setting.features,), num_classes=10, seed=0, options={"zero": True}
-        ),
-        clients=clients,
-        test=features.records("judge"),
-        sampling_rate=setting.sampling_rate,
-        rounds=setting.rounds,
-        max_participations=None if setting.sampling_rate >= 1 else setting.participations,
-        delta=question.delta,
-        seed=seed,
-        device=device,
-        eval_every=setting.rounds,
-        progress=False,
-    )
-    return float(result.last["accuracy"])
+    return [heads.accuracy(heads.train(rule, seed)) for seed in seeds]
+
+
+def _whole(records: Records, each: int) -> Records:
+    """Without the records left over that make no whole client."""
+    count = len(records.targets) // each * each
+    return Records(records.inputs[:count], records.targets[:count])
 
 
 def question_for(dataset: str) -> Question:
@@ -155,11 +142,9 @@ def measured(
     done = {tuple(str(row[name]) for name in ("cohort", "rounds", "features", "seed", "judge")) for row in rows}
     for cohort, rounds, count in SETTINGS[dataset]:
         setting = exact(question, candidate(question, cohort=cohort, rounds=rounds, features=count))
-        for seed in seeds:
-            if (str(cohort), str(rounds), str(count), str(seed), judge) in done:
-                continue
-            started = time.perf_counter()
-            found = accuracy(setting, question, path, seed=seed, device=device)
+        missing = [s for s in seeds if (str(cohort), str(rounds), str(count), str(s), judge) not in done]
+        started = time.perf_counter()
+        for seed, found in zip(missing, accuracy(setting, question, path, seeds=missing), strict=True):
             rows.append(
                 {
                     "cohort": cohort,
@@ -174,14 +159,14 @@ def measured(
                     "seed": seed,
                     "judge": judge,
                     "accuracy": f"{found:.4f}",
-                    "seconds": f"{time.perf_counter() - started:.1f}",
                 }
             )
-            print(rows[-1], flush=True)
-            with file.open("w", newline="", encoding="utf-8") as stream:
-                writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
+        if missing:
+            print(f"{cohort:5d} {rounds:4d} {count:4d}: {rows[-1]}, {time.perf_counter() - started:.0f} s", flush=True)
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
     return rows
 
 
