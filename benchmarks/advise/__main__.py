@@ -82,7 +82,9 @@ def write_features(path: Path, world: World, *, seed: int, data_dir: str | None,
     mean, values, vectors = leading_directions(in_blocks(front_end, leaves, device).flatten(1), world.most_features)
 
     def components(inputs: torch.Tensor) -> torch.Tensor:
-        return torch.cat([(in_blocks(front_end, x, device).flatten(1) - mean) @ vectors for x in inputs.split(2048)]).cpu()
+        return torch.cat(
+            [(in_blocks(front_end, x, device).flatten(1) - mean) @ vectors for x in inputs.split(2048)]
+        ).cpu()
 
     everyone = gather(federation.population, list(range(federation.population.num_clients)), torch.device("cpu"))
     real = torch.arange(everyone.inputs.shape[1]) < torch.from_numpy(everyone.sizes)[:, None]
@@ -101,7 +103,9 @@ def accuracy(setting: Setting, question: Question, path: Path, *, seeds: Sequenc
     """
     assert setting.features is not None and question.records is not None
     features = Features(path, setting.features, RIDGE)
-    heads = Heads(_whole(features.records("clients"), question.records), features.records("judge"), records=question.records)
+    heads = Heads(
+        _whole(features.records("clients"), question.records), features.records("judge"), records=question.records
+    )
     rule = Rule(
         rounds=setting.rounds,
         sampling_rate=setting.sampling_rate,

@@ -220,4 +220,6 @@ def _nothing(question: Question) -> str:
     if candidates(bare):
         return "not even one round fits within the bytes: raise --bytes-up and --bytes-down, or lower --weights"
     who = "an outsider" if question.against == OUTSIDER else "the server"
-    return f"no noise keeps ε = {question.epsilon:g} against {who} at δ = {question.delta:g}: raise --epsilon or --delta"
+    return (
+        f"no noise keeps ε = {question.epsilon:g} against {who} at δ = {question.delta:g}: raise --epsilon or --delta"
+    )

@@ -50,7 +50,9 @@ class Candidate:
 
 def candidates(question: Question) -> list[Candidate]:
     """All settings within the limits, the best first."""
-    found = [c for cohort in cohorts(question) for rounds in lengths(question) for c in _sizes(question, cohort, rounds)]
+    found = [
+        c for cohort in cohorts(question) for rounds in lengths(question) for c in _sizes(question, cohort, rounds)
+    ]
     return sorted(found, key=lambda c: (c.error, c.weights * c.rounds))
 
 

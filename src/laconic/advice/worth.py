@@ -54,9 +54,7 @@ def best_step(*, weights: int, noise_multiplier: float, cohort: float, rounds: i
         ratio = noise_ratio(weights, noise_multiplier, cohort=cohort, rounds=rounds, momentum=momentum)
         error = of_steps(_REACHES, ratio, rounds, momentum)
         best = int(np.argmin(error))
-        steps.append(
-            Step(momentum=momentum, reach=float(_REACHES[best]), noise_ratio=ratio, error=float(error[best]))
-        )
+        steps.append(Step(momentum=momentum, reach=float(_REACHES[best]), noise_ratio=ratio, error=float(error[best])))
     return min(steps, key=lambda step: step.error)
 
 

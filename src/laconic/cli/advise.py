@@ -43,7 +43,9 @@ BYTES = Bytes()
     help="server, which knows who took part, or outsider, who does not.",
 )
 @click.option("--weights", type=int, help="Trained weights of the model.")
-@click.option("--classes", type=int, help="Instead: classes of a linear layer behind the front end; features are chosen.")
+@click.option(
+    "--classes", type=int, help="Instead: classes of a linear layer behind the front end; features are chosen."
+)
 @click.option("--features", type=int, help="With --classes: the most features.  [820]")
 @click.option("--records", type=int, help="Records of a client: they make one batch.")
 @click.option("--bytes-up", type=BYTES, help="Bytes that a client may send in the whole run, on average (110.88kB).")
@@ -101,7 +103,12 @@ def _print(advice: Advice) -> None:
         relaxed.add_column(column, justify="left" if column == "of" else "right")
     for r in advice.relaxed:
         relaxed.add_row(
-            r.what, r.to, f"{r.gain:.4f}", f"{r.cohort:,}", str(r.rounds), "–" if r.features is None else str(r.features)
+            r.what,
+            r.to,
+            f"{r.gain:.4f}",
+            f"{r.cohort:,}",
+            str(r.rounds),
+            "–" if r.features is None else str(r.features),
         )
     console.print(relaxed)
     console.print("\nThe run:")
