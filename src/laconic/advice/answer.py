@@ -125,9 +125,8 @@ def advise(
         LaconicError: where the limits leave nothing, or are no limits.
 
     Examples:
-        >>> advice = laconic.advise(num_clients=6000, classes=10, records=10, epsilon=1, bytes_up=110_880,
-        ...                         bytes_down=110_880)
-        >>> advice.best.sampling_rate, round(advice.best.epsilon_server, 2), advice.best.bytes_down < 110_880
+        >>> advice = laconic.advise(num_clients=6000, classes=10, epsilon=1, bytes_up=110_880, max_rounds=20)
+        >>> advice.best.sampling_rate, round(advice.best.epsilon_server, 2), advice.best.bytes_up <= 110_880
         (1.0, 1.0, True)
         >>> advice.command.startswith("laconic run fl-std-dp")
         True
@@ -154,7 +153,7 @@ def advise(
 def _rounded_up(sigma: float) -> float:
     """To three digits, after a thousandth for the integers and for the interpolation."""
     digits = 2 - math.floor(math.log10(sigma))
-    return math.ceil(sigma * 1.001 * 10**digits) / 10**digits
+    return math.ceil(sigma * 1.001 * 10.0**digits) / 10.0**digits
 
 
 def _different(found: list[Candidate]) -> list[Candidate]:

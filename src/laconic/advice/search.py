@@ -66,7 +66,7 @@ def cohorts(question: Question) -> list[int]:
 def lengths(question: Question) -> list[int]:
     """Numbers of rounds, each a fifth more than the one before."""
     steps = np.geomspace(1, max(1, question.most_rounds), 1 + max(1, round(math.log(question.most_rounds + 1, 1.2))))
-    return [] if question.most_rounds < 1 else sorted({int(round(s)) for s in steps} | {question.most_rounds})
+    return [] if question.most_rounds < 1 else sorted({round(float(s)) for s in steps} | {question.most_rounds})
 
 
 def _sizes(question: Question, cohort: int, rounds: int) -> Iterator[Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -86,11 +87,9 @@ def _print(advice: Advice) -> None:
         f"{question.num_clients:,} clients, ε = {question.epsilon:g} against the {question.against},"
         f" δ = {question.delta:g}\n"
     )
-    table = Table(title="Settings, the advised one first", title_justify="left", box=None)
-    for column in _columns(advice):
-        table.add_column(column, justify="right")
-    for setting in (advice.best, *advice.others):
-        table.add_row(*_cells(advice, setting))
+    table = Table(title="Settings, the advised one first", title_justify="left", box=None, show_header=False)
+    for name, *cells in _lines([advice.best, *advice.others]):
+        table.add_row(name, *cells)
     console.print(table)
     console.print(
         "\nnoise/reach: norm of the noise in the sum of all steps, relative to how far the weights can go. error: by"
@@ -115,23 +114,30 @@ def _print(advice: Advice) -> None:
     click.echo(advice.command)
 
 
-def _columns(advice: Advice) -> list[str]:
-    columns = ["clients", "rounds", "times each", "weights", "σ", "noise/reach", "ε server", "ε outsider", "kB up"]
-    columns += ["kB down", "error"]
-    if advice.best.features is not None:
-        columns.insert(3, "features")
-    if advice.best.seconds is not None:
-        columns.append("seconds")
-    return columns
+def _lines(settings: list[Setting]) -> Iterator[list[str]]:
+    """A line for each quantity, with its value in every setting."""
+
+    def line(name: str, shown: Callable[[Setting], str]) -> list[str]:
+        return [name, *(shown(setting) for setting in settings)]
+
+    yield line("clients in a round", lambda s: f"{s.cohort:,}")
+    yield line("rounds", lambda s: str(s.rounds))
+    yield line("participations of a client", _times)
+    if settings[0].features is not None:
+        yield line("features", lambda s: str(s.features))
+    yield line("trained weights", lambda s: f"{s.weights:,}")
+    yield line("noise multiplier σ", lambda s: f"{s.noise_multiplier:g}")
+    yield line("noise/reach", lambda s: f"{s.noise_ratio:.3f}")
+    yield line("ε against the server", lambda s: f"{s.epsilon_server:.3g}")
+    yield line("ε against an outsider", lambda s: f"{s.epsilon_outsider:.3g}")
+    yield line("kB up", lambda s: f"{s.bytes_up / 1000:,.2f}")
+    yield line("kB down", lambda s: f"{s.bytes_down / 1000:,.2f}")
+    if settings[0].seconds is not None:
+        yield line("seconds", lambda s: f"{s.seconds:,.0f}")
+    yield line("error", lambda s: f"{s.expected_error:.4f}")
 
 
-def _cells(advice: Advice, s: Setting) -> list[str]:
-    times = f"≤ {s.participations}" if s.participations is not None else f"~{s.rounds * s.sampling_rate:.3g}"
-    cells = [f"{s.cohort:,}", str(s.rounds), times, f"{s.weights:,}", f"{s.noise_multiplier:g}", f"{s.noise_ratio:.3f}"]
-    cells += [f"{s.epsilon_server:.3g}", f"{s.epsilon_outsider:.3g}"]
-    cells += [f"{s.bytes_up / 1000:,.2f}", f"{s.bytes_down / 1000:,.2f}", f"{s.expected_error:.4f}"]
-    if s.features is not None:
-        cells.insert(3, str(s.features))
-    if s.seconds is not None:
-        cells.append(f"{s.seconds:,.0f}")
-    return cells
+def _times(setting: Setting) -> str:
+    if setting.participations is None:
+        return f"about {setting.rounds * setting.sampling_rate:.3g}"
+    return f"{'≤ ' * (setting.sampling_rate < 1)}{setting.participations}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from e2e_tools import call
+from e2e_tools import call, words
 
 import laconic
 from laconic.advice.noise import against_outsider, against_server
@@ -60,9 +60,9 @@ def test_the_epsilon_shown_is_the_accountants() -> None:
 @pytest.mark.parametrize("extra", [{}, {"cohort": 100}, {"cohort": 100, "against": "outsider", "max_rounds": 20}])
 def test_the_command_promises_and_costs_what_was_advised(extra: dict[str, Any], capsys: Any) -> None:
     advice = laconic.advise(**(SMALL | extra))
-    words = shlex.split(advice.command)
-    assert words[:2] == ["laconic", "run"]
-    plan = call(capsys, "plan", *words[2:], "--json").json
+    parts = shlex.split(advice.command)
+    assert parts[:2] == ["laconic", "run"]
+    plan = call(capsys, "plan", *parts[2:], "--json").json
     best, privacy = advice.best, plan["privacy"]
     assert plan["size"] == best.weights
     assert privacy["noise_multiplier"] == pytest.approx(best.noise_multiplier)
@@ -130,7 +130,7 @@ def test_the_search_is_close_to_the_calibrated_noise() -> None:
         ({"classes": 10}, "give either --weights"),
         ({"weights": None}, "give either --weights"),
         ({"features": 10}, "--features is the most features"),
-        ({"bytes_up": 100}, "not even one round fits within the bytes"),
+        ({"bytes_up": 5}, "not even one round fits within the bytes"),
         ({"bytes_down": -1}, "bytes_down must be a positive number"),
         ({"max_seconds": 10}, "--max-seconds needs --round-seconds"),
         ({"max_seconds": 1, "round_seconds": 2}, "no time for one round"),
@@ -145,16 +145,16 @@ def test_bad_questions_are_answered_in_a_line(changes: dict[str, Any], says: str
 
 
 def test_the_command_line_reads_bytes_with_units(capsys: Any) -> None:
-    words = "--num-clients 479 --weights 650 --epsilon 4 --max-rounds 20 --bytes-up 20kB --bytes-down 0.02MB".split()
-    ended = call(capsys, "advise", *words, "--json")
+    line = "--num-clients 479 --weights 650 --epsilon 4 --max-rounds 20 --bytes-up 20kB --bytes-down 0.02MB"
+    ended = call(capsys, "advise", *words(line), "--json")
     assert ended.json["question"]["bytes_up"] == ended.json["question"]["bytes_down"] == 20_000
     assert ended.json["best"]["bytes_up"] <= 20_000
     assert json.dumps(ended.json["relaxed"])
 
 
 def test_the_command_line_prints_a_table_and_the_run(capsys: Any) -> None:
-    words = "--num-clients 479 --classes 10 --records 3 --epsilon 4 --max-rounds 10 --round-seconds 3".split()
-    ended = call(capsys, "advise", *words)
+    line = "--num-clients 479 --classes 10 --records 3 --epsilon 4 --max-rounds 10 --round-seconds 3"
+    ended = call(capsys, "advise", *words(line))
     assert "What binds" in ended.out and "laconic run fl-std-dp" in ended.out and "seconds" in ended.out
     assert call(capsys, "advise", "--num-clients", "479", "--weights", "650").code == 2
-    assert "12q" in call(capsys, "advise", *words, "--bytes-up", "12q").err
+    assert "12q" in call(capsys, "advise", *words(line), "--bytes-up", "12q").err
