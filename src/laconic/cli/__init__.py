@@ -2,6 +2,7 @@
 user's own records, `display/` what they show, `inference/` the subcommands of `laconic infer`, `pages/` the commands
 `compare`, `report` and `watch`, `trained/` those for a model that is trained.
 
+advise          `laconic advise`
 audit           `laconic audit`
 doctor          `laconic doctor`
 epsilon         `laconic epsilon` and `laconic calibrate`
