@@ -116,24 +116,22 @@ def participation(question: Question, rate: float, rounds: int) -> tuple[int | N
 
 def _features(question: Question, cohort: int, rounds: int, kept: float, sigma: float) -> list[int | None]:
     """How many features there may be; [None] for a model of a given size that fits, nothing where nothing fits."""
-    if question.classes is None:
-        return [None] if _fits(question, cohort, rounds, kept, sigma, question.weights_of(None)) else []
-    most, least = question.most_features, 1
-    if not _fits(question, cohort, rounds, kept, sigma, question.weights_of(least)):
-        return []
-    if not _fits(question, cohort, rounds, kept, sigma, question.weights_of(most)):
-        while most - least > 1:
-            middle = (least + most) // 2
-            fits = _fits(question, cohort, rounds, kept, sigma, question.weights_of(middle))
-            least, most = (middle, most) if fits else (least, middle)
-        most = least
-    return list(dict.fromkeys(max(1, int(most * share)) for share in _SHARES))
-
-
-def _fits(question: Question, cohort: int, rounds: int, kept: float, sigma: float, weights: int) -> bool:
-    up, down = messages(question.num_clients, cohort, weights, sigma)
+    most = question.weights_of(question.most_features)
     taken = rounds * cohort / question.num_clients * kept
-    return taken * up <= (question.bytes_up or math.inf) and taken * down <= (question.bytes_down or math.inf)
+    bits = bits_up(question.num_clients, cohort, most, sigma)  # of fewer weights there are as many, or one less
+    up = _most_weights(question.bytes_up, taken, bits)
+    room = min(up, _most_weights(question.bytes_down, taken, FLOAT16.bits))
+    if question.classes is None:
+        return [None] if most <= room else []
+    features = min(question.most_features, int(min(most, room)) // question.classes - 1)
+    return list(dict.fromkeys(int(features * share) for share in _SHARES if features * share >= 1))
+
+
+def _most_weights(limit: float | None, messages: float, bits: int) -> float:
+    """How many weights of so many bits so many messages may have within a limit of bytes."""
+    if limit is None:
+        return math.inf
+    return (limit / messages - message_size(0)) * 8 // bits
 
 
 def messages(num_clients: int, cohort: int, weights: int, sigma: float) -> tuple[int, int]:

@@ -14,6 +14,7 @@ settings; the error on other data is another one.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,6 @@ SWING, STABLE = 0.0825, 1.2
 LAG = 0.0160
 
 _REACHES = np.geomspace(2.0, 400.0, 120)
-_FAR = REACH * _REACHES**-REACH_POWER
 _MOMENTA = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
@@ -49,19 +49,23 @@ def of_features(features: int | None) -> float:
 
 def best_step(*, weights: int, noise_multiplier: float, cohort: float, rounds: int) -> Step:
     """The momentum and the reach with the smallest error."""
-    steps = []
-    for momentum in _MOMENTA:
-        ratio = noise_ratio(weights, noise_multiplier, cohort=cohort, rounds=rounds, momentum=momentum)
-        error = of_steps(_REACHES, ratio, rounds, momentum)
-        best = int(np.argmin(error))
-        steps.append(Step(momentum=momentum, reach=float(_REACHES[best]), noise_ratio=ratio, error=float(error[best])))
-    return min(steps, key=lambda step: step.error)
+    without, squares = _table(rounds)
+    error = without + NOISE * weights * (noise_multiplier / cohort) ** 2 * squares
+    which, far = np.unravel_index(int(np.argmin(error)), error.shape)
+    momentum = _MOMENTA[which]
+    return Step(
+        momentum=momentum,
+        reach=float(_REACHES[far]),
+        noise_ratio=noise_ratio(weights, noise_multiplier, cohort=cohort, rounds=rounds, momentum=momentum),
+        error=float(error[which, far]),
+    )
 
 
-def of_steps(reach: np.ndarray, noise_ratio: float, rounds: int, momentum: float) -> np.ndarray:
-    """What depends on the step, for many reaches."""
-    swing = reach / (factors(rounds, momentum)[0] * (1 + momentum)) - STABLE
-    far = REACH * reach**-REACH_POWER if reach is not _REACHES else _FAR
-    lag = LAG / ((1 - momentum) * rounds) ** 2
-    total: np.ndarray = far + NOISE * np.square(noise_ratio * reach) + SWING * np.square(swing.clip(min=0)) + lag
-    return total
+@functools.lru_cache(maxsize=4096)
+def _table(rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the error without noise, R²/T') for every momentum and every reach; Z² is d·(σ/n)²·R²/T'."""
+    total, averaged = np.array([factors(rounds, momentum) for momentum in _MOMENTA]).T[:, :, None]
+    momenta = np.array(_MOMENTA)[:, None]
+    swing = (_REACHES / (total * (1 + momenta)) - STABLE).clip(min=0)
+    lag = 1 / ((1 - momenta) * rounds)
+    return REACH * _REACHES**-REACH_POWER + SWING * swing**2 + LAG * lag**2, _REACHES**2 / averaged
