@@ -57,7 +57,10 @@ def test_the_epsilon_shown_is_the_accountants() -> None:
     assert server(best.noise_multiplier) <= 4.0 < server(0.99 * best.noise_multiplier)  # σ is the smallest
 
 
-@pytest.mark.parametrize("extra", [{}, {"cohort": 100}, {"cohort": 100, "against": "outsider", "max_rounds": 20}])
+OUTSIDER: dict[str, Any] = {"cohort": 100, "against": "outsider", "max_rounds": 20}
+
+
+@pytest.mark.parametrize("extra", [{}, {"cohort": 100}, pytest.param(OUTSIDER, marks=pytest.mark.slow)])
 def test_the_command_promises_and_costs_what_was_advised(extra: dict[str, Any], capsys: Any) -> None:
     advice = laconic.advise(**(SMALL | extra))
     parts = shlex.split(advice.command)
