@@ -14,9 +14,11 @@ import json
 import os
 import selectors
 import socket
+import statistics
 import tempfile
 import threading
 import time
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
 
-NODES, ROUNDS = 5, 4
+NODES, ROUNDS = 5, 10
 _BASE = {
     "run.rounds": ROUNDS,
     "run.device": "cpu",
@@ -113,14 +115,24 @@ class Memory:
                 try:
                     if self._mark not in (process / "environ").read_bytes():
                         continue
-                    program = Path((process / "cmdline").read_bytes().split(b"\0")[1].decode()).name
+                    program = _program((process / "cmdline").read_bytes().decode().split("\0"))
                     pages = int((process / "statm").read_text().split()[1])
                 except (OSError, IndexError, ValueError):
                     continue
-                if program.startswith(("flower-", "flwr-")):
+                if program is not None:
                     size = pages * os.sysconf("SC_PAGE_SIZE")
                     self.peak[program] = max(self.peak.get(program, 0), size)
             time.sleep(0.5)
+
+
+def _program(command: list[str]) -> str | None:
+    """What a process of a trial is called on the page."""
+    if "laconic.federation.trial.node" in command:
+        return "laconic node serve"
+    if command[2:5] == ["laconic", "node", "courier"]:
+        return "laconic node courier"
+    name = Path(command[1]).name
+    return name if name.startswith(("flower-", "flwr-")) else None
 
 
 def measure(name: str, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -129,6 +141,7 @@ def measure(name: str, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
     experiment = settle(config).experiment
     run = RunFolder(folder)
     marks: list[tuple[int, int]] = []
+    first: list[float] = []
     run.make()
     memory = Memory(folder)
     started = time.monotonic()
@@ -137,13 +150,13 @@ def measure(name: str, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
             trial = Trial(folder / "federation", NODES, processes)
             proxy = CountingProxy(trial.port)
             trial.port_for_nodes = proxy.port
-            trial.write_policies({}, trial_policy(experiment, trial.server_name()))
-            trial.start()
+            trial.write_policies({}, trial_policy(experiment, trial.server_name(), spare_rounds=2))
+            trial.start(config)
             up = time.monotonic() - started
             supervisor = Supervisor(
                 trial,
                 run,
-                on_row=lambda row: marks.append((proxy.up, proxy.down)),
+                on_row=lambda row: (marks.append((proxy.up, proxy.down)), first.append(time.monotonic())),
                 on_notice=lambda text: print(f"  {text}"),
             )
             summary = supervisor.run(config)
@@ -153,13 +166,40 @@ def measure(name: str, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "name": name,
         "seconds_to_start": up,
+        "seconds_to_first_round": first[0] - rows[0]["seconds"] - started,
         "seconds_per_round": [row["seconds"] for row in rows],
+        "stages": _stages(folder / "federation", rows),
         "wire_per_round": [sum(after) - sum(before) for before, after in pairwise(marks)],
         "rows": rows,
         "ledger": summary["ledger"],
         "memory": memory.peak,
         "load": os.getloadavg()[0],
     }
+
+
+def _stages(trial: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Where the seconds of a round go, by the nodes' own logs; medians over the rounds.
+
+    `work` is the longest answer of each exchange. `polling` is the time between the first and the last node that began
+    to answer: Flower's SuperNodes look for messages every three seconds.
+    """
+    exchanges: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for log in trial.glob("node-*/node.txt"):
+        upload_of = 0
+        for event in map(json.loads, filter(lambda line: line.startswith("{"), log.read_text().splitlines())):
+            if event.get("event") != "answered" or event["message"] == "keys":
+                continue
+            upload_of = event.get("round") or upload_of  # only an upload says its round
+            end = datetime.fromisoformat(event["time"]).timestamp()
+            exchanges.setdefault((upload_of, event["message"]), []).append((end - event["seconds"], event["seconds"]))
+    found: dict[str, list[float]] = {"work": [], "polling": [], "rest": []}
+    for row in rows:
+        mine = [answers for (round, _), answers in exchanges.items() if round == row["round"]]
+        work = sum(max(seconds for _, seconds in answers) for answers in mine)
+        polling = sum(max(began for began, _ in answers) - min(began for began, _ in answers) for answers in mine)
+        for name, value in (("work", work), ("polling", polling), ("rest", row["seconds"] - work - polling)):
+            found[name].append(value)
+    return {name: statistics.median(values) for name, values in found.items()}
 
 
 def main() -> None:

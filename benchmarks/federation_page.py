@@ -19,7 +19,7 @@ def page(measured: dict[str, Any]) -> str:
 def _head(about: dict[str, Any]) -> str:
     text = (
         f"Measured with `python -m benchmarks.federation docs/results/flower`: a SuperLink and {about['nodes']}"
-        f" SuperNodes on one machine, {about['rounds']} rounds, every node in every round."
+        f" nodes on one machine, {about['rounds']} rounds, every node in every round."
         f" {about['cpu']}, {about['cores']} cores,"
         f' which all processes share; Flower {about["flwr"]}, torch {about["torch"]}. "Load" is how many processes'
         " wanted a core when the run ended, other work on the machine counted in: the more, the slower."
@@ -30,16 +30,21 @@ def _head(about: dict[str, Any]) -> str:
 def _seconds(runs: list[Run]) -> str:
     def row(run: Run) -> list[str]:
         each = run["seconds_per_round"]
-        figures = [run["seconds_to_start"], statistics.median(each), min(each), max(each), run["load"]]
+        to_start = [run["seconds_to_start"], run["seconds_to_first_round"]]
+        figures = [*to_start, statistics.median(each), min(each), max(each), run["load"]]
         return [f"{figure:.1f}" for figure in figures]
 
-    table = _table(runs, ["to start all", "a round, median", "fastest", "slowest", "load"], row)
+    columns = ["to start all", "to the first round", "a round, median", "fastest", "slowest", "load"]
+    parts = ["work", "polling", "rest"]
     text = (
-        "A round is two exchanges with masks, three if they are signed, one without. In each of them every node starts"
-        " a Python process that imports Flower and, to train, torch. On one machine these processes share the cores; on"
-        " machines of their own they do not."
+        "A round is two exchanges with masks, three if they are signed, one without. The nodes' processes and their"
+        " couriers stay, so nothing is started for a message. Of the seconds of a round (medians), *work* is the"
+        " longest answer of a node in each exchange. *Polling* is the time between the first and the last node that"
+        " began to answer: Flower's SuperNodes look for messages every three seconds. *Rest* is the wait for the first"
+        " node, the way back, and the server's own work."
     )
-    return f"## Seconds\n\n{table}\n\n{_filled(text)}"
+    stages = _table(runs, parts, lambda run: [f"{run['stages'][part]:.1f}" for part in parts])
+    return f"## Seconds\n\n{_table(runs, columns, row)}\n\n{_filled(text)}\n\n{stages}"
 
 
 def _bytes(runs: list[Run]) -> str:
@@ -72,8 +77,8 @@ def _memory(runs: list[Run]) -> str:
         lambda run: [f"{run['memory'].get(program, 0) / 1e6:.0f}" for program in programs],
     )
     text = (
-        "The largest resident set of a process of each kind, in megabytes. Every node has a `flower-supernode`, a"
-        " `flower-superexec` and, while it handles a message, a `flwr-clientapp`."
+        "The largest resident set of a process of each kind, in megabytes. Every node has a `laconic node serve`, a"
+        " `flower-supernode` and a `laconic node courier`."
     )
     return f"## Memory\n\n{_filled(text)}\n\n{table}"
 

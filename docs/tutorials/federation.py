@@ -97,7 +97,7 @@ print(rows[0]["bytes_up"] // rows[0]["messages_up"], "bytes of update from each 
 # the schemes, the servers it trusts. A node refuses what its policy does not allow.
 
 # %%
-# !laconic node runs/three/federation/node-0/folder
+# !laconic node status runs/three/federation/node-0/folder
 
 # %% [markdown]
 # ## Next

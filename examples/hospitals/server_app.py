@@ -10,6 +10,7 @@ from flwr.app import Context
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import load_table
+from laconic.data.meaning import Meaning
 from laconic.federation.flower.server_app import ServerData, server_app
 
 SCHEMA = Path(__file__).with_name("schema.toml")
@@ -23,7 +24,8 @@ def data(context: Context) -> ServerData:
     if file:
         table = load_table(preprocessing.schema, file)
         test = (preprocessing.transform(table), table.labels)
-    return ServerData(example=example, num_classes=2, test=test)
+    meaning = Meaning.of_schema(preprocessing.schema)  # every hospital's schema must say the same
+    return ServerData(example=example, num_classes=2, test=test, meaning=meaning)
 
 
 app = server_app(data)

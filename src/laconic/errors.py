@@ -62,6 +62,12 @@ class WireError(LaconicError):
     exit_code = 7
 
 
+class Incomplete(LaconicError):
+    """The run ended, but the planned model was not trained: rounds were lost, or none was left for the last ones."""
+
+    exit_code = 9
+
+
 def one_line(text: object, most: int | None = None) -> str:
     """Names and reasons out of a user's file, fit for a message: printable, on one line, and not too long."""
     plain = "".join(c if c.isprintable() else " " for c in str(text))

@@ -101,6 +101,12 @@ def non_negative_int(**values: int) -> None:
             raise ConfigError(f"{name} must be a whole number that is 0 or more, not {value!r}")
 
 
+def port(**values: int) -> None:
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65535:
+            raise ConfigError(f"{name} must be the number of a port, 1 to 65535, not {value}")
+
+
 def rate(**values: float) -> None:
     for name, value in values.items():
         if not (_is_number(value) and 0 < value <= 1):

@@ -263,6 +263,7 @@ def fl_std_record_dp(
     batch_size: int,
     prevalence: float | None = None,
     balance: str = "per-class",
+    noise: str = "continuous",
     local_steps: int = 1,
     server_lr: float = 1.0,
     momentum: float = 0.0,
@@ -279,6 +280,7 @@ def fl_std_record_dp(
         batch_size: what a step divides by: a public number, about the records that it draws.
         prevalence: the publicly known fraction of positives, for `balance="per-class"`.
         balance: 'per-class' draws the frequent class less often; 'none' draws all alike; 'as-published' is the paper's.
+        noise: 'continuous' (float32, as in the papers) or 'integer' (drawn on a grid, as federations need it).
         local_steps: steps of a client in a round.
         server_lr: η_G, the server's step.
         momentum: ρ of the server.
@@ -298,7 +300,12 @@ def fl_std_record_dp(
     return Scheme(
         name="fl-std-record-dp",
         train=LocalDPSGD(
-            clip_norm=clip_norm, noise_multiplier=noise_multiplier, records=records, local_steps=local_steps, **train
+            clip_norm=clip_norm,
+            noise_multiplier=noise_multiplier,
+            records=records,
+            noise=noise,
+            local_steps=local_steps,
+            **train,
         ),
         rule=Average(server_lr=server_lr, momentum=momentum),
     )

@@ -20,6 +20,8 @@ def test_figures_of_a_run() -> None:
     run = {
         "name": "some scheme",
         "seconds_to_start": 9.0,
+        "seconds_to_first_round": 12.0,
+        "stages": {"work": 0.25, "polling": 2.5, "rest": 1.25},
         "seconds_per_round": [5.0, 3.0, 4.0],
         "wire_per_round": [1000, 1400],
         "rows": [row, row | {"secagg_keys_up": 0}, row | {"secagg_keys_up": 0}],
@@ -28,7 +30,8 @@ def test_figures_of_a_run() -> None:
     }
     about = {"nodes": 5, "rounds": 3, "cpu": "a CPU", "cores": 2, "flwr": "1.41.0", "torch": "2.13.0"}
     text = page({"machine": about, "runs": [run]})
-    assert "| some scheme | 9.0 | 4.0 | 3.0 | 5.0 | 1.2 |" in text
+    assert "| some scheme | 9.0 | 12.0 | 4.0 | 3.0 | 5.0 | 1.2 |" in text
+    assert "| some scheme | 0.2 | 2.5 | 1.2 |" in text
     assert "| some scheme | 400 | 0 | 50 | 1,200 | 3.00 |" in text
     assert "| some scheme | 7 | 0 |" in text
     assert "| some scheme | 150 |" in text

@@ -61,7 +61,7 @@ def test_a_node_knows_who_it_is_and_what_it_did(tmp_path: Path, capsys: pytest.C
     folder.log.add("uploaded", run, round=1, attempt=0, participations=1, participant_epsilon=1.25, cost=cost.row())
     folder.log.add("refused", run, message="upload", reason="participation 2, above max_participations 1")
     (tmp_path / "policy.toml").write_text("max_participations = 1\nlifetime_epsilon = 2\nmax_delta = 1e-6\n")
-    shown = call(capsys, "node", tmp_path / "node", "--policy", tmp_path / "policy.toml")
+    shown = call(capsys, "node", "status", tmp_path / "node", "--policy", tmp_path / "policy.toml")
     assert shown.code == 0
     assert f"identity  {identity}" in shown.out
     assert "fl-std-dp: 1 participations, ε against the server 1.250" in shown.out
@@ -70,19 +70,25 @@ def test_a_node_knows_who_it_is_and_what_it_did(tmp_path: Path, capsys: pytest.C
         r"1 participations, ε against the servers 1\.\d+, against an outsider 1\.\d+ of 2 \(δ = 1e-06\)", shown.out
     )
     folder.call_for_attention("DataError: no such file")
-    assert "no such file" in call(capsys, "node", tmp_path / "node").out
-    told = call(capsys, "node", tmp_path / "node", "--json", "--delta", "1e-3").json
+    assert "no such file" in call(capsys, "node", "status", tmp_path / "node").out
+    told = call(capsys, "node", "status", tmp_path / "node", "--json", "--delta", "1e-3").json
     assert told["attention"] == "DataError: no such file"
     assert told["lifetime"]["participations"] == 1
     assert told["lifetime"]["delta"] == 1e-3
-    assert call(capsys, "node", tmp_path / "node", "--delta", "2").code == 2
+    assert call(capsys, "node", "status", tmp_path / "node", "--delta", "2").code == 2
     assert told["identity"] == identity
     assert told["runs"][run.hex()]["participant_epsilon"] == 1.25
 
 
 def test_a_misspelt_policy_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "policy.toml").write_text("max_epsilom = 1\n")
-    ended = call(capsys, "node", tmp_path / "node", "--policy", tmp_path / "policy.toml")
+    ended = call(capsys, "node", "status", tmp_path / "node")
+    assert ended.code == 5 and "laconic node identity" in ended.err
+    assert not (tmp_path / "node").exists()
+    assert re.fullmatch("[0-9a-f]{64}", call(capsys, "node", "identity", tmp_path / "node").out.strip())
+    ended = call(capsys, "node", tmp_path / "node")
+    assert ended.code == 2 and "did you mean 'laconic node status" in ended.err
+    ended = call(capsys, "node", "status", tmp_path / "node", "--policy", tmp_path / "policy.toml")
     assert ended.code == 2
     assert "did you mean 'max_epsilon'" in ended.err
 

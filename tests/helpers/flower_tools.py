@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from conftest import make_population, make_records
 from laconic.data.federated import FederatedData
-from laconic.federation.flower.client_app import client_app
+from laconic.federation.flower.client_app import courier_app
+from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.federate import run_federation
+from laconic.federation.flower.messages import fields_of
 from laconic.federation.flower.server_app import ServerData
 from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.own_model import own_model
+from laconic.federation.node.serve.kept_work import KeptRecords
+from laconic.federation.node.serve.served_node import ServedNode, Serving
+from laconic.federation.offer import Offer, sign_offer
+from laconic.federation.requests import REFUSED
+from laconic.federation.server.members import make_offer
+from laconic.federation.server.settings import settle_federated
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.settings.build import Settled, settle
@@ -30,6 +40,7 @@ SIZES = [14, 9, 11, 12, 7]
 FIRST_NODE = 1000
 SEED = 3
 PRIVATE = {"scheme.clip_norm": 0.5, "scheme.noise_multiplier": 1.0}
+SERVER = Ed25519PrivateKey.generate()
 OPEN_POLICY = 'allow_test_seed = true\nsecure_aggregation = "optional"\n'
 
 
@@ -114,6 +125,7 @@ class LocalFederation:
     config: RunConfig
     policies: dict[int, str] = field(default_factory=dict)
     policy: str = OPEN_POLICY
+    front_end: Path | None = None
 
     def __post_init__(self) -> None:
         self.population, self.test = make_population(SIZES), make_records(100, seed=5)
@@ -146,15 +158,14 @@ class LocalFederation:
         return NodeFolder(self.path / f"node-{number}")
 
     def _app(self, number: int) -> Callable[[Message], Message]:
-        """A node's app. Every message gets a new one, as it would in a process of its own."""
+        """A node and its courier. Every message gets new ones, as if the node's process had been restarted before."""
 
         def answer(message: Message) -> Message:
-            settings = {
-                "folder": str(self.path / f"node-{number}"),
-                "policy": str(self.path / f"policy-{number}.toml"),
-            }
-            context = Context(0, FIRST_NODE + number, settings, RecordDict(), run_config(self.config))
-            return client_app(lambda context: self.population.records(number))(message, context)
+            place = {"folder": self.path / f"node-{number}", "policy": self.path / f"policy-{number}.toml"}
+            serving = Serving(**place, front_end=self.front_end)
+            node = ServedNode(serving, KeptRecords(lambda: self.population.records(number), None), own_model)
+            context = Context(0, FIRST_NODE + number, {}, RecordDict(), {})
+            return courier_app(lambda context: node.answer)(message, context)
 
         return answer
 
@@ -166,3 +177,15 @@ def run_config(config: RunConfig) -> dict[str, Any]:
 
 def weights_of(result: RunResult) -> torch.Tensor:
     return torch.cat([p.detach().reshape(-1) for p in result.model.parameters()])
+
+
+def offer_of(some: LocalFederation, **changes: Any) -> Offer:
+    """What an honest server would offer, and then what a lying one changes in it."""
+    return replace(make_offer(settle_federated(some.config, some.settled().federation), SERVER), **changes)
+
+
+def refusal(some: LocalFederation, offer: Offer) -> str:
+    """What node 0 answers to the offer, if it refuses it."""
+    courier = FlowerCourier(some.grid, list(some.grid.get_node_ids()))
+    message = courier.messages("keys", {0: {"offer": sign_offer(offer, 0, SERVER)}}, timeout=1.0)[0]
+    return str(fields_of(some._app(0)(message)).get(REFUSED, ""))

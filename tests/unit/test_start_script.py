@@ -18,15 +18,13 @@ def test_two_trials_at_once_have_ports_of_their_own(tmp_path: Path) -> None:
     """With stand-ins for Flower's programs: which ports they would have been given."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ("flower-superlink", "flower-supernode"):
+    for name in ("flower-superlink", "flower-supernode", "laconic"):
         (tools / name).write_text(STAND_IN)
         (tools / name).chmod(0o755)
-    (tools / "sleep").write_text('#!/bin/sh\n[ "$1" = 3 ] || exec /bin/sleep "$@"\n')  # do not wait for a stand-in
-    (tools / "sleep").chmod(0o755)
     for name in ("policy.toml", "a.csv", "b.csv"):
         (tmp_path / name).touch()
     environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "STARTED": str(tmp_path / "started")}
-    files = [str(tmp_path / name) for name in ("policy.toml", "a.csv", "b.csv")]
+    files = [*(str(tmp_path / name) for name in ("policy.toml", "a.csv", "b.csv")), "--", "--schema", "s.toml"]
     trials = [
         subprocess.Popen(
             ["bash", SCRIPT, tmp_path / trial, *files], env=environment, stdout=subprocess.PIPE, start_new_session=True
@@ -34,7 +32,7 @@ def test_two_trials_at_once_have_ports_of_their_own(tmp_path: Path) -> None:
         for trial in ("one", "two")
     ]
     try:
-        started = until(tmp_path / "started", lines=6)
+        started = until(tmp_path / "started", lines=14)
     finally:
         for trial in trials:
             trial.terminate()
@@ -42,6 +40,9 @@ def test_two_trials_at_once_have_ports_of_their_own(tmp_path: Path) -> None:
             trial.communicate(timeout=30)
     ports = re.findall(r"--port (\d+)", started)
     assert len(ports) == len(set(ports)) == 6
+    assert len(re.findall(r"laconic node serve \S+ .*--data \S+/[ab].csv .*--schema s.toml", started)) == 4
+    couriers = re.findall(r"laconic node courier .*--runtime 127\.0\.0\.1:(\d+)", started)
+    assert sorted(couriers) == sorted(re.findall(r"flower-supernode .*--isolation process .*--port (\d+)", started))
     links = re.findall(r"flower-superlink .*--port (\d+)", started)
     assert sorted(re.findall(r"--superlink 127\.0\.0\.1:(\d+)", started)) == sorted(links * 2)
     configured = [re.findall(r":(\d+)", (tmp_path / t / "server/config.toml").read_text())[0] for t in ("one", "two")]

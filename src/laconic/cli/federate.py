@@ -74,6 +74,7 @@ def federate(
         click.echo(json_text(summary))
     else:
         print_summary(summary, summary["rounds"], papers=papers)
+    _check_complete(summary)
 
 
 def _federated(
@@ -113,6 +114,7 @@ def _supervised(
     show: bool,
     quiet: bool,
 ) -> dict[str, Any]:
+    from laconic.federation.server.settings import Settings
     from laconic.federation.trial.processes import Processes
     from laconic.federation.trial.supervise import Supervisor
     from laconic.federation.trial.trial import Trial, trial_policy
@@ -125,13 +127,15 @@ def _supervised(
 
     supervisor = None
     try:
-        with Processes() as processes, display:
+        with Processes(folder.path / "federation" / "lock") as processes, display:
             nodes = experiment.population.num_clients
             trial = Trial(folder.path / "federation", nodes, processes)
-            default = policies.get(None) or trial_policy(experiment, trial.server_name())
+            spare = Settings.of(config.federation).spare_rounds
+            default = policies.get(None) or trial_policy(experiment, trial.server_name(), spare)
             trial.write_policies({n: text for n, text in policies.items() if n is not None}, default)
-            notice(f"starting a SuperLink and {nodes} SuperNodes on this machine")
-            trial.start()
+            notice(_allowance(experiment, spare))
+            notice(f"starting a SuperLink and {nodes} nodes on this machine")
+            trial.start(config)
             supervisor = Supervisor(trial, folder, on_row=display.row, on_notice=notice)
             return supervisor.run(config)
     except KeyboardInterrupt:
@@ -139,6 +143,27 @@ def _supervised(
         command = shlex.join(["laconic", "federate", "--out", str(folder.path), "--resume"])
         print(f"laconic: interrupted after round {finished}; go on with: {command}", file=sys.stderr)
         sys.exit(130)
+
+
+def _allowance(experiment: Experiment, spare: int) -> str:
+    """What the nodes are asked to agree to."""
+    from laconic.federation.node.refusals import planned_epsilons
+
+    text = f"{experiment.rounds} rounds, and {spare} spare ones for rounds that are repeated after a crash"
+    if experiment.budget is None:
+        return text
+    outsider, server = planned_epsilons(experiment.mechanism, spare)
+    return f"{text}: ε is at most {outsider:.3g} against an outsider and {server:.3g} against the server"
+
+
+def _check_complete(summary: dict[str, Any]) -> None:
+    """A run whose planned model was not trained is no success."""
+    from laconic.errors import Incomplete
+
+    missing = (summary.get("federation") or {}).get("incomplete")
+    if missing:
+        print(f"laconic: error: the planned model was not trained: {missing}", file=sys.stderr)
+        sys.exit(Incomplete.exit_code)
 
 
 def _dealt_to(config: RunConfig, nodes: int | None) -> RunConfig:

@@ -15,7 +15,8 @@ from laconic.errors import LaconicError, unknown
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
     "federate": ("laconic.cli.federate", "federate"),
-    "node": ("laconic.cli.node", "node"),
+    "node": ("laconic.cli.node.group", "node"),
+    "keys": ("laconic.cli.keys.group", "keys"),
     "advise": ("laconic.cli.advise", "advise"),
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),

@@ -16,7 +16,7 @@ from laconic.experiment.dropouts import BEFORE_UPLOAD
 from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
-from laconic.privacy.accounting.accountant import Accountant, RunAccountant, Votes
+from laconic.privacy.accounting.accountant import Accountant, Evaluated, RunAccountant, Votes
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Poisson, Sampler
@@ -66,7 +66,8 @@ class Mechanism(Agreed):
         accountant: Accountant | RecordAccountant
         records = self.scheme.train.accountant(sampler=self.sampler, num_clients=self.num_clients, budget=self.budget)
         if records is not None:
-            accountant = replace(records, num_records=self.num_records)
+            delta = records.delta - self.delta_slack()
+            accountant = replace(records, num_records=self.num_records, delta=delta)
         else:
             accountant = Accountant(
                 sampler=self.sampler,
@@ -79,6 +80,7 @@ class Mechanism(Agreed):
                 max_participations=self.budget.max_participations,
                 horizon=self.rounds,
                 votes=votes_of(self.scheme, self.size),
+                evaluations=evaluated_of(self.scheme),
             )
         cap = self.budget.max_participations
         # The server's budget can end the run, unless the cap keeps every client within it.
@@ -93,6 +95,12 @@ class Mechanism(Agreed):
         """The votes with which the run begins, as a run of their own; None if there are none."""
         votes = self.scheme.codec.vote_rounds
         return replace(self, scheme=self.scheme.at(1), rounds=votes) if votes else None
+
+    @property
+    def measuring(self) -> Mechanism | None:
+        """The evaluations of the run, as a run of their own; None if there are none."""
+        evaluations = self.scheme.num_evaluations(self.rounds)
+        return replace(self, scheme=self.scheme.measuring, rounds=evaluations) if evaluations else None
 
     @property
     def code_size(self) -> int:
@@ -136,8 +144,10 @@ class Mechanism(Agreed):
 
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
-        voting = self.voting
-        return self._delta_slack() + (0.0 if voting is None else voting._delta_slack())
+        if self.scheme.record_level:
+            return self._checked_slack(self.scheme.train.delta_slack(self.size, self.rounds))
+        others = (kind._delta_slack() for kind in (self.voting, self.measuring) if kind is not None)
+        return self._delta_slack() + sum(others)
 
     def _delta_slack(self) -> float:
         assert self.budget is not None
@@ -149,7 +159,10 @@ class Mechanism(Agreed):
             sensitivity=self.sensitivity,
             plan=self.largest_plan,
         )
-        slack *= 1 + math.exp(20)  # a distance between distributions counts so often in δ, for any ε up to 20
+        return self._checked_slack(slack * (1 + math.exp(20)))  # so often a distance counts in δ, for any ε up to 20
+
+    def _checked_slack(self, slack: float) -> float:
+        assert self.budget is not None
         if slack > self.budget.delta / 100:
             raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
         return slack
@@ -162,6 +175,15 @@ def votes_of(scheme: Scheme, size: int) -> Votes | None:
         return None
     sensitivity = voting.clip.sensitivity(voting.codec.code_size(size))
     return Votes(noise=voting.noise, sensitivity=sensitivity, rounds=rounds)
+
+
+def evaluated_of(scheme: Scheme) -> Evaluated | None:
+    """The evaluations of a run, for the accountant; None if there are none."""
+    if not scheme.evaluations.every:
+        return None
+    measuring = scheme.measuring
+    sensitivity = measuring.clip.sensitivity(scheme.evaluations.cells)
+    return Evaluated(noise=measuring.noise, sensitivity=sensitivity, every=scheme.evaluations.every)
 
 
 def loses_by_cohort(dropouts: SumOptions) -> bool:

@@ -7,6 +7,7 @@ module can be one; `ScatteringFrontEnd` is the one that has a name.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
 from collections import OrderedDict
@@ -87,6 +88,15 @@ class ScatteringFrontEnd(nn.Module):
         if about["projection"] == "random":
             text += f", {about['features']} of its features drawn from a public seed"
         return text
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits of all that is not a formula: the description, and the numbers of the projection."""
+        found = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
+        for name, value in sorted(self.state_dict().items()):
+            found.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            found.update(value.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     def to_bytes(self) -> bytes:
         """As a safetensors file; the filters follow from their formulas and are not in it."""

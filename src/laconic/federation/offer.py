@@ -8,23 +8,29 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import struct
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic import __version__
+from laconic.data.meaning import Meaning
 from laconic.errors import ConfigError, WireError
 from laconic.experiment.mechanism import Agreed, Mechanism
+from laconic.federation.front_ends import OfferedFrontEnd
 from laconic.parts import non_negative_int, one_of, positive_int
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.record_noise import record_grid
 from laconic.scheme import Scheme
 from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
 from laconic.secagg.crypto.labels import labelled
 from laconic.secagg.terms import RUN_BYTES, Terms, context_of
+from laconic.train.local import LocalDPSGD
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,51 +38,77 @@ if TYPE_CHECKING:
     from laconic.data.population import Population
     from laconic.experiment.experiment import Experiment
 
+_DESCRIBED: dict[str, Callable[..., Any]] = {"front_end": OfferedFrontEnd, "meaning": Meaning}
 _HEAD = struct.Struct(f"<4sBI32s{SIGNATURE_BYTES}s")
 _MAGIC = b"LOFR"
 MOST_BYTES = 1 << 20
 """No honest offer is longer; a longer one is not even looked at."""
+_LARGEST_SCALE = 2.0**45
+"""Of noise on a grid: integers of 64 bits hold it, and sums with it."""
+MOST_OPTIONS, MOST_VALUES = 64, 256
+"""Of a model: how many it may have, and how many values are in a list."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Offer(Agreed):
     """One run, as it is offered to all its nodes.
 
-    `server` is the public Ed25519 key that signs the offer. `initial` is the digest of the initial weights, which
-    follow from `public_seed` and the model that the node has. Cohorts are drawn from `num_clients`.
+        `server` is the public Ed25519 key that signs the offer. `initial` is the digest of the initial weights, which
+    follow from `public_seed` and the model that the node has; its factory is called with `model_options`. With a
+    `front_end` the model sees what that makes of records of the `input_shape`. `meaning` is what the records mean;
+    None for plain numbers. Cohorts are drawn from `num_clients`. After a crash a round is repeated, and charged again;
+    the server may do that `spare_rounds` times.
     """
 
     run: bytes
     server: bytes
     consistency: str = "plain"
+    spare_rounds: int = 0
     public_seed: int
     model: str
     input_shape: tuple[int, ...]
     num_classes: int
     initial: str
     loss: str = "auto"
+    model_options: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    front_end: OfferedFrontEnd | None = None
+    meaning: Meaning | None = None
 
     def __post_init__(self) -> None:
         from laconic.experiment.experiment import check_votes
 
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
-        if self.scheme.record_level:
-            raise ConfigError(f"{self.scheme.name}: single records are protected in simulations only so far")
         positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size, num_classes=self.num_classes)
+        check_federated_records(self.scheme, self.size)
         if not 1 <= len(self.input_shape) <= 8 or not all(
             isinstance(length, int) and 1 <= length < 2**31 for length in self.input_shape
         ):
             raise ConfigError("an offer's records have one to eight dimensions, each of 1 to 2^31 values")
         non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, public_seed=self.public_seed)
+        non_negative_int(spare_rounds=self.spare_rounds)
         one_of(("plain", "signed"), consistency=self.consistency)
+        _check_options("model", self.model_options)
+        if self.front_end is not None:
+            self.front_end.check(self.input_shape)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
+        self.scheme.evaluations.check(self.num_classes)
+
+    @property
+    def head_shape(self) -> tuple[int, ...]:
+        """The shape of what the model sees of a record."""
+        return self.input_shape if self.front_end is None else self.front_end.output_shape(self.input_shape)
 
     @property
     def masked(self) -> bool:
         """Whether the server sees only sums."""
         return self.scheme.secure_sum.hides_single_codes
+
+    @property
+    def attempts(self) -> int:
+        """How many rounds are charged at most, repeated ones included."""
+        return self.rounds + self.spare_rounds
 
     @cached_property
     def digest(self) -> bytes:
@@ -125,6 +157,7 @@ class Offer(Agreed):
         values |= {"run": self.run.hex(), "server": self.server.hex()}
         values |= {"scheme": self.scheme.to_dict(), "sampler": self.sampler.to_dict()}
         values |= {"budget": self.budget and self.budget.to_dict()}
+        values |= {name: values[name] and dataclasses.asdict(values[name]) for name in _DESCRIBED}
         return json.dumps({"laconic": __version__} | values, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
@@ -140,6 +173,7 @@ class Offer(Agreed):
             values |= {"scheme": Scheme.from_dict(values["scheme"]), "sampler": Sampler.from_dict(values["sampler"])}
             values |= {"budget": values["budget"] and Budget.from_dict(values["budget"])}
             values |= {"input_shape": tuple(values["input_shape"])}
+            values |= {name: values[name] and kind(**values[name]) for name, kind in _DESCRIBED.items()}
             if values["scheme"].open:
                 raise ValueError("its scheme has no noise multiplier")
             return cls(**values)
@@ -198,6 +232,47 @@ def read_offer(data: bytes) -> tuple[int, Offer]:
     """(the node's number, the offer), if it is signed by the server that it names."""
     signed = verify_offer(data)
     return signed.client, signed.open()
+
+
+def check_federated_records(scheme: Scheme, size: int) -> None:
+    """Refuse noise and batches for single records that separate machines cannot promise anything about."""
+    train = scheme.train
+    if not isinstance(train, LocalDPSGD):
+        return
+    if train.noise != "integer":
+        raise ConfigError(
+            f"{scheme.name}: the noise of a federation is drawn on integers, from the operating system's entropy: add"
+            " --noise integer"
+        )
+    if train.records.caveat:
+        raise ConfigError(
+            f"{scheme.name}: batches as published have a rate that depends on how many records a node has, and no proof"
+            " covers them: use --balance per-class or --balance none"
+        )
+    # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
+    grid = record_grid(size, train.clip_norm, train.sigma)
+    if not (grid.scale < _LARGEST_SCALE and 0 < grid.units < math.inf and train.records.batch_size < 2**31):
+        raise ConfigError(f"{scheme.name}: its clip_norm, noise_multiplier or batch_size is beyond all reason")
+
+
+def _check_options(what: str, options: Any) -> None:
+    """Refuse options that are no numbers, texts or short lists of them, under short names."""
+    if not isinstance(options, dict) or len(options) > MOST_OPTIONS:
+        raise ConfigError(f"an offer has at most {MOST_OPTIONS} options for its {what}")
+    for name, value in options.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ConfigError(f"an offer's option of the {what} is named {name!r}, which is no name")
+        parts = value if isinstance(value, list | tuple) else [value]
+        if len(parts) > MOST_VALUES or not all(_is_plain(part) for part in parts):
+            raise ConfigError(
+                f"an offer's option {name} of the {what} is no number, text or list of at most {MOST_VALUES}"
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _statement(client: int, server: bytes, body: bytes) -> bytes:

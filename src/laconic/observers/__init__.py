@@ -1,7 +1,9 @@
 """Who watches a run: displays, trackers, and functions of the user's own.
 
+figures      `RunFigures`: a run's figures for Prometheus
 observer     `Observer`: `start`, `row`, `note`, `end`; plain functions of a row work as well
 progress     a live bar on a terminal or in a notebook, a line now and then elsewhere
+recorded     `RecordedEvents`: a run's events as JSON lines
 to_mlflow       `--track mlflow`
 to_tensorboard  `--track tensorboard`
 to_wandb        `--track wandb`

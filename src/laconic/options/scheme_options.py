@@ -64,7 +64,7 @@ SCHEME_OPTIONS: dict[str, Declared] = {
             "noise",
             str,
             "integer (drawn on a grid, so that it can be masked) or continuous (float32, as in the papers).",
-            "integer",
+            "integer; continuous in record-level schemes",
         ),
         _declared(
             "bits",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from laconic.options.declare import option
-from laconic.parts import below_one, non_negative, non_negative_int, positive, positive_int, probability, rate
+from laconic.parts import below_one, non_negative, non_negative_int, port, positive, positive_int, probability, rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,8 @@ class RunOptions:
     )
     patience: int | None = option(
         None,
-        "Stop after so many evaluations without progress on the held-out set.",
+        "Stop after so many evaluations without progress: those of the clients with --evaluate-every, else those on the"
+        " held-out set.",
         check=positive_int,
         identity=True,
     )
@@ -293,6 +294,56 @@ class SamplerSection(SlackOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeldOutOptions:
+    held_out: float = option(
+        0.2,
+        "With --evaluate-every: the fraction of its records that each client measures on and never trains on.",
+        flag="--evaluate-held-out",
+        check=below_one,
+        identity=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSection(HeldOutOptions):
+    """Rounds in which clients measure the model on their own records instead of training, as noisy secure sums."""
+
+    every: int = option(
+        0,
+        "Rounds divisible by this are evaluations, of --rounds in all: clients measure the model on records of their"
+        " own, and the server learns the noisy mean. 0: never.",
+        flag="--evaluate-every",
+        check=non_negative_int,
+    )
+    metric: str = option(
+        "accuracy",
+        "What clients measure: accuracy, auroc (two classes; with accuracy and balanced accuracy) or loss.",
+        flag="--evaluate-metric",
+        choices=("accuracy", "auroc", "loss"),
+    )
+    bins: int = option(
+        16, "AUROC: ranges of scores, even; more are finer and noisier.", flag="--evaluate-bins", check=positive_int
+    )
+    largest_loss: float = option(
+        5.0, "Where the loss of a record is cut off.", flag="--evaluate-largest-loss", check=positive
+    )
+    noise_multiplier: float | None = option(
+        None,
+        "σ of the evaluations.",
+        flag="--evaluation-noise-multiplier",
+        shown="from --epsilon and --evaluation-share, else as --noise-multiplier",
+        check=positive,
+    )
+    share: float | None = option(
+        None,
+        "The fraction of --epsilon that the evaluations alone may cost; sets their noise multiplier unless given.",
+        flag="--evaluation-share",
+        shown="0.1",
+        check=probability,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeltaOptions:
     allow_large_delta: bool = option(
         False, "Take a δ of one over the number of clients or more; the statement says what it means."
@@ -463,10 +514,31 @@ class FederationSection:
         shown="600",
         check=positive,
     )
+    spare_rounds: int | None = option(
+        None,
+        "Rounds that may be repeated after a crash. Each is charged again; the ε that is offered to the nodes, and the"
+        " noise that is calibrated to --epsilon, allow for them.",
+        flag="",
+        shown="2",
+        check=non_negative_int,
+    )
     max_discarded: int | None = option(
         None,
         "Discarded rounds in a row that end the run: each is charged, and moves the model by noise alone.",
         flag="",
         shown="2",
         check=positive_int,
+    )
+    metrics_port: int | None = option(
+        None,
+        "A port of 127.0.0.1 with the server's figures for Prometheus. They show who took part: for the operator only.",
+        flag="",
+        shown="none",
+        check=port,
+    )
+    log_file: str | None = option(
+        None,
+        "A file for the server's events as JSON lines, '-' for stderr. They show who took part: for the operator only.",
+        flag="",
+        shown="none",
     )

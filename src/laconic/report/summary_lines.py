@@ -10,6 +10,7 @@ STOPPED = {
     "rounds": "all rounds done",
     "budget": "the privacy budget is used up",
     "patience": "early stopping",
+    "attempts": "as many rounds are charged as the nodes agreed to, repeated ones included",
     "diverged": "the weights are no longer finite: under attack, a result",
 }
 """Why a run ended, in words."""
@@ -23,6 +24,7 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rounds = "1 round" if count == 1 else f"{count} rounds"
         text = f"{rounds}, charged all the same; first round {first['round']}: {first['why']}"
         lines.append(("Discarded", text))
+    lines += federation_lines(summary.get("federation"))
     lines.append(("Last round", metric_text(summary["last"])))
     if summary["best"]:
         by = "" if summary["best_is_chosen_by"] in ("accuracy", "loss") else f" by {summary['best_is_chosen_by']}"
@@ -31,6 +33,21 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         lines += _about_best(summary["best"])
     lines += [("Warning", text) for text in summary.get("warnings", ())]
     return lines + attack_lines(summary.get("attack")) + testing_lines(summary.get("group_testing"))
+
+
+def federation_lines(federation: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """(heading, text) pairs: what is missing of the planned model, repeated rounds, and which nodes were missing."""
+    if federation is None:
+        return []
+    lines = [("Incomplete", federation["incomplete"])] if federation["incomplete"] else []
+    if federation["repeated_rounds"]:
+        text = f"{federation['repeated_rounds']} rounds charged again after a crash, of {federation['spare_rounds']}"
+        lines.append(("Repeated", f"{text} that were agreed"))
+    for one in federation["absences"]:
+        rounds = "1 round" if one["rounds"] == 1 else f"{one['rounds']} rounds"
+        last = f"the last time (round {one['last_round']}) it {one['why']}"
+        lines.append(("Missing", f"node {one['node']} in {rounds}; {last}"))
+    return lines
 
 
 def attack_lines(attack: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -105,6 +122,9 @@ _METRICS = (
     "loss",
     "holdout_accuracy",
     "holdout_balanced_accuracy",
+    "clients_accuracy",
+    "clients_auroc",
+    "clients_loss",
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from laconic.errors import ConfigError, how_to_install
-from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_votes_noise
+from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
 from laconic.features.front_end import describe
 from laconic.privacy.statement.statement import privacy_statement
 from laconic.report.result_table import as_html, as_text, result_rows
@@ -40,13 +40,14 @@ class RunResult:
         ledger: bytes, in all and per client and round.
         best: the row of the best evaluated round; None without test records.
         last: the row of the last round.
-        stop_reason: 'rounds', 'budget' or 'patience'.
+        stop_reason: 'rounds', 'budget' or 'patience'; of a federation also 'attempts'.
         seconds: time of the rounds.
         folder: the run folder, or None.
         profile: where the time went, with `profile=True`.
         metric: by which the best round was chosen.
         attack: what the attack was and what became of the run.
         group_testing: who was excluded by group testing.
+        federation: of a federation, what was agreed, who was missing, and what is missing of the planned model.
         scheme: its name.
         warnings: what makes the result worth little, such as a model that always says the same.
 
@@ -76,6 +77,8 @@ class RunResult:
     """What the attack was and what became of the run, if there was one."""
     group_testing: dict[str, Any] | None = None
     """Who was excluded by group testing, if there was any."""
+    federation: dict[str, Any] | None = None
+    """What was agreed, who was missing, and what is missing of the planned model, in a federation."""
     scheme: str = ""
     """Its name."""
     warnings: tuple[str, ...] = ()
@@ -122,6 +125,7 @@ class RunResult:
             **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({} if self.attack is None else {"attack": self.attack}),
             **({} if self.group_testing is None else {"group_testing": self.group_testing}),
+            **({} if self.federation is None else {"federation": self.federation}),
             "ledger": self.ledger,
             "statement": self.statement,
             "seconds": round(self.seconds, 2),
@@ -171,6 +175,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         metric=run.evaluation.metric,
         attack=about_attack(run),
         group_testing=about_testing(run),
+        federation=None if run.about_federation is None else run.about_federation(),
         scheme=e.scheme.name,
         warnings=tuple(_warnings(run)),
     )
@@ -217,13 +222,15 @@ def _epsilons(statement: dict[str, Any]) -> dict[str, float]:
 
 def formula_bits(scheme: Scheme, size: int, cohort: float, rounds: int = 0) -> tuple[float, float]:
     """Bits per message, up and down, as the papers count them: 32 per value (or what --downlink says), 1 per sign,
-    log₂ m under FL-SIGN-DP. Of a run that begins with votes: the mean over so many `rounds`, if given."""
-    votes = min(scheme.codec.vote_rounds, rounds)
+    log₂ m under FL-SIGN-DP. Of a run with votes or evaluations: the mean over so many `rounds`, if given."""
+    votes, measured = min(scheme.codec.vote_rounds, rounds), scheme.num_evaluations(rounds)
     trained = _message_bits(scheme, size, cohort)
-    if not votes:
+    if not votes and not measured:
         return trained
     voting = _message_bits(scheme.at(1), size, cohort)
-    up, down = ((votes * v + (rounds - votes) * t) / rounds for v, t in zip(voting, trained, strict=True))
+    cells = _message_bits(scheme.measuring, size, cohort) if measured else trained
+    kinds = zip(voting, cells, trained, strict=True)
+    up, down = ((votes * v + measured * c + (rounds - votes - measured) * t) / rounds for v, c, t in kinds)
     return up, down
 
 
@@ -254,7 +261,7 @@ def statement_of(run: Progress) -> dict[str, Any]:
     assumptions = [
         *run.clients.assumed,
         about_noise(e),
-        *about_votes_noise(e),
+        *about_other_noise(e),
         *about_dropouts(e),
     ]
     if e.front_end is not None:

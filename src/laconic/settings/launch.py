@@ -37,7 +37,7 @@ def tracked(config: RunConfig) -> Observer:
     return tracker(config.run.track, {"data.dataset": data, "model.name": model})
 
 
-_PATIENCE = ("join_timeout", "round_timeout", "max_discarded")
+_PATIENCE = ("join_timeout", "round_timeout", "max_discarded", "metrics_port", "log_file")
 
 
 def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:

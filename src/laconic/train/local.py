@@ -13,6 +13,7 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.record_sampling import RecordSampler
 from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.record_noise import NOISES, record_delta_slack
 
 OPTIMIZERS = ("sgd", "adam")
 BALANCES = ("none", "downsample", "oversample", "weights")
@@ -52,6 +53,10 @@ class LocalTraining(Part):
     def accountant(self, *, sampler: Sampler, num_clients: int, budget: Budget) -> RecordAccountant | None:
         """Answers for a record of a client that trains so; None if nothing is promised."""
         return None
+
+    def delta_slack(self, size: int, rounds: int) -> float:
+        """What the noise sampler's finite precision adds to δ over so many rounds, for a model of so many weights."""
+        return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +121,8 @@ class LocalDPSGD(LocalTraining):
     """T_gd private steps (CHIL'21 Alg. 6): every record's gradient is clipped, and their sum noised.
 
     w ← w − η/d · (Σ_r ∇f(r; w) / max(1, ‖∇f(r; w)‖₂/S) + G(0, (σ·S)²·I)) over the records r that `records` draws; the
-    divisor d is theirs, too. With another optimiser the same noisy gradient goes into that. A σ of None is open.
+    divisor d is theirs, too. With another optimiser the same noisy gradient goes into that. A σ of None is open. With
+    `noise="integer"` the noise is drawn on a grid (`privacy/mechanism/record_noise`), as federations need it.
 
     Args:
         local_lr: η, the step size.
@@ -125,6 +131,7 @@ class LocalDPSGD(LocalTraining):
         clip_norm: S, the bound on one record's gradient.
         noise_multiplier: σ of a step.
         records: which records a step draws, and what it divides by.
+        noise: 'continuous' (float32, as in the papers) or 'integer'.
 
     Examples:
         >>> from laconic.privacy.accounting.record_sampling import PoissonRecords
@@ -141,13 +148,22 @@ class LocalDPSGD(LocalTraining):
     clip_norm: float
     noise_multiplier: float | None
     records: RecordSampler
+    noise: str = "continuous"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of(NOISES, noise=self.noise)
         positive_int(local_steps=self.local_steps)
         positive(clip_norm=self.clip_norm)
         if self.noise_multiplier is not None:
             positive(noise_multiplier=self.noise_multiplier)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the key 'noise' where it is continuous: such schemes keep the fingerprints they always had."""
+        data = super().to_dict()
+        if self.noise == "continuous":
+            del data["noise"]
+        return data
 
     @property
     def sigma(self) -> float:
@@ -163,6 +179,11 @@ class LocalDPSGD(LocalTraining):
 
     @property
     def about_noise(self) -> str:
+        if self.noise == "integer":
+            return (
+                "the noise of every local step is drawn on integers; that sums of gradients are rounded to float32"
+                " before it is added is not accounted for"
+            )
         return "the noise is float32, not drawn on integers: its low-order bits are not accounted for"
 
     @property
@@ -184,3 +205,8 @@ class LocalDPSGD(LocalTraining):
             max_participations=budget.max_participations,
             caveat=self.records.caveat,
         )
+
+    def delta_slack(self, size: int, rounds: int) -> float:
+        if self.noise == "continuous":
+            return 0.0
+        return record_delta_slack(size, 2 * rounds * self.local_steps, self.sigma)  # twice: rounds repeat

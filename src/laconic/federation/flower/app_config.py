@@ -1,7 +1,8 @@
 """The run configuration of a Flower app as a laconic configuration: the same sections, under `[tool.flwr.app.config]`.
 
 Instead of the sections there may be one text, `config`, with all of them as TOML. Beside either, an app may set `out`
-(the run folder, on the server), `resume` and `server-key` (a file). Keys under `app` are the app's own.
+(the run folder, on the server), `resume`, `server-key` (a file), and `key-file` or `passphrase-file`, which opens that
+file if it is encrypted. Keys under `app` are the app's own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from laconic.settings.config import RunConfig
 
-OWN_KEYS = ("out", "resume", "server-key")
+OWN_KEYS = ("out", "resume", "server-key", "key-file", "passphrase-file")
 
 
 def config_of(run_config: Mapping[str, Any]) -> RunConfig:

@@ -1,150 +1,50 @@
-"""The node's side as a Flower `ClientApp`.
+"""The node's side on Flower is a courier: it hands each message to the node's own process, and its answer back.
 
-A node is configured where it runs, with `--node-config`:
+The data, the keys, the policy and the log are that process's (`laconic node serve`). An app that a server ships sees
+nothing of them but the socket. The SuperNode is told where it is: --node-config 'socket="/run/laconic/node.socket"'.
 
-policy       the file that says what this node allows; without one it refuses everything
-model        a model of the owner's own, as package.module:factory
-folder       where it keeps its keys and its log
-data …       whatever the app's `records` wants to know; for `node_records` see `node/own_records`
-threads      for torch
+With `laconic node courier` (`resident`) no app is run on the node at all, and no process is started for a message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from logging import ERROR, getLogger
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from laconic.errors import ConfigError, LaconicError
-from laconic.federation.flower.messages import fields_of, to_reply
+from laconic.errors import LaconicError
+from laconic.federation.flower.messages import TYPES, fields_of, to_reply
 from laconic.federation.flower.orphan import end_if_orphaned
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.node import Node
-from laconic.federation.node.policy import read_policy
-from laconic.federation.node.withheld import WITHHELD
-from laconic.federation.requests import REFUSED
+from laconic.federation.node.serve.hand_over import hand_over
+from laconic.federation.requests import REFUSED, Fields
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from laconic.data.population import Records
-    from laconic.federation.offer import Offer
-
-_LOG = getLogger("flwr")
-Loader = Callable[[Context], "Records | tuple[Any, Any]"]
+HandOver = Callable[[str, Fields], Fields]
 
 
-def client_app(records: Loader, *, model: Callable[..., nn.Module] | None = None) -> ClientApp:
-    """A `ClientApp` that answers laconic's exchanges. `records` loads this node's own records; they stay here.
-
-    `model` makes the run's model, if it is none of laconic's own; the server's configuration names the same function.
-    """
+def courier_app(to: Callable[[Context], HandOver]) -> ClientApp:
+    """A `ClientApp` that hands every message over, whatever the scheme. `to` finds who answers."""
     app = ClientApp()
-
-    def answer(kind: str, message: Message, context: Context) -> Message:
-        end_if_orphaned()
-        try:
-            node = Node(
-                NodeFolder(_setting(context, "folder", "where this node keeps its keys and its log")),
-                read_policy(_setting(context, "policy", "the file that says what this node allows")),
-                model=lambda offer: _model(context, offer, model),
-                records=lambda offer: _checked(records, context),
-            )
-            _use_threads(context, kind)
-            return to_reply(node.answer(kind, fields_of(message)), message)
-        except LaconicError as error:
-            return to_reply({REFUSED: str(error)}, message)
-        except Exception as error:  # its text may quote records, and must not leave this node
-            _LOG.log(ERROR, "laconic: a %s message failed", kind, exc_info=error)
-            return to_reply({REFUSED: WITHHELD}, message)
-
-    @app.query("keys")
-    def keys(message: Message, context: Context) -> Message:
-        return answer("keys", message, context)
-
-    @app.train("upload")
-    def upload(message: Message, context: Context) -> Message:
-        return answer("upload", message, context)
-
-    @app.query("consent")
-    def consent(message: Message, context: Context) -> Message:
-        return answer("consent", message, context)
-
-    @app.query("unmask")
-    def unmask(message: Message, context: Context) -> Message:
-        return answer("unmask", message, context)
-
+    for kind, message_type in TYPES.items():
+        category, _, action = message_type.partition(".")
+        getattr(app, category)(action)(partial(_carried, kind, to))
     return app
 
 
-def node_records(context: Context) -> Records:
-    """What the node's settings name: tables, arrays, pictures or texts. `client_app(node_records)` needs no code."""
-    from laconic.federation.node.own_records import own_records
-
-    return own_records(context.node_config)
-
-
-def _setting(context: Context, name: str, what: str) -> str:
-    value = context.node_config.get(name)
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"this node has no {name} ({what}): start it with --node-config '{name}=\"PATH\"'")
-    return value
+def _carried(kind: str, to: Callable[[Context], HandOver], message: Message, context: Context) -> Message:
+    end_if_orphaned()
+    try:
+        return to_reply(to(context)(kind, fields_of(message)), message)
+    except LaconicError as error:
+        return to_reply({REFUSED: str(error)}, message)
 
 
-def _model(context: Context, offer: Offer, factory: Callable[..., nn.Module] | None) -> nn.Module:
-    """The run's model with its initial weights: the node's own, the app's, or one of laconic's.
-
-    Whoever starts a run can change the app's configuration, so a name from there, or from the offer, is never imported.
-    A model of the node's own is named where the node is started: --node-config 'model="package.module:factory"'. An
-    app hands its model over as a function.
-    Laconic's own are first laid out without memory: an offer cannot make a node allocate more than it says.
-    """
-    import torch
-
-    from laconic.errors import WireError, unknown
-    from laconic.federation.flower.app_config import config_of
-    from laconic.models.registry import MODELS, build_model
-    from laconic.streams import Streams
-    from laconic.train.flat import trainable_size
-
-    section, own = config_of(context.run_config).model, context.node_config.get("model")
-    wanted = section.name if section.name != "auto" else offer.model
-    chosen = own if isinstance(own, str) else factory or wanted
-    if chosen is wanted and wanted not in MODELS:
-        raise ConfigError(
-            unknown("model", wanted, MODELS) + "; a model of your own is named by each node, in its --node-config, or"
-            " handed to client_app by the app"
-        )
-
-    def build() -> nn.Module:
-        return build_model(
-            chosen,
-            input_shape=offer.input_shape,
-            num_classes=offer.num_classes,
-            seed=Streams(offer.public_seed).public_seed("model"),
-            options=section.options,
-        )
-
-    if chosen in MODELS:
-        with torch.device("meta"):
-            size = trainable_size(build())
-        if size != offer.size:
-            raise WireError(f"this node's model has {size} weights, the server's {offer.size}")
-    return build()
+def _node_of(context: Context) -> HandOver:
+    path = context.node_config.get("socket")
+    if not isinstance(path, str) or not path:
+        return lambda kind, fields: {REFUSED: "this node's courier was not told where the node's socket is"}
+    return partial(hand_over, path)
 
 
-def _checked(records: Loader, context: Context) -> Records:
-    from laconic.data.population import as_records
-
-    return as_records(records(context), "this node's records")
-
-
-def _use_threads(context: Context, kind: str) -> None:
-    threads = context.node_config.get("threads")
-    if isinstance(threads, int) and kind in ("keys", "upload"):
-        import torch
-
-        torch.set_num_threads(threads)
+app = courier_app(_node_of)

@@ -16,13 +16,17 @@ from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.federation.courier import Answers
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.strategy import SchemeStrategy
-from laconic.federation.node.folder import kept_key
+from laconic.federation.keys.keyring import server_key
+from laconic.federation.keys.secret import Secret
 from laconic.federation.server.lost_rounds import LostRounds, what_became
 from laconic.federation.server.members import Members, invite, make_offer
 from laconic.federation.server.notices import Notices
+from laconic.federation.server.outcome import outcome
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
+from laconic.federation.server.watchers import Watchers
 from laconic.observers.observer import Together
+from laconic.observers.progress import measured_text
 from laconic.runner.in_folder import prepare
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
@@ -30,6 +34,8 @@ from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
 from laconic.settings.launch import files_of, tracked
 from laconic.store.folder import RunFolder
+from laconic.store.front_end import FILE as FRONT_END
+from laconic.store.front_end import keep_front_end
 
 _LOG = getLogger("flwr")
 _POLL = 0.5
@@ -43,28 +49,35 @@ def run_federation(
     folder: RunFolder,
     key: Path,
     resume: bool = False,
+    secret: Secret | None = None,
 ) -> RunResult:
-    """Run the configured federation over the nodes that the grid reaches."""
+    """Run the configured federation over the nodes that the grid reaches. `secret` opens the server's key."""
     if folder.exists and not resume:
         raise RunFolderError(f"{folder.path} holds a run already: set resume=true, or choose another out")
     settings = Settings.of(config.federation)
     config = config.with_values({"run.checkpoint_seconds": 0.0})  # no round can be repeated, so each is kept
+    watchers = Watchers(config.federation)
     folder.open()
     try:
         (folder.path / "failure.json").unlink(missing_ok=True)
-        notices = Notices(folder)
+        notices = Notices(folder, watchers.unanswered)
         members, joined = Members.load(folder), None
         if members is None:
             nodes = wait_for_nodes(grid, settings)
-            server = Ed25519PrivateKey.from_private_bytes(kept_key(key))
-            settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices)
+            server = server_key(key, secret)
+            settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices, folder)
             members.save(folder)
         else:
-            settled = settle_federated(config, federation(len(members.nodes)))
+            settled = settle_federated(config, federation(len(members.nodes)), stored=folder.path)
             if config.run.rounds > members.offer.rounds:
                 raise ConfigError(
                     f"run.rounds = {config.run.rounds}, but the nodes have agreed to {members.offer.rounds}:"
                     " start a new run for more"
+                )
+            if settings.spare_rounds > members.offer.spare_rounds:
+                raise ConfigError(
+                    f"federation.spare_rounds = {settings.spare_rounds}, but the nodes have agreed to"
+                    f" {members.offer.spare_rounds}: start a new run for more"
                 )
         courier = FlowerCourier(grid, members.nodes)
         clients = RemoteClients(settled.experiment, members, courier, timeout=settings.round_timeout, joined=joined)
@@ -77,14 +90,18 @@ def run_federation(
             lost.hear(number, client, reason)
 
         clients.notice = notice
+        watchers.time(clients.clock)
         simulation.spending.check_first_round()
         prepare(folder, simulation, files_of(settled))
-        strategy = SchemeStrategy(simulation, clients, courier, lost, patience=settings.join_timeout)
-        simulation.observer = Together(_show, tracked(settled.config))
+        offer = members.offer
+        simulation.about_federation = lambda: outcome(simulation, offer, folder.rows("notices.jsonl"))
+        strategy = SchemeStrategy(simulation, clients, courier, lost, offer, patience=settings.join_timeout)
+        simulation.observer = Together(_show, tracked(settled.config), watchers.observer)
         strategy.start(grid)
         assert strategy.result is not None
         return strategy.result
     finally:
+        watchers.close()
         folder.close()
 
 
@@ -96,10 +113,13 @@ def _joined(
     server: Ed25519PrivateKey,
     settings: Settings,
     notices: Notices,
+    folder: RunFolder,
 ) -> tuple[Settled, Members, Answers]:
     """Offer the run until all nodes that are left accept it. Every offer is a run of its own."""
     while True:
         settled = settle_federated(config, federation(len(nodes)))
+        (folder.path / FRONT_END).unlink(missing_ok=True)
+        keep_front_end(folder, settled.experiment.front_end)  # owners may need a copy before they can join
         offer = make_offer(settled, server)
         courier = FlowerCourier(grid, nodes)
         members, answers = invite(offer, nodes, server, courier, settings.join_timeout)
@@ -132,5 +152,6 @@ def wait_for_nodes(grid: Grid, settings: Settings) -> list[int]:
 
 def _show(row: dict[str, Any]) -> None:
     parts = [f"{name} {row[name]:.4g}" for name in ("accuracy", "loss", "epsilon") if name in row]
+    parts += [text] if (text := measured_text(row)) else []
     parts += [f"discarded: {row['discarded']} (the round {what_became(row)})"] if "discarded" in row else []
     _LOG.log(INFO, "round %s: %s", row["round"], ", ".join(parts))

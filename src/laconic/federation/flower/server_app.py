@@ -7,7 +7,7 @@ for what schemes choose with public data: no node's records ever come here.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from logging import ERROR, getLogger
 from pathlib import Path
@@ -17,11 +17,13 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from laconic.data.federated import FederatedData
+from laconic.data.meaning import Meaning
 from laconic.data.population import Records, as_records
-from laconic.errors import LaconicError
+from laconic.errors import Incomplete, LaconicError
 from laconic.federation.flower.app_config import config_of
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.orphan import end_if_orphaned
+from laconic.federation.keys.secret import found_secret
 from laconic.federation.populations import FarRecords
 from laconic.store.folder import RunFolder, json_text
 
@@ -33,7 +35,8 @@ class ServerData:
     """What the server has of its own.
 
     `example` are a few records of the nodes' shape, made up if need be; `test` is evaluated on after every round;
-    `public` records belong to nobody. Each is a pair (inputs, targets).
+    `public` records belong to nobody. Each is a pair (inputs, targets). `meaning` is what the nodes' records must mean:
+    of a schema, a vocabulary or pictures; None for plain numbers.
     """
 
     example: Any
@@ -41,6 +44,7 @@ class ServerData:
     test: Any = None
     public: Any = None
     notes: tuple[str, ...] = ()
+    meaning: Meaning | None = None
 
     def federation(self, num_clients: int) -> FederatedData:
         """The federation as the server sees it: so many clients elsewhere."""
@@ -53,6 +57,7 @@ class ServerData:
             num_classes=self.num_classes,
             input_shape=tuple(example.inputs.shape[1:]),
             notes=self.notes,
+            meaning=self.meaning,
         )
 
 
@@ -77,15 +82,29 @@ def server_app(data: Callable[[Context], Data]) -> ServerApp:
             config = config_of(settings)
             own = data(context)
             key = Path(str(settings.get("server-key") or folder.path / "server.key")).expanduser()
-            run_federation(
-                grid, config, own.federation, folder=folder, key=key, resume=bool(settings.get("resume", False))
+            result = run_federation(
+                grid,
+                config,
+                own.federation,
+                folder=folder,
+                key=key,
+                resume=bool(settings.get("resume", False)),
+                secret=found_secret(_file(settings, "key-file"), _file(settings, "passphrase-file")),
             )
+            missing = (result.federation or {}).get("incomplete")
+            if missing:
+                raise Incomplete(missing)  # so that Flower does not count it among the runs that went well
         except LaconicError as error:
             _LOG.log(ERROR, "laconic: error: %s", error)
             folder.write("failure.json", json_text({"error": str(error), "exit_code": error.exit_code}) + "\n")
             raise
 
     return app
+
+
+def _file(settings: Mapping[str, Any], name: str) -> Path | None:
+    value = settings.get(name)
+    return None if not value else Path(str(value)).expanduser()
 
 
 def _records(data: Any, what: str) -> Records | None:

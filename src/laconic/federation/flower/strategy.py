@@ -11,8 +11,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from laconic.federation.flower.courier import FlowerCourier
+from laconic.federation.offer import Offer
 from laconic.federation.requests import Fields
 from laconic.federation.server.lost_rounds import LostRounds
+from laconic.federation.server.outcome import ATTEMPTS, may_charge
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.plan import RoundPlan
 from laconic.runner.outcome import RunResult
@@ -26,7 +28,8 @@ class SchemeStrategy(Strategy):
 
     `simulation` is the run on the server's side: it plans, charges, steps, evaluates and checkpoints. Its clients are
     `clients`, which `courier` reaches. Before a round is charged, it waits `patience` seconds for nodes that are gone;
-    `lost` ends the run if too many rounds in a row were discarded.
+    `lost` ends the run if too many rounds in a row were discarded. The run also ends when as many rounds were charged
+    as the `offer` said, spare ones included.
     """
 
     def __init__(
@@ -35,11 +38,12 @@ class SchemeStrategy(Strategy):
         clients: RemoteClients,
         courier: FlowerCourier,
         lost: LostRounds,
+        offer: Offer,
         *,
         patience: float = 120.0,
     ) -> None:
         self._simulation, self._clients, self._courier, self._patience = simulation, clients, courier, patience
-        self._lost = lost
+        self._lost, self._offer = lost, offer
         self._requests: dict[int, Fields] = {}
         self._messages: list[Message] = []
         self._plan: RoundPlan | None = None
@@ -105,11 +109,15 @@ class SchemeStrategy(Strategy):
 
         def one_round(number: int) -> bool:
             self._lost.check()
+            if not may_charge(self._simulation, self._offer, number):
+                self._simulation.stop_reason = ATTEMPTS
+                return False
             self._courier.wait_for(self._clients.needed, timeout=self._patience)
             messages = self.configure_train(number, result.arrays, train_config or ConfigRecord(), grid)
             if self._plan is None:
                 return False
-            replies = self._courier.deliver(list(messages), timeout=self._clients.timeout)
+            with self._clients.clock("upload"):
+                replies = self._courier.deliver(list(messages), timeout=self._clients.timeout)
             arrays, metrics = self.aggregate_train(number, replies)
             if arrays is not None and metrics is not None:
                 result.arrays, result.train_metrics_clientapp[number] = arrays, metrics

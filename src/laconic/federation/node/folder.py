@@ -1,16 +1,19 @@
 """A node's folder: its identity, its keys of every run, its log. What is written here survives restarts of the node.
 
 identity.key       the node's Ed25519 key, made when first needed
+wrapping.json      there if the keys are encrypted: what opens them, for whoever has the passphrase or key file
+old-identities/    identities that were rotated away
+original           says that this folder is no copy of another one
 attempts.json      which attempts it has used
 log.jsonl          what it took part in
 attention.txt      there if records failed: the node takes part in nothing until its owner has removed it
-RUN/               for each run: the offer it accepted, its key, the roster, what it was told once
+RUN/               for each run: the offer it accepted, its key, the roster, what it was told once; its newest
+                   weights, if its owner wants them
 lock               held while a message is answered
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,19 +21,27 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import RunFolderError
+from laconic.federation.keys.files import read_file, replace_file
+from laconic.federation.keys.keyring import IDENTITY, Keyring
+from laconic.federation.keys.original import is_copy, mark_original
+from laconic.federation.keys.permissions import check_private
+from laconic.federation.keys.secret import Secret
 from laconic.federation.node.log import NodeLog
 from laconic.secagg.crypto.run_key import RunKey
 
 
 class NodeFolder:
-    """The files of one node. Keys are readable by their owner alone."""
+    """The files of one node, readable by their owner alone. `secret` opens the keys, if they are encrypted."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, secret: Secret | None = None) -> None:
         self.path = Path(path).expanduser()
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise RunFolderError(f"cannot make the node's folder {self.path}: {error.strerror}") from None
+        check_private(self.path)
+        mark_original(self.path)
+        self.keys = Keyring(self.path, secret)
         self.log = NodeLog(self.path / "log.jsonl")
 
     @property
@@ -39,11 +50,25 @@ class NodeFolder:
 
     def identity(self) -> Ed25519PrivateKey:
         """The node's long-term key."""
-        return Ed25519PrivateKey.from_private_bytes(kept_key(self.path / "identity.key"))
+        return Ed25519PrivateKey.from_private_bytes(self.keys.kept(self.path / "identity.key", IDENTITY))
+
+    def public_identity(self) -> str:
+        """The node's public key, in hexadecimal. Nothing has to be opened for it."""
+        return self.keys.public(self.path / "identity.key", IDENTITY)
 
     def agreement(self, run: bytes) -> RunKey:
         """The node's key of one run."""
-        return RunKey(kept_key(self._of(run, "agreement.key")))
+        return RunKey(self.keys.kept(self._of(run, "agreement.key"), f"agreement of run {run.hex()}"))
+
+    @property
+    def copied(self) -> str | None:
+        """Why nothing is answered from this folder, if it is a copy: it could mask a second vector in an attempt."""
+        if not is_copy(self.path):
+            return None
+        return (
+            "this folder is a copy, or was restored from one, so uploads may be missing from its log: if nothing was"
+            f" answered since the copy was made, laconic keys moved {self.path}; else restore a backup"
+        )
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -64,58 +89,26 @@ class NodeFolder:
     @property
     def attention(self) -> str | None:
         """What the node's owner must look at before it takes part in anything."""
-        text = _read(self.path / "attention.txt")
+        text = read_file(self.path / "attention.txt")
         return None if text is None else text.decode(errors="replace").strip()
 
     def call_for_attention(self, reason: str) -> None:
-        _write(self.path / "attention.txt", (reason + "\n").encode())
+        replace_file(self.path / "attention.txt", (reason + "\n").encode())
+
+    def end_attention(self) -> None:
+        (self.path / "attention.txt").unlink(missing_ok=True)
+
+    def file(self, run: bytes, name: str) -> Path:
+        """Where `keep` writes."""
+        return self._of(run, name)
 
     def keep(self, run: bytes, name: str, data: bytes) -> None:
         """Replace one of the run's files in one step."""
-        _write(self._of(run, name), data)
+        replace_file(self._of(run, name), data)
 
     def kept(self, run: bytes, name: str) -> bytes | None:
         """What `keep` wrote, if anything."""
-        return _read(self._of(run, name))
+        return read_file(self._of(run, name))
 
     def _of(self, run: bytes, name: str) -> Path:
         return self.path / run.hex() / name
-
-
-def kept_key(path: Path) -> bytes:
-    """The 32 bytes of the private key in a file; made there if there is none."""
-    known = _read(path)
-    if known is None:
-        known = Ed25519PrivateKey.generate().private_bytes_raw()
-        _write(path, known)
-    if len(known) != 32:
-        raise RunFolderError(f"{path} is damaged: restore it; without its key nobody can go on under this name")
-    return known
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _write(target: Path, data: bytes) -> None:
-    """Replace a file that its owner alone may read, in one step; it is on the disk when this returns."""
-    temporary = target.with_name(target.name + ".new")
-    try:
-        target.parent.mkdir(exist_ok=True, mode=0o700)
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise RunFolderError(f"cannot write {target}: {error.strerror}; nothing was sent") from None

@@ -7,6 +7,11 @@ divergences add up, or their privacy losses where all have the same mechanism.
 
 All of it compares the node's data with none at all (zero-out). A run that counts a client's data as replaced is charged
 for that, which is more.
+
+There are two units of privacy. For the node's data as a whole (`CLIENT`), a run that protects single records has no
+bound. For one record of the node (`RECORD`), such a run counts with its steps, each a sampled Gaussian; and a run that
+protects the whole counts as a Gaussian that is not amplified and has half the noise multiplier: one record more or less
+can turn a code around, by 2·S.
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Self
 from laconic.errors import ConfigError, RunFolderError
 from laconic.federation.node.log import JOINED, UPLOADED
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant, epsilon, largest, renyi_divergences
+from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.privacy.accounting.record_events import Occasional, RecordEvent
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
 
 Upload = tuple[int, int]
 """Round and attempt."""
+CLIENT, RECORD = UNITS = ("client", "record")
+"""What an ε of a node is about: all its data, or one record."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +47,14 @@ class Cost:
     """A run, as far as it can cost a node: what its uploads give away, and how often.
 
     `noise_multiplier` is None for uploads without noise; of a run that begins with votes it is the smaller one of votes
-    and training, for all uploads. `rounds` are what outsiders see, with or without this node:
-    a run counts for them from the moment it was joined, since counting only runs in which the node was drawn would
-    undo what sampling is worth. `delta` is what the noise sampler's finite precision, and cohorts that show themselves
-    by being too small, cost over the run.
+    and training, for all uploads. Evaluations have one of their own; they are the rounds after the `votes` that are
+    divisible by `evaluate_every`. `rounds` are what outsiders see, with or without this node: a run counts for them
+    from the moment it was joined; counting only runs in which the node was drawn would undo what sampling is worth.
+    `delta` is what the noise sampler's finite precision, and cohorts that show themselves by being too small, cost over
+    the run.
+
+    A run that protects records has the `unit` RECORD. Then the noise multiplier is that of one local step, in which a
+    record is drawn with `record_rate`, and a participation is `local_steps` of them.
     """
 
     noise_multiplier: float | None
@@ -51,51 +64,136 @@ class Cost:
     rounds: int
     delta: float
     participations: int = 0
+    unit: str = CLIENT
+    record_rate: float = 1.0
+    local_steps: int = 1
+    evaluation_noise_multiplier: float | None = None
+    evaluate_every: int = 0
+    votes: int = 0
+    measured_rounds: int = 0
+    measured: int = 0
+    """How many of the rounds, and of the participations, are evaluations."""
 
     @classmethod
-    def planned(cls, offer: Offer) -> Self:
-        """The run as it is offered: as many rounds and participations as its own budget allows."""
+    def planned(cls, offer: Offer, spare_rounds: int = 0) -> Self:
+        """The run as it is offered: as many rounds and participations as its own budget allows.
+
+        Spare rounds are counted when a node asks whether it can afford the run, and afterwards only if they were used.
+        """
+        most = offer.rounds + spare_rounds
         mechanism, budget = offer.mechanism, offer.budget
         accountant = mechanism.accountant
         sampler = offer.sampler.to_dict()
-        if not isinstance(accountant, Accountant) or budget is None:
-            return cls(None, sampler, offer.num_clients, False, offer.rounds, 0.0, offer.rounds)
-        rounds = largest(lambda count: budget.released_fits(accountant, count, count), offer.rounds)
+        if not isinstance(accountant, Accountant | RecordAccountant) or budget is None:
+            return cls(None, sampler, offer.num_clients, False, most, 0.0, most)
+        rounds = largest(lambda count: budget.released_fits(accountant, count, count), most)
         cap = min(rounds, budget.max_participations or rounds)
         # What no proof covers is not amplified.
         amplified = accountant.amplified(offer.rounds) and not offer.sampler.caveat
-        return cls(
-            noise_multiplier=accountant.least_noise_multiplier,
+        planned = cls(
+            noise_multiplier=None,
             sampler=sampler,
             num_clients=offer.num_clients,
             amplified=amplified,
             rounds=rounds,
-            delta=mechanism.delta_slack() + (accountant.visible_delta(offer.rounds) if amplified else 0.0),
+            delta=mechanism.delta_slack(),
             participations=largest(lambda count: budget.participant_fits(accountant, count), cap),
+        )
+        if isinstance(accountant, RecordAccountant):
+            return replace(
+                planned,
+                unit=RECORD,
+                noise_multiplier=accountant.noise_multiplier,
+                record_rate=accountant.record_rate,
+                local_steps=accountant.local_steps,
+            )
+        visible = accountant.visible_delta(offer.rounds) if amplified else 0.0
+        least = accountant.least_noise_multiplier
+        planned = replace(planned, noise_multiplier=least, delta=planned.delta + visible)
+        other = accountant.evaluation_noise_multiplier
+        return planned if other is None else planned._with_evaluations(offer, other, other < least)
+
+    def _with_evaluations(self, offer: Offer, noise_multiplier: float, dearer: bool) -> Self:
+        """With the offer's evaluations. Of uploads and of spare rounds as many are evaluations as cost most."""
+        rounds, uploads, beyond = self.rounds, self.participations, max(0, self.rounds - offer.rounds)
+        evaluations = offer.scheme.num_evaluations(rounds - beyond) + (beyond if dearer else 0)
+        return replace(
+            self,
+            evaluation_noise_multiplier=noise_multiplier,
+            evaluate_every=offer.scheme.evaluations.every,
+            votes=offer.scheme.codec.vote_rounds,
+            measured_rounds=evaluations,
+            measured=min(uploads, evaluations) if dearer else max(0, uploads - (rounds - evaluations)),
         )
 
     def row(self) -> dict[str, Any]:
         """For the log: all but what the log counts itself."""
-        return {name: value for name, value in asdict(self).items() if name != "participations"}
+        return {name: value for name, value in asdict(self).items() if name not in ("participations", "measured")}
 
     def after(self, uploads: Sequence[Upload]) -> Self:
         """The run as it is planned, with these uploads: repeated attempts come on top of the planned rounds."""
         rounds = max(self.rounds + charges(uploads) - max((r for r, _ in uploads), default=0), charges(uploads))
-        return replace(self, rounds=max(rounds, len(uploads)), participations=len(uploads))
+        measured = [round for round, _ in uploads if self._evaluates(round)]
+        again = sum(attempt for round, attempt in _last_attempts(uploads).items() if self._evaluates(round))
+        return replace(
+            self,
+            rounds=max(rounds, len(uploads)),
+            participations=len(uploads),
+            measured_rounds=max(self.measured_rounds + again, len(measured)),
+            measured=len(measured),
+        )
+
+    def _evaluates(self, round: int) -> bool:
+        return self.evaluate_every > 0 and round % self.evaluate_every == 0 and round > self.votes
 
     @property
-    def gaussian(self) -> DpEvent:
-        from dp_accounting import GaussianDpEvent
+    def kinds(self) -> tuple[Self, ...]:
+        """Training and evaluations as two runs that are composed, each with its own noise; δ counts once."""
+        if not self.evaluate_every:
+            return (self,)
+        alone = replace(self, evaluate_every=0, measured=0, measured_rounds=0)
+        trained, taken = self.rounds - self.measured_rounds, self.participations - self.measured
+        return (
+            replace(alone, rounds=max(trained, taken), participations=taken),
+            replace(
+                alone,
+                noise_multiplier=self.evaluation_noise_multiplier,
+                rounds=self.measured_rounds,
+                participations=self.measured,
+                delta=0.0,
+            ),
+        )
 
-        return GaussianDpEvent(self.noise_multiplier)
+    def bounds(self, unit: str) -> bool:
+        """Whether uploads of this run have any ε in the unit."""
+        return self.noise_multiplier is not None and (self.unit, unit) != (RECORD, CLIENT)
 
-    @property
-    def released(self) -> tuple[DpEvent, int, bool]:
+    def taken(self, unit: str) -> tuple[DpEvent, int]:
+        """(what a server sees that knows when the node took part, how often)."""
+        from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+
+        assert self.noise_multiplier is not None and self.bounds(unit)
+        if self.unit == unit == CLIENT:
+            return GaussianDpEvent(self.noise_multiplier), self.participations
+        if unit == self.unit:
+            step = GaussianDpEvent(self.noise_multiplier)
+            drawn = PoissonSampledDpEvent(self.record_rate, step) if self.record_rate < 1 else step
+            return drawn, self.participations * self.local_steps
+        return GaussianDpEvent(for_a_record(self.noise_multiplier, self._sampler)), self.participations
+
+    def released(self, unit: str) -> tuple[DpEvent | RecordEvent, int, bool]:
         """(what a round shows an outsider, how often, whether neighbours differ by a replaced client)."""
-        sampler = Sampler.from_dict(self.sampler)
-        if not self.amplified:
-            return self.gaussian, self.participations, False
-        return sampler.released_event(self.gaussian, self.num_clients), self.rounds, sampler.adjacency == REPLACE_ONE
+        event, count = self.taken(unit)
+        sampler = self._sampler
+        if not self.amplified or unit != self.unit:
+            return event, count, False
+        if unit == RECORD:
+            return Occasional(sampler.rate_in(self.num_clients), event, self.local_steps), self.rounds, False
+        return sampler.released_event(event, self.num_clients), self.rounds, sampler.adjacency == REPLACE_ONE
+
+    @property
+    def _sampler(self) -> Sampler:
+        return Sampler.from_dict(self.sampler)
 
 
 @dataclass(frozen=True)
@@ -105,6 +203,11 @@ class Spent:
     participations: int
     participant_epsilon: float
     epsilon: float
+
+
+def for_a_record(noise_multiplier: float, sampler: Sampler) -> float:
+    """The noise multiplier of a client-level code, if neighbours differ in one record: codes then differ by 2·S."""
+    return noise_multiplier if sampler.adjacency == REPLACE_ONE else noise_multiplier / 2
 
 
 def charges(uploads: Sequence[Upload]) -> int:
@@ -117,12 +220,11 @@ def charges(uploads: Sequence[Upload]) -> int:
 
 
 def accountant_of(offer: Offer, uploads: Sequence[Upload]) -> RunAccountant | None:
-    """The accountant of a run, which knows of the votes that were repeated, as far as a node can know."""
-    accountant, votes = offer.mechanism.accountant, offer.scheme.codec.vote_rounds
+    """The accountant of a run, which knows of the rounds that were repeated, as far as a node can know."""
+    accountant = offer.mechanism.accountant
     if not isinstance(accountant, Accountant):
         return accountant
-    repeated = sum(attempt for round, attempt in _last_attempts(uploads).items() if round <= votes)
-    return accountant.with_repeated_votes(repeated)
+    return accountant.with_repeats(offer.scheme.repeats(_last_attempts(uploads)))
 
 
 def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
@@ -133,28 +235,35 @@ def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
     return attempts
 
 
-def spent(costs: Iterable[Cost], delta: float) -> Spent:
-    """All costs together, at this δ."""
-    joined = list(costs)
+def spent(costs: Iterable[Cost], delta: float, unit: str = CLIENT) -> Spent:
+    """All costs together, at this δ, for all the node's data or for one record of it."""
+    joined = [kind for cost in costs for kind in cost.kinds]
     uploaded = [cost for cost in joined if cost.participations]
     participations = sum(cost.participations for cost in uploaded)
     left = delta - sum(cost.delta for cost in joined)
     if not uploaded:
         return Spent(0, 0.0, 0.0)
-    if left <= 0 or any(cost.noise_multiplier is None for cost in uploaded):
+    if left <= 0 or any(not cost.bounds(unit) for cost in uploaded):
         return Spent(participations, math.inf, math.inf)
-    inverse = sum(cost.participations / cost.noise_multiplier**2 for cost in uploaded if cost.noise_multiplier)
-    participant = gaussian_epsilon(1 / math.sqrt(inverse), left)
-    private = [cost for cost in joined if cost.noise_multiplier is not None]
-    return Spent(participations, participant, min(participant, _released_epsilon(private, left)))
+    participant = _participant_epsilon([cost.taken(unit) for cost in uploaded], left)
+    released = _composed_epsilon([cost.released(unit) for cost in joined if cost.bounds(unit)], left)
+    return Spent(participations, participant, min(participant, released))
 
 
-def _released_epsilon(costs: list[Cost], delta: float) -> float:
+def _participant_epsilon(taken: list[tuple[DpEvent, int]], delta: float) -> float:
+    from dp_accounting import GaussianDpEvent
+
+    if any(not isinstance(event, GaussianDpEvent) for event, _ in taken):
+        return _composed_epsilon([(event, count, False) for event, count in taken], delta)
+    inverse = sum(count / event.noise_multiplier**2 for event, count in taken)
+    return gaussian_epsilon(1 / math.sqrt(inverse), delta)
+
+
+def _composed_epsilon(releases: list[tuple[DpEvent | RecordEvent, int, bool]], delta: float) -> float:
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
-    counts: Counter[tuple[DpEvent, bool]] = Counter()
-    for cost in costs:
-        event, count, replaced = cost.released
+    counts: Counter[tuple[DpEvent | RecordEvent, bool]] = Counter()
+    for event, count, replaced in releases:
         if count:
             counts[event, replaced] += count
     if len(counts) == 1:

@@ -51,6 +51,17 @@ class NodeLog:
         """In how many attempts of the run this node has uploaded."""
         return sum(row["what"] == UPLOADED for row in self.rows(run))
 
+    def unfinished(self) -> dict[str, tuple[int, int]]:
+        """Runs that may go on, by name: the last round of this node's uploads, and how many rounds were planned."""
+        planned: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for row in self.rows():
+            if row["what"] == JOINED:
+                planned[row["run"]] = row.get("cost", {}).get("rounds", 0)
+            elif row["what"] == UPLOADED:
+                last[row["run"]] = max(row["round"], last.get(row["run"], 0))
+        return {run: (last.get(run, 0), rounds) for run, rounds in planned.items() if last.get(run, 0) < rounds}
+
     def _read(self) -> Iterator[dict[str, Any]]:
         self._check_length()
         try:

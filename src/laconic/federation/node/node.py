@@ -1,7 +1,8 @@
 """The node: it answers a server's messages, as far as its owner's policy allows.
 
-Every message may be handled by a process of its own: what must be remembered is in the node's folder, and is there
-before the answer leaves. An offer is checked in this order: signature, server, sizes, policy, cost, model. Records are
+The process may end at any instant: what must be remembered is in the node's folder, and is there before the answer
+leaves. An offer is checked in this order: signature, server, sizes, policy, cost, what its records mean, front end,
+model. Records are
 read in a round, and nowhere before. If they fail, that has one fixed text, since data may have decided it; the node's
 own log has the rest, and the node takes part in nothing more until its owner has looked. So a server that varies its
 offers to find out about the records learns one bit at most.
@@ -11,13 +12,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from laconic.errors import LaconicError, PrivacyError, WireError, one_line
+from laconic.federation.agreement import UNCHECKED, check_meaning
 from laconic.federation.entropy import refuse_test_seed, seed_for_tests
+from laconic.federation.front_ends import kept_front_end, own_front_end
 from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.last_answers import LastAnswers
 from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.masking import keep_terms, masking
 from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_records
@@ -30,9 +35,11 @@ from laconic.secagg.terms import RUN_BYTES
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from laconic.data.meaning import Meaning
     from laconic.data.population import Records
     from laconic.federation.node.lifetime import Cost
     from laconic.federation.node.policy import Policy
+    from laconic.federation.node.serve.kept_work import KeptWork
     from laconic.federation.node.training import NodeWork
     from laconic.federation.offer import Offer
     from laconic.plan import RoundPlan
@@ -42,7 +49,12 @@ _LONGEST = 2000
 
 
 class Node:
-    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here."""
+    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
+
+    `kept` has the work of the runs under way, where a process answers more than one message. `meaning` is what the
+    node's records mean, `front_end` the owner's copy of a front end that cannot be made from a seed. With
+    `keep_weights` the newest weights of each run stay in the folder, for the owner's own predictions.
+    """
 
     def __init__(
         self,
@@ -51,9 +63,14 @@ class Node:
         *,
         model: Callable[[Offer], nn.Module],
         records: Callable[[Offer], Records],
+        kept: KeptWork | None = None,
+        meaning: Meaning | str | None = UNCHECKED,
+        front_end: Path | None = None,
+        keep_weights: bool = False,
         **options: Any,
     ) -> None:
-        self._folder, self._policy = folder, policy
+        self._meaning, self._front_end, self._keep_weights = meaning, front_end, keep_weights
+        self._folder, self._policy, self._kept = folder, policy, kept
         self._model, self._records, self._options = model, records, options
         self._offered = b""
 
@@ -62,11 +79,20 @@ class Node:
         steps = {"keys": self.join, "upload": self.upload, "consent": self.consent, "unmask": self.reveal}
         with self._folder.alone():
             try:
+                if kind not in steps:
+                    raise WireError("this node answers laconic's messages, and no others")
                 refuse_test_seed(self._policy.allow_test_seed)
+                if self._folder.copied is not None:
+                    raise Withheld(self._folder.copied)
                 self._check_size(fields)
                 if kind in ("keys", "upload") and self._folder.attention is not None:
                     raise Withheld(f"its owner must look at attention.txt first: {self._folder.attention}")
-                return steps[kind](fields)
+                last = LastAnswers(self._folder, self._policy.digest)
+                answer = last.known(kind, fields)
+                if answer is None:
+                    answer = steps[kind](fields)
+                    last.keep(kind, fields, answer)
+                return answer
             except LaconicError as error:
                 told, detail = one_line(error, _LONGEST), getattr(error, "detail", None)
                 if isinstance(error, RecordsFailed):
@@ -94,9 +120,13 @@ class Node:
             raise PrivacyError("this node has accepted another offer of the same run")
         self._refuse_if(refusals.against_offer(self._policy, offer))
         planned = Cost.planned(offer)
-        self._within_lifetime(offer.run, planned)
+        self._within_lifetime(offer.run, Cost.planned(offer, offer.spare_rounds))
+        check_meaning(offer, self._meaning)
+        front_end = None if known is not None else own_front_end(offer, self._front_end)
         check_model(self._model(offer), offer)
         if known is None:
+            if front_end is not None:
+                self._folder.keep(offer.run, "front_end", front_end.to_bytes())
             self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())
             self._folder.keep(offer.run, "policy", self._policy.digest)
             self._folder.log.add(
@@ -116,17 +146,17 @@ class Node:
         client, offer = self._accepted(request.run)
         self._keep_once(offer, client, request)
         if not offer.masked:
-            training, plan, code, cost = self._trained(client, offer, request, [client])
-            return {"upload": self._logged(training, plan, cost, training.message(plan, code))}
+            training, plan, code, cost, own = self._trained(client, offer, request, [client])
+            return {"upload": self._logged(training, plan, cost, training.message(plan, code), own)}
         with masking(self._folder, offer.run) as member:
             sum_plan = member.begin(request.plan)
             if (sum_plan.round, sum_plan.attempt) != (request.round, request.attempt):
                 raise WireError("the plan of the sum is of another round than the message")
             if sum_plan.cohort[-1] >= offer.num_clients:
                 raise WireError(f"a cohort with client {sum_plan.cohort[-1]}, but the offer is to {offer.num_clients}")
-            training, plan, code, cost = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
+            training, plan, code, cost, own = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
             self._folder.keep(offer.run, "plan", request.plan)
-            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()))}
+            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()), own)}
 
     def _trained(
         self,
@@ -135,8 +165,9 @@ class Node:
         request: UploadRequest,
         cohort: Sequence[int],
         sum_plan: SumPlan | None = None,
-    ) -> tuple[NodeWork, RoundPlan, Tensor, Cost]:
-        """The code of this round, if the policy allows the round; and what the run has cost with it."""
+    ) -> tuple[NodeWork, RoundPlan, Tensor, Cost, dict[str, float] | None]:
+        """The code of this round, if the policy allows the round; what the run has cost with it; and, in an evaluation,
+        the node's own metrics, which stay here."""
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
 
@@ -151,11 +182,14 @@ class Node:
         weights = training.weights(request.weights, plan, lambda: self._weights_of(offer, request.round - 1))
         with on_records():
             code = training.code(plan, weights)
-        if offer.scheme.downlink == "signs":
+            own = training.own_metrics(plan, weights)
+        if offer.scheme.downlink == "signs" or self._keep_weights:
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
-        return training, plan, code, cost
+        return training, plan, code, cost, own
 
-    def _logged(self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes) -> bytes:
+    def _logged(
+        self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes, own: dict[str, float] | None
+    ) -> bytes:
         """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
         from laconic.federation.node.lifetime import accountant_of
 
@@ -169,9 +203,11 @@ class Node:
             attempt=plan.attempt,
             cohort=len(plan.cohort) if training.offer.masked else None,
             participations=taken,
+            unit=cost.unit,
             participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
             noise=training.noise_of(plan),
             cost=cost.row(),
+            **({} if own is None else {"own_metrics": own}),
             **({"test_seed": True} if seed_for_tests() is not None else {}),
         )
         return upload
@@ -224,19 +260,44 @@ class Node:
         return client, offer
 
     def _training(self, client: int, offer: Offer) -> NodeWork:
-        """The node's work on its own records. They are loaded here, and nowhere before."""
+        """The node's work on its own records. They are loaded for it, and nowhere before."""
+        if self._kept is None:
+            return self._begun(client, offer)
+        return self._kept.of(offer.run, lambda: self._begun(client, offer))
+
+    def _begun(self, client: int, offer: Offer) -> NodeWork:
         from laconic.federation.node.training import NodeWork
 
+        check_meaning(offer, self._meaning)
+        front_end = None
+        if offer.front_end is not None:
+            front_end = kept_front_end(offer, self._folder.file(offer.run, "front_end"))
         model = self._model(offer)
         with on_records():
+            records = self._records(offer)
+            _check_delta(offer, len(records.targets))
             return NodeWork(
                 offer,
                 client,
                 model,
-                self._records(offer),
+                records,
+                front_end=front_end,
                 test_seed_allowed=self._policy.allow_test_seed,
-                **self._options,
+                **self._options | self._held_out(offer),
             )
+
+    def _held_out(self, offer: Offer) -> dict[str, float]:
+        """Which fraction of its records this node measures on. It stays the same in a run, whatever its settings say
+        later: what was trained on is never measured on."""
+        from laconic.options.sections import HeldOutOptions
+
+        if not offer.scheme.evaluations.every:
+            return {}
+        kept = self._folder.kept(offer.run, "held-out")
+        if kept is None:
+            kept = repr(float(self._options.get("held_out", HeldOutOptions.held_out))).encode()
+            self._folder.keep(offer.run, "held-out", kept)
+        return {"held_out": float(kept)}
 
     def _keys(self, client: int, offer: Offer) -> PublicKeys:
         return PublicKeys.signed(offer.context, client, self._folder.agreement(offer.run), self._folder.identity())
@@ -300,6 +361,15 @@ class Node:
         named = run if isinstance(run, bytes) and len(run) == RUN_BYTES else b""
         more = {} if detail is None else {"detail": one_line(detail, _LONGEST)}
         self._folder.log.add(REFUSED, named, message=one_line(kind, _LONGEST), reason=reason, **more)
+
+
+def _check_delta(offer: Offer, num_records: int) -> None:
+    """Refuse a δ that allows one of this node's records to be published. Only the node knows how many it has."""
+    if offer.scheme.record_level and offer.budget is not None and offer.budget.delta * num_records >= 1:
+        raise PrivacyError(
+            f"δ {offer.budget.delta:g} is one over this node's {num_records} records or more: it allows one of them to"
+            " be published; lower max_delta in the policy"
+        )
 
 
 def _check_sum(training: NodeWork, plan: RoundPlan, told: SumPlan) -> None:

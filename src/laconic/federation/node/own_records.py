@@ -1,6 +1,6 @@
 """A node's own records, from a file or folder that its owner names: tables, arrays, pictures and texts, without code.
 
-The settings are those of `--node-config`, made where the node is started; nothing here comes from the server:
+The settings are options of `laconic node serve`, made where the node is started; nothing here comes from the server:
 
 data         the file or folder
 target       the column to be predicted, in a table without a schema: "target" unless given
@@ -25,9 +25,10 @@ from laconic.data.files.picture_folder import read_classes
 from laconic.data.files.pictures import image_size
 from laconic.data.files.texts import read_texts
 from laconic.data.files.user_file import no_such_file
+from laconic.data.meaning import Meaning
 from laconic.data.population import Records
 from laconic.data.text.encode import encoded
-from laconic.data.text.vocabulary import FITTED, vocabulary_of
+from laconic.data.text.vocabulary import FITTED, Vocabulary, vocabulary_of
 from laconic.errors import ConfigError, DataError, unknown
 
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -37,14 +38,13 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "pictures": ("classes", "image-size", "channels"),
 }
 _KNOWN = ("data", *dict.fromkeys(key for keys in _KINDS.values() for key in keys))
-_OTHERS = ("policy", "model", "folder", "threads", "partition-id", "num-partitions")
 
 
 def own_records(settings: Mapping[str, object]) -> Records:
     """The records that the node's settings name; they stay on this machine."""
     for key in settings:
-        if key not in (*_KNOWN, *_OTHERS):
-            raise ConfigError("--node-config: " + unknown("setting", key, (*_KNOWN, *_OTHERS)))
+        if key not in _KNOWN:
+            raise ConfigError(unknown("setting", key, _KNOWN))
     path = Path(_text(settings, "data") or _missing("data", "the file or folder with this node's records")).expanduser()
     if not path.exists():
         raise DataError(f"this node's data {no_such_file(str(path))}")
@@ -61,44 +61,74 @@ def own_records(settings: Mapping[str, object]) -> Records:
     return load_file(path, _text(settings, "target") or "target")
 
 
+def own_meaning(settings: Mapping[str, object]) -> Meaning | None:
+    """What the records mean by the same settings; None for a table or arrays of plain numbers. No record is read."""
+    if _text(settings, "schema"):
+        return Meaning.of_schema(_fixed_schema(_text(settings, "schema")))
+    if _text(settings, "text-column"):
+        return Meaning.of_vocabulary(_vocabulary(settings), _max_length(settings))
+    if _text(settings, "classes"):
+        names, (channels, height, width) = _picture_settings(settings)
+        return Meaning.of_pictures(names, (channels, height, width))
+    return None
+
+
 def _text(settings: Mapping[str, object], key: str) -> str:
     return str(settings.get(key, "") or "")
 
 
 def _missing(key: str, what: str) -> str:
-    raise ConfigError(f"this node has no {key} ({what}): start it with --node-config '{key}=\"…\"'")
+    raise ConfigError(f"this node has no {key} ({what}): give --{key}")
 
 
 def _only(settings: Mapping[str, object], kind: str, why: str) -> None:
     idle = [key for key in settings if key in _KNOWN[1:] and key not in _KINDS[kind]]
     if idle:
-        raise ConfigError(f"--node-config: {', '.join(idle)} means nothing here: {why}")
+        raise ConfigError(f"--{', --'.join(idle)} means nothing here: {why}")
 
 
-def _health(schema: str, path: Path) -> Records:
+def _fixed_schema(schema: str) -> Schema:
     found = Schema.from_toml(schema)
     if not found.fixed:
         raise ConfigError(
             f"{schema} leaves bounds, levels or codes open: fitted by each node they would differ; fix them, as the"
             " preprocessing.toml of a run on public data does"
         )
+    return found
+
+
+def _health(schema: str, path: Path) -> Records:
+    found = _fixed_schema(schema)
     table = load_table(found, path)
     assert table.labels is not None
     return Records(Preprocessing(found).transform(table), torch.from_numpy(table.labels.astype("int64")))
 
 
-def _texts(settings: Mapping[str, object], path: Path) -> Records:
+def _vocabulary(settings: Mapping[str, object]) -> Vocabulary:
     wanted = _text(settings, "vocabulary") or None
     if (wanted or "").startswith(FITTED):
         raise ConfigError(f"vocabulary {wanted}: fitted by each node, a word would have several numbers; use hash:N")
-    target, length = _text(settings, "target") or "target", settings.get("max-length")
+    return vocabulary_of(wanted, ())
+
+
+def _max_length(settings: Mapping[str, object]) -> int | None:
+    length = settings.get("max-length")
+    return length if isinstance(length, int) else None
+
+
+def _texts(settings: Mapping[str, object], path: Path) -> Records:
+    vocabulary, target = _vocabulary(settings), _text(settings, "target") or "target"
     texts = read_texts(path, text_column=_text(settings, "text-column"), target=target)
-    return Records(
-        encoded(texts.texts, vocabulary_of(wanted, ()), length if isinstance(length, int) else None), texts.targets
-    )
+    return Records(encoded(texts.texts, vocabulary, _max_length(settings)), texts.targets)
 
 
 def _pictures(settings: Mapping[str, object], path: Path) -> Records:
+    names, (channels, height, width) = _picture_settings(settings)
+    return read_classes(path, names, (height, width), channels)
+
+
+def _picture_settings(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[int, int, int]]:
+    """(the classes, (channels, height, width))."""
     names = [name.strip() for name in _text(settings, "classes").split(",") if name.strip()]
     if len(names) < 2:
         _missing("classes", "the names of all classes of the run, as cat,dog, so that all nodes number them alike")
@@ -106,4 +136,4 @@ def _pictures(settings: Mapping[str, object], path: Path) -> Records:
     channels = settings.get("channels", 3)
     if channels not in (1, 3) or size is None:
         raise ConfigError(f"channels must be 1 (grey) or 3 (colour), not {channels!r}")
-    return read_classes(path, tuple(names), size, int(str(channels)))
+    return tuple(names), (int(str(channels)), *size)

@@ -16,7 +16,11 @@ from laconic.errors import ConfigError, unknown
 from laconic.parts import non_negative_int, one_of, positive, positive_int, probability
 
 SECURE_AGGREGATION = ("required", "signed", "optional")
-_EPSILONS = ("max_epsilon", "max_participant_epsilon", "lifetime_epsilon", "lifetime_participant_epsilon")
+_EPSILONS = (
+    *("max_epsilon", "max_participant_epsilon", "lifetime_epsilon", "lifetime_participant_epsilon"),
+    *("max_record_epsilon", "max_record_participant_epsilon"),
+    *("lifetime_record_epsilon", "lifetime_record_participant_epsilon"),
+)
 _COUNTS = ("max_participations", "lifetime_participations")
 _SIZES = ("max_rounds", "max_local_steps", "max_model_size", "max_nodes", "max_message_bytes")
 _LISTS = ("fingerprints", "servers", "identities")
@@ -28,7 +32,9 @@ class Policy:
 
     `max_epsilon` is against an outsider, `max_participant_epsilon` against the server, both for one run, and
     `max_participations` too. Those with `lifetime` count all runs that this node ever took part in, of any server and
-    scheme. Every ε is at `max_delta` or less. `min_cohort` is the least number of honest nodes in a sum that is opened:
+    scheme. Every ε is at `max_delta` or less. These ε are of the node's data as a whole, so a scheme that protects
+    single records breaks them. Those with `record` are of one record of the node; every scheme with noise can keep
+    them. `min_cohort` is the least number of honest nodes in a sum that is opened:
     the cohort less `max_dropouts` and `max_colluders` of the offer. `min_colluders` is how many nodes at least may side
     with the server without harm. `fingerprints` are the schemes that may be run. `servers` and `identities` are public
     keys: of those who may offer runs, and of the nodes that this one shares sums with. `secure_aggregation` is "signed"
@@ -45,6 +51,10 @@ class Policy:
     lifetime_epsilon: float | None = None
     lifetime_participant_epsilon: float | None = None
     lifetime_participations: int | None = None
+    max_record_epsilon: float | None = None
+    max_record_participant_epsilon: float | None = None
+    lifetime_record_epsilon: float | None = None
+    lifetime_record_participant_epsilon: float | None = None
     min_cohort: int = 2
     min_colluders: int = 0
     secure_aggregation: str = "required"
@@ -87,10 +97,7 @@ class Policy:
     @property
     def limits_lifetime(self) -> bool:
         """Whether anything is limited over all runs."""
-        return any(
-            limit is not None
-            for limit in (self.lifetime_epsilon, self.lifetime_participant_epsilon, self.lifetime_participations)
-        )
+        return any(getattr(self, field.name) is not None for field in fields(self) if field.name.startswith("lifetime"))
 
 
 def read_policy(path: str | Path) -> Policy:

@@ -9,7 +9,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from laconic.federation.node.lifetime import Cost, Upload, accountant_of, charges, spent
+from laconic.federation.node.lifetime import (
+    CLIENT,
+    RECORD,
+    UNITS,
+    Cost,
+    Upload,
+    accountant_of,
+    charges,
+    for_a_record,
+    spent,
+)
+from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.tight import gaussian_epsilon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +29,9 @@ if TYPE_CHECKING:
     from laconic.experiment.mechanism import Mechanism
     from laconic.federation.node.policy import Policy
     from laconic.federation.offer import Offer
+    from laconic.privacy.accounting.accountant import RunAccountant
+
+_OF = {CLIENT: "", RECORD: " of a record"}
 
 
 def against_server(policy: Policy, server: bytes) -> list[str]:
@@ -33,7 +48,7 @@ def against_sizes(policy: Policy, offer: Offer) -> list[str]:
     return [
         f"{value:,} {what}, more than {name} {limit:,}"
         for value, what, name, limit in (
-            (offer.rounds, "rounds", "max_rounds", policy.max_rounds),
+            (offer.attempts, "rounds", "max_rounds", policy.max_rounds),
             (offer.num_clients, "nodes", "max_nodes", policy.max_nodes),
             (steps, "local steps or epochs", "max_local_steps", policy.max_local_steps),
             (offer.size, "weights", "max_model_size", policy.max_model_size),
@@ -69,30 +84,72 @@ def _against_who_and_what(policy: Policy, offer: Offer) -> list[str]:
 
 
 def _against_cost(policy: Policy, offer: Offer) -> list[str]:
-    released, participant = planned_epsilons(offer.mechanism)
+    over = _over(offer)
     delta = math.inf if offer.budget is None else offer.budget.delta
-    reasons = []
-    if policy.max_epsilon is not None and offer.sampler.caveat:
-        reasons.append(f"no proof covers the planned ε that max_epsilon would limit: {offer.sampler.caveat}")
-    if policy.max_epsilon is not None and released > policy.max_epsilon:
-        reasons.append(f"planned ε {_figure(released)} is above max_epsilon {policy.max_epsilon:g}")
-    if policy.max_participant_epsilon is not None and participant > policy.max_participant_epsilon:
-        limit = f"max_participant_epsilon {policy.max_participant_epsilon:g}"
-        reasons.append(f"planned ε against the server {_figure(participant)} is above {limit}")
+    reasons = [reason for unit in UNITS for reason in _against_planned(policy, offer, unit)]
     if policy.max_delta is not None and delta > policy.max_delta:
         reasons.append(f"δ {delta:g} is above max_delta {policy.max_delta:g}")
     if offer.budget is not None and delta * offer.num_clients >= 1:
         reasons.append(f"δ {delta:g} is 1/{offer.num_clients} nodes or more: it allows one node's data to be published")
-    most = most_participations(offer.mechanism)
+    most = most_participations(offer.mechanism, offer.spare_rounds)
     if policy.max_participations is not None and most > policy.max_participations:
-        reasons.append(f"up to {most} participations, above max_participations {policy.max_participations}")
+        reasons.append(f"up to {most} participations, above max_participations {policy.max_participations}{over}")
     return reasons
+
+
+def _against_planned(policy: Policy, offer: Offer, unit: str) -> list[str]:
+    """What the plan would cost in one unit of privacy, and may not."""
+    limits = {name: limit for name in _limits(unit) if (limit := getattr(policy, name)) is not None}
+    if not limits:
+        return []
+    if offer.scheme.record_level and unit == CLIENT:
+        return [
+            f"{offer.scheme.name} protects single records, and has no ε for this node's data as a whole, which"
+            f" {' and '.join(limits)} would limit (an owner who means records says max_record_epsilon instead)"
+        ]
+    reasons = []
+    if unit == CLIENT or offer.scheme.record_level:
+        released, participant = planned_epsilons(offer.mechanism, offer.spare_rounds)
+    else:
+        most = most_participations(offer.mechanism, offer.spare_rounds)
+        released = participant = _record_epsilon(offer.mechanism.accountant, most)
+    outside, server = _limits(unit)
+    if outside in limits and offer.sampler.caveat:
+        reasons.append(f"no proof covers the planned ε that {outside} would limit: {offer.sampler.caveat}")
+    for name, against, figure in ((outside, "", released), (server, " against the server", participant)):
+        if name in limits and figure > limits[name]:
+            what = f"planned ε{_OF[unit]}{against}"
+            reasons.append(f"{what} {_figure(figure)} is above {name} {limits[name]:g}{_over(offer)}")
+    return reasons
+
+
+def _over(offer: Offer) -> str:
+    """Over how many rounds, if some of them are spare."""
+    return f" (over {offer.rounds} rounds and {offer.spare_rounds} spare ones)" if offer.spare_rounds else ""
+
+
+def _limits(unit: str) -> tuple[str, str]:
+    """The names of the limits on one run in this unit: against an outsider, against the server."""
+    of = "record_" if unit == RECORD else ""
+    return f"max_{of}epsilon", f"max_{of}participant_epsilon"
+
+
+def _record_epsilon(accountant: RunAccountant | None, participations: int) -> float:
+    """ε of one record of a node, against anybody, where the scheme protects all its data at once; infinite without
+    noise."""
+    if not isinstance(accountant, Accountant):
+        return math.inf
+    noise = for_a_record(accountant.least_noise_multiplier, accountant.sampler)
+    return gaussian_epsilon(noise / math.sqrt(participations), accountant.delta)
 
 
 def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], cohort: int) -> list[str]:
     """Why this round is refused: the last of the node's uploads in the run. `cohort` are the announced nodes."""
     reasons = []
     round, participations = uploads[-1][0], len(uploads)
+    if not offer.masked and uploads[-1] in uploads[:-1]:
+        # Of a masked sum, the client says so itself. Here the same records would be drawn under other noise.
+        reasons.append(f"this node has uploaded to round {round}, attempt {uploads[-1][1]}, before")
     if not 1 <= round <= offer.rounds:
         reasons.append(f"round {round} of a run that was offered with {offer.rounds}")
     honest = cohort - offer.mechanism.slack
@@ -105,17 +162,25 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], co
         return reasons
     if budget.max_participations is not None and participations > budget.max_participations:
         reasons.append(f"participation {participations} of the offered {budget.max_participations}")
-    limit = _least(policy.max_epsilon, budget.epsilon)
+    charged = max(charges(uploads), participations)
+    if charged > offer.attempts:
+        agreed = f"{offer.rounds} rounds and {offer.spare_rounds} spare ones"
+        reasons.append(f"{charged} rounds would be charged, but {agreed} were offered")
+    record_level = offer.scheme.record_level
+    outside, server = _limits(RECORD if record_level else CLIENT)
+    limit = _least(getattr(policy, outside), budget.epsilon)
     if limit is not None:
-        charged = max(charges(uploads), participations)
         released = accountant.released_epsilon(charged, budget.accountant, participations)
         if released > limit:
             reasons.append(f"ε would be {_figure(released)}, above {limit:g}")
-    limit = _least(policy.max_participant_epsilon, budget.participant_epsilon)
+    limit = _least(getattr(policy, server), budget.participant_epsilon)
     if limit is not None:
         participant = accountant.participant_epsilon(participations)
         if participant > limit:
             reasons.append(f"ε against the server would be {_figure(participant)}, above {limit:g}")
+    limit = None if record_level else _least(policy.max_record_epsilon, policy.max_record_participant_epsilon)
+    if limit is not None and (of_record := _record_epsilon(accountant, participations)) > limit:
+        reasons.append(f"ε of a record would be {_figure(of_record)}, above {limit:g}")
     return reasons
 
 
@@ -124,30 +189,34 @@ def against_lifetime(policy: Policy, before: Mapping[str, Cost], run: str, cost:
     if not policy.limits_lifetime:
         return []
     after = {**before, run: cost}.values()
-    figures = spent(after, policy.max_delta or 1.0)
-    return [
-        f"over the lifetime of this node's data {what} would be {_figure(value)}, above {name} {limit:g}"
-        for what, value, name, limit in (
-            ("ε", figures.epsilon, "lifetime_epsilon", policy.lifetime_epsilon),
-            (
-                "ε against the servers",
-                figures.participant_epsilon,
-                "lifetime_participant_epsilon",
-                policy.lifetime_participant_epsilon,
-            ),
-            ("participations", figures.participations, "lifetime_participations", policy.lifetime_participations),
-        )
-        if limit is not None and value > limit
-    ]
+    reasons = []
+    for what, unit, figure, name in (
+        ("ε", CLIENT, "epsilon", "lifetime_epsilon"),
+        ("ε against the servers", CLIENT, "participant_epsilon", "lifetime_participant_epsilon"),
+        ("participations", CLIENT, "participations", "lifetime_participations"),
+        ("ε of a record", RECORD, "epsilon", "lifetime_record_epsilon"),
+        ("ε of a record against the servers", RECORD, "participant_epsilon", "lifetime_record_participant_epsilon"),
+    ):
+        limit = getattr(policy, name)
+        if limit is None:
+            continue
+        value = getattr(spent(after, policy.max_delta or 1.0, unit), figure)
+        if value > limit:
+            shown = "∞ (uploads without noise, or for single records)" if value == math.inf else _figure(value)
+            reasons.append(f"over the lifetime of this node's data {what} would be {shown}, above {name} {limit:g}")
+    return reasons
 
 
-def planned_epsilons(mechanism: Mechanism) -> tuple[float, float]:
-    """ε against an outsider and against the server if the run goes as planned; infinite without noise."""
+def planned_epsilons(mechanism: Mechanism, spare_rounds: int = 0) -> tuple[float, float]:
+    """ε against an outsider and against the server if all rounds are charged, spare ones too; infinite without noise.
+
+    Spare rounds count: whoever agrees to a run agrees to what it may cost, and is not asked again after a crash.
+    """
     accountant, budget = mechanism.accountant, mechanism.budget
     if accountant is None or budget is None:
         return math.inf, math.inf
-    most = most_participations(mechanism)
-    released = accountant.released_epsilon(mechanism.rounds, budget.accountant, most)
+    most = most_participations(mechanism, spare_rounds)
+    released = accountant.released_epsilon(mechanism.rounds + spare_rounds, budget.accountant, most)
     participant = accountant.participant_epsilon(most)
     promised = (budget.epsilon, budget.participant_epsilon)
     return tuple(
@@ -156,10 +225,10 @@ def planned_epsilons(mechanism: Mechanism) -> tuple[float, float]:
     )  # type: ignore[return-value]
 
 
-def most_participations(mechanism: Mechanism) -> int:
+def most_participations(mechanism: Mechanism, spare_rounds: int = 0) -> int:
     """How often one node may be asked."""
-    cap = mechanism.budget.max_participations if mechanism.budget else None
-    return mechanism.rounds if cap is None else min(cap, mechanism.rounds)
+    cap, rounds = mechanism.budget.max_participations if mechanism.budget else None, mechanism.rounds + spare_rounds
+    return rounds if cap is None else min(cap, rounds)
 
 
 def _least(*limits: float | None) -> float | None:

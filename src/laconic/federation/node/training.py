@@ -6,20 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from laconic.clients import wire
 from laconic.clients.base import ModelView
 from laconic.clients.work import ClientWork
 from laconic.data.population import Records
+from laconic.features.blocks import in_blocks
 from laconic.federation.entropy import federation_streams
 from laconic.federation.offer import Offer
 from laconic.federation.populations import OwnRecords
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
-from laconic.round import client_weight, downlink_encoding, uplink_encoding, weights_encoding
+from laconic.privacy.mechanism.record_noise import record_grid
+from laconic.round import client_weight, downlink_encoding, received, uplink_encoding, weights_encoding
 from laconic.streams import Streams
+from laconic.train.local import LocalDPSGD
+
+_ENGINE: dict[bool, dict[str, Any]] = {
+    False: {"engine": "one-by-one", "workers": 1},
+    True: {"engine": "per-record", "allow_large_delta": True},  # the node compares δ with its own records alone
+}
 
 
 class NodeWork:
@@ -32,17 +41,20 @@ class NodeWork:
         model: nn.Module,
         records: Records,
         *,
+        front_end: nn.Module | None = None,
         test_seed_allowed: bool = False,
         **options: Any,
     ) -> None:
         self.offer, self.client = offer, client
+        if front_end is not None:  # once, here: what is kept in memory are the features
+            records = Records(in_blocks(front_end, records.inputs, torch.device("cpu")), records.targets)
         self.experiment = offer.experiment(
-            model, OwnRecords(offer.num_clients, records), **{"engine": "one-by-one", "workers": 1} | options
+            model, OwnRecords(offer.num_clients, records), **_ENGINE[offer.scheme.record_level] | options
         )
         streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
         self._view = ModelView(self.experiment, streams)
         self._work = ClientWork(self._view)
-        self._num_records = len(records.targets)
+        self._num_records = self._work.population.size(client)  # those that it trains on
         self.size = self._view.model.size
 
     def code_size(self, plan: RoundPlan) -> int:
@@ -94,12 +106,24 @@ class NodeWork:
         every = list(self._work.codes(plan, weights.to(device), np.array([self.client])))
         return every[0].values[0].cpu()
 
+    def own_metrics(self, plan: RoundPlan, weights: Tensor) -> dict[str, float] | None:
+        """In an evaluation: what the weights are worth on this node's own records. It leaves nobody; None otherwise."""
+        if not self.offer.scheme.evaluates(plan.round):
+            return None
+        start = received(self.offer.scheme.at(plan.round), plan, weights.to(self._view.device))
+        cells, size = self._work.cells(self.client, start)
+        return {"records": size} | self.offer.scheme.evaluations.metrics(cells.numpy())
+
     def noise_of(self, plan: RoundPlan) -> dict[str, float] | None:
         """The noise in this node's code, in units of the code: the scale of its share, and the step of the grid.
 
-        Shares of other nodes make up the promised noise only if these are the same for all of them. None: no noise.
+        Shares of other nodes make up the promised noise only if these are the same for all of them. Of a scheme that
+        protects records, they are those of one local step, in units of a gradient. None: no noise.
         """
         scheme, code_size = self.offer.scheme.at(plan.round), self.code_size(plan)
+        if isinstance(scheme.train, LocalDPSGD):
+            steps = record_grid(self.size, scheme.train.clip_norm, scheme.train.sigma)
+            return {"share": steps.scale / steps.units, "step": 1 / steps.units}
         if not scheme.noise.private:
             return None
         grid = scheme.noise.grid(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)

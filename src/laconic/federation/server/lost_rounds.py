@@ -11,7 +11,7 @@ from laconic.plan import RoundPlan
 CHARGED = "weights"
 """A row has this key if its round was charged: the check of what it released."""
 _SHOWN = 10
-"""How many nodes an error names."""
+"""How many nodes or rounds a message names."""
 
 
 def what_became(row: dict[str, Any]) -> str:
@@ -64,15 +64,15 @@ class LostRounds:
         by_reason: dict[str, list[str]] = {}
         for client, reason in sorted(self._missing.items()):
             by_reason.setdefault(reason, []).append(str(client))
-        told = [f"{_listed(clients)} {reason}" for reason, clients in by_reason.items()]
+        told = [f"{listed('node', clients)} {reason}" for reason, clients in by_reason.items()]
         return f" ({'; '.join(told)})" if told else ""
 
     def _remedy(self) -> str:
         reasons = list(self._missing.values())
         if reasons and all(reason.startswith("refuses") for reason in reasons):
             return (
-                "Ask the owners of these nodes: their policy or their records forbid it, as 'laconic node FOLDER'"
-                " tells them. Then resume the run."
+                "Ask the owners of these nodes: their policy or their records forbid it, as"
+                " 'laconic node status FOLDER' tells them. Then resume the run."
             )
         return (
             f"If nodes are slow, raise federation.round_timeout (now {self._settings.round_timeout:g} s per exchange);"
@@ -81,6 +81,7 @@ class LostRounds:
         )
 
 
-def _listed(clients: list[str]) -> str:
-    more = f" and {len(clients) - _SHOWN} more" if len(clients) > _SHOWN else ""
-    return f"node{'s' if len(clients) > 1 else ''} {', '.join(clients[:_SHOWN])}{more}"
+def listed(what: str, names: list[str]) -> str:
+    """'nodes 1, 2 and 3 more': at most ten of them."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:_SHOWN])}{more}"

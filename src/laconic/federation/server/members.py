@@ -9,16 +9,21 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from laconic.data.meaning import Meaning
 from laconic.errors import ConfigError, LaconicError, PrivacyError, RunFolderError
+from laconic.features.front_end import ScatteringFrontEnd
 from laconic.federation.courier import Answers, Courier, fields_bytes
+from laconic.federation.front_ends import OfferedFrontEnd
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import Fields, bytes_in
 from laconic.federation.roster import beacon_of, read_roster, write_roster
+from laconic.federation.server.settings import Settings
 from laconic.federation.weights import initial_weights, weights_digest
 from laconic.secagg import SecAggServer, Terms
 from laconic.secagg.crypto.keys import KeyBook, PublicKeys
 from laconic.secagg.terms import RUN_BYTES
 from laconic.settings.build import Settled
+from laconic.settings.data.public_records import DEAD_LEAVES
 from laconic.store.folder import RunFolder
 
 _FILE = "federation.json"
@@ -79,13 +84,49 @@ def make_offer(settled: Settled, server: Ed25519PrivateKey) -> Offer:
         server=server.public_key().public_bytes_raw(),
         **experiment.mechanism.agreed,
         consistency=experiment.consistency,
+        spare_rounds=Settings.of(settled.config.federation).spare_rounds,
         public_seed=experiment.seed,
         model=settled.config.model.name,
+        model_options=settled.config.model.options,
         input_shape=data.input_shape,
         num_classes=data.num_classes,
         initial=weights_digest(weights),
         loss=experiment.loss,
+        front_end=_front_end(settled),
+        meaning=_meaning(settled),
     )
+
+
+def _front_end(settled: Settled) -> OfferedFrontEnd | None:
+    """The front end as nodes are told of it."""
+    front_end, config = settled.experiment.front_end, settled.config
+    if front_end is None:
+        return None
+    assert isinstance(front_end, ScatteringFrontEnd), "configurations name no other"
+    about, fitted = front_end.about, front_end.about["projection"] == "public"
+    return OfferedFrontEnd(
+        projection=about["projection"],
+        mirror=about["mirror"],
+        features=about.get("features"),
+        ridge=float(about.get("ridge", 0.0)),
+        leaves=(config.front_end.images or 0) if fitted and config.data.public_dataset == DEAD_LEAVES else 0,
+        source=about.get("source", ""),
+        digest=front_end.digest,
+    )
+
+
+def _meaning(settled: Settled) -> Meaning | None:
+    """What the records mean: as it was declared, or as the server's own records show it."""
+    data = settled.federation
+    if data.meaning is not None:
+        return data.meaning
+    if data.preprocessing is not None:
+        return Meaning.of_schema(data.preprocessing.schema)
+    if data.wording is not None:
+        return Meaning.of_texts(data.wording.num_words, data.wording.listed, settled.config.data.max_length)
+    if data.classes and len(data.input_shape) == 3:
+        return Meaning.of_pictures(data.classes, data.input_shape)
+    return None
 
 
 def invite(

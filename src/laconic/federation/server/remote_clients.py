@@ -86,6 +86,13 @@ class RemoteClients(Clients):
         seed = seed_for_tests()
         if seed is not None:
             return [f"noise was drawn from seed {seed}, for a test: it protects nothing"]
+        if self._offer.scheme.record_level:
+            return [
+                "every node draws its records and its noise from the entropy of its operating system, adds the whole"
+                " noise of its steps itself, and logs its own ε: this server sees single codes and cannot check it",
+                "how many records a node has is not known here; each node refuses a δ of one over its own number or"
+                " more. A record that several nodes hold is protected that many times less",
+            ]
         return [
             "every node draws its noise from the entropy of its operating system, and so does the server",
             "whether a node vanishes does not depend on its data, and whether a round is lost after the uploads does"
@@ -242,7 +249,8 @@ class RemoteClients(Clients):
         question, answer = {"consent": ("survivors", "consent"), "unmask": ("request", "reveal")}[kind]
         accept = {"consent": current.accept_consent, "unmask": current.accept_reveal}[kind]
         requests: dict[int, Fields] = {m: {"run": self._offer.run, question: asked} for m in current.plan.committee}
-        answers = self._courier.ask(kind, requests, timeout=self.timeout, enough=current.plan.threshold)
+        with self.clock(kind):
+            answers = self._courier.ask(kind, requests, timeout=self.timeout, enough=current.plan.threshold)
         self._count_transport(kind, answers, result)
         result.secagg["unmask_down"] += fields_bytes(requests.values())
         result.secagg["unmask_up"] += fields_bytes(answers.given.values())

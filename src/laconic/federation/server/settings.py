@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from laconic.catalogue import scheme_entry
 from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import check_maskable
+from laconic.federation.offer import check_federated_records
 from laconic.options.sections import FederationSection
-from laconic.parts import positive, positive_int
+from laconic.parts import non_negative_int, positive, positive_int
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
 
@@ -19,13 +20,14 @@ class Settings:
     """`nodes` are waited for, of which `min_nodes` must accept the offer: all of them, unless it is set.
 
     Who does not answer within `join_timeout` seconds is left out of the run, and within `round_timeout` of the round.
-    After `max_discarded` discarded rounds in a row the run ends.
+    `spare_rounds` may be repeated after a crash. After `max_discarded` discarded rounds in a row the run ends.
     """
 
     nodes: int
     min_nodes: int
     join_timeout: float
     round_timeout: float
+    spare_rounds: int
     max_discarded: int
 
     @classmethod
@@ -36,16 +38,20 @@ class Settings:
             min_nodes=nodes if section.min_nodes is None else section.min_nodes,
             join_timeout=120.0 if section.join_timeout is None else section.join_timeout,
             round_timeout=600.0 if section.round_timeout is None else section.round_timeout,
+            spare_rounds=2 if section.spare_rounds is None else section.spare_rounds,
             max_discarded=2 if section.max_discarded is None else section.max_discarded,
         )
         positive_int(nodes=settings.nodes, min_nodes=settings.min_nodes, max_discarded=settings.max_discarded)
+        non_negative_int(spare_rounds=settings.spare_rounds)
         positive(join_timeout=settings.join_timeout, round_timeout=settings.round_timeout)
         if settings.min_nodes > settings.nodes:
             raise ConfigError(f"federation.min_nodes = {settings.min_nodes} is more than nodes = {settings.nodes}")
         return settings
 
 
-def settle_federated(config: RunConfig, federation: FederatedData | None = None) -> Settled:
+def settle_federated(
+    config: RunConfig, federation: FederatedData | None = None, *, stored: Path | None = None
+) -> Settled:
     """The configuration settled as for a simulation, if separate machines can run it."""
     if config.scheme.options.get("clip_norm") == "median":
         raise ConfigError(
@@ -67,11 +73,10 @@ def settle_federated(config: RunConfig, federation: FederatedData | None = None)
         raise ConfigError("--allow-large-delta is for simulations: the nodes of a federation refuse such a δ")
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
-    if scheme_entry(config.scheme.name).record_level:
-        raise ConfigError(f"{config.scheme.name} draws float noise from a seed: it is for simulations, use laconic run")
-    settled = settle(config, federation)
-    if settled.experiment.front_end is not None:
-        raise ConfigError("a front end is for simulations so far: leave it out, or use laconic run")
-    if settled.experiment.scheme.private:
+    # Written into the configuration: noise that is calibrated to an ε allows for the spare rounds.
+    config = config.with_values({"federation.spare_rounds": Settings.of(config.federation).spare_rounds})
+    settled = settle(config, federation, stored=stored)
+    check_federated_records(settled.experiment.scheme, settled.experiment.mechanism.size)
+    if settled.experiment.scheme.noise.private:
         check_maskable(settled.experiment.scheme)
     return settled

@@ -26,8 +26,8 @@ class TlsFiles:
     key: Path
 
 
-def make_certificates(folder: Path) -> TlsFiles:
-    """An authority for this trial alone, and a certificate of it for 127.0.0.1. The authority's key is not kept."""
+def make_certificates(folder: Path, host: str = "127.0.0.1") -> TlsFiles:
+    """An authority for this trial alone, and a certificate of it for one address. The authority's key is not kept."""
     authority_key, server_key = _new_key(), _new_key()
     authority, server = _name("laconic trial"), _name("localhost")
     root = (
@@ -36,7 +36,7 @@ def make_certificates(folder: Path) -> TlsFiles:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, SHA384())
     )
-    places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))]
     leaf = (
         _certificate(server, authority, server_key)
         .add_extension(x509.SubjectAlternativeName(places), critical=False)

@@ -1,7 +1,7 @@
 """A process that ends others when its parent is gone, however that went: `python -m laconic.federation.trial.guard`.
 
-It reads process groups from its standard input, one a line. When the input ends, because the parent closed it or was
-killed, it ends them all.
+It reads process groups from its standard input, one a line, each with a wave. When the input ends, because the parent
+closed it or was killed, it ends them all, one wave after the other.
 """
 
 from __future__ import annotations
@@ -15,6 +15,19 @@ from collections.abc import Iterable
 
 PATIENCE = 3.0
 """Seconds that a process has to end by itself."""
+
+
+def end_in_waves(groups: Iterable[tuple[int, int]]) -> None:
+    """End process groups, given as (wave, group): the first wave is gone before the second is asked.
+
+    A SuperNode signs off when it ends. If it did so before the server's process has ended, that would take the node for
+    lost and discard its round.
+    """
+    of_wave: dict[int, list[int]] = {}
+    for wave, group in groups:
+        of_wave.setdefault(wave, []).append(group)
+    for wave in sorted(of_wave):
+        end_groups(of_wave[wave])
 
 
 def end_groups(groups: Iterable[int]) -> None:
@@ -44,7 +57,8 @@ def _lives(group: int) -> bool:
 def main() -> None:
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(kind, signal.SIG_IGN)
-    end_groups([int(line) for line in sys.stdin])
+    lines = [line.split() for line in sys.stdin]
+    end_in_waves([(int(wave), int(group)) for wave, group in lines])
 
 
 if __name__ == "__main__":

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from laconic.errors import ConfigError, how_to_install
+from laconic.errors import ConfigError, RunFolderError, how_to_install
+from laconic.federation.keys.secret import KEY_FILE_VARIABLE, PASSPHRASE_VARIABLE
 from laconic.federation.trial import guard
 
+_WAIT_SECONDS = 30.0
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -24,13 +28,22 @@ QUIET = {
 
 
 class Processes:
-    """Processes that end when this object is closed, and also if this very process is killed."""
+    """Processes that end when this object is closed, and also if this very process is killed.
 
-    def __init__(self) -> None:
-        self._started: list[subprocess.Popen[bytes]] = []
+    `lock` is a file that is theirs alone: whoever wants it next waits until all of them have ended.
+    """
+
+    def __init__(self, lock: Path | None = None) -> None:
+        self._started: list[tuple[int, subprocess.Popen[bytes]]] = []
+        held = [] if lock is None else [_locked(lock)]
         self._guard = subprocess.Popen(
-            [sys.executable, "-m", "laconic.federation.trial.guard"], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-m", "laconic.federation.trial.guard"],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=held,  # the guard ends last, and the lock with it
         )
+        for file in held:
+            os.close(file)
 
     def __enter__(self) -> Self:
         return self
@@ -40,8 +53,13 @@ class Processes:
     ) -> None:
         self.close()
 
-    def start(self, name: str, *arguments: str, log: Path, home: Path, **variables: str) -> subprocess.Popen[bytes]:
-        """Start one of Flower's programs with a home of its own; what it prints goes to the log."""
+    def start(
+        self, name: str, *arguments: str, log: Path, home: Path, wave: int = 1, **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a program with a home of its own; what it prints goes to the log.
+
+        In the end, processes of a later `wave` outlive those of an earlier one: nodes outlive the server.
+        """
         with open(log, "ab") as output:
             process = subprocess.Popen(
                 [program(name), *arguments],
@@ -51,10 +69,10 @@ class Processes:
                 env=environment(home) | variables,
                 start_new_session=True,
             )
-        self._started.append(process)
+        self._started.append((wave, process))
         pipe: IO[bytes] | None = self._guard.stdin
         assert pipe is not None
-        pipe.write(f"{process.pid}\n".encode())
+        pipe.write(f"{wave} {process.pid}\n".encode())
         pipe.flush()
         return process
 
@@ -62,16 +80,36 @@ class Processes:
         guard.end_groups([process.pid])
 
     def close(self) -> None:
-        guard.end_groups(process.pid for process in self._started)
-        for process in self._started:
+        guard.end_in_waves((wave, process.pid) for wave, process in self._started)
+        for _, process in self._started:
             process.wait()
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         self._guard.wait()
 
 
+def _locked(path: Path) -> int:
+    """The file, locked, once those who have it have ended."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    end = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(file)
+                raise RunFolderError(
+                    f"another trial is running in {path.parent}: end it, or choose another --out"
+                ) from None
+        time.sleep(0.2)
+
+
 def program(name: str) -> str:
-    """The path of one of Flower's programs."""
+    """The path of one of Flower's programs, or of this Python."""
+    if name == "python":
+        return sys.executable
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
@@ -82,7 +120,8 @@ def program(name: str) -> str:
 def environment(home: Path) -> dict[str, str]:
     """The environment of Flower's programs: quiet, with a home of their own, and with this Python's programs found."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path}
+    none = dict.fromkeys((KEY_FILE_VARIABLE, PASSPHRASE_VARIABLE), "")  # the keys of a trial are not encrypted
+    return {**os.environ, **QUIET, **none, "FLWR_HOME": str(home), "PATH": path}
 
 
 def free_port() -> int:

@@ -63,14 +63,15 @@ class Supervisor:
         self._submit(config)
         while True:
             time.sleep(_POLL)
+            self._trial.keeper.look(self._on_notice)
             self._show_news()
+            summary = self._read("summary.json")
+            if summary is not None:  # first: a run that is incomplete has both
+                self._show_news()
+                return summary
             failure = self._read("failure.json")
             if failure is not None:
                 raise _error(failure)
-            summary = self._read("summary.json")
-            if summary is not None:
-                self._show_news()
-                return summary
             self._mend(config)
 
     def _submit(self, config: RunConfig) -> None:

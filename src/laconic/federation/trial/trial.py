@@ -1,9 +1,12 @@
-"""A trial on one machine: a SuperLink and some SuperNodes on 127.0.0.1, with TLS and node keys made for it.
+"""A trial on one machine: a SuperLink and some nodes on 127.0.0.1, with TLS and node keys made for it.
+
+A node is three processes, as on a host of its own: the node itself, which has the data; a SuperNode; and the courier
+between them.
 
 RUN/federation/
   authority.pem, server.pem, server.key    TLS of this trial
   link/        the SuperLink's database, home and log
-  node-0/ …    each node's key, policy, folder, home and log
+  node-0/ …    each node's key, policy, folder, socket, home and logs
   app/         the Flower app: a configuration and no code, since laconic is installed everywhere
 """
 
@@ -16,17 +19,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.federation.entropy import seed_for_tests
-from laconic.federation.node.folder import kept_key
+from laconic.federation.keys.keyring import server_key
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
+from laconic.federation.trial.keeper import Keeper
+from laconic.federation.trial.leases import sign_off
+from laconic.federation.trial.node import SOCKET
 from laconic.federation.trial.processes import Processes, environment, free_port, program
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
@@ -34,18 +38,21 @@ _START_SECONDS = 60.0
 
 
 class Trial:
-    """The processes of a trial. `start` brings up what is not running, `submit` starts a run on it."""
+    """The processes of a trial. `start` brings them up, `keeper` keeps the nodes' up, `submit` starts a run.
 
-    def __init__(self, path: Path, nodes: int, processes: Processes) -> None:
-        self.path, self._nodes, self._processes = path.resolve(), nodes, processes
+    `host` is the address of this machine at which the nodes find the SuperLink.
+    """
+
+    def __init__(self, path: Path, nodes: int, processes: Processes, *, host: str = "127.0.0.1") -> None:
+        self.path, self._nodes, self._processes, self._host = path.resolve(), nodes, processes, host
         self.port = free_port()
         self.port_for_nodes = self.port
         """Another one, if something is to stand between the nodes and the SuperLink."""
         self.link: subprocess.Popen[bytes] | None = None
-        self.nodes: list[subprocess.Popen[bytes]] = []
+        self.keeper = Keeper()
         for part in ("link", "app", *(f"node-{number}" for number in range(nodes))):
             (self.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._tls: TlsFiles = make_certificates(self.path)
+        self._tls: TlsFiles = make_certificates(self.path, host)
         self._write_connection()
 
     @property
@@ -65,15 +72,18 @@ class Trial:
 
     def server_name(self) -> str:
         """The server's public key, for policies."""
-        private = Ed25519PrivateKey.from_private_bytes(kept_key(self.server_key))
-        return private.public_key().public_bytes_raw().hex()
+        return server_key(self.server_key).public_key().public_bytes_raw().hex()
 
-    def start(self) -> None:
-        """Start the SuperLink, and the nodes if there are none yet."""
+    def start(self, config: RunConfig) -> None:
+        """Start the SuperLink and the nodes."""
+        (self.path / "config.toml").write_text(write_toml(config.to_dict()))
+        for number in range(self._nodes):  # they load while the SuperLink starts
+            self.keeper.keep(f"node {number}", partial(self._serve, number))
         self.start_link()
-        if not self.nodes:
-            self._register()
-            self.nodes = [self.start_node(number) for number in range(self._nodes)]
+        self._register()
+        for number, port in enumerate([free_port() for _ in range(self._nodes)]):
+            self.keeper.keep(f"node {number}'s SuperNode", partial(self._start_supernode, number, port))
+            self.keeper.keep(f"node {number}'s courier", partial(self._start_courier, number, port))
 
     def start_link(self) -> None:
         """Start the SuperLink, or start it again: what it knows is in its database."""
@@ -83,28 +93,38 @@ class Trial:
             *("--ssl-certfile", str(self._tls.certificate), "--ssl-keyfile", str(self._tls.key)),
             *("--ssl-ca-certfile", str(self._tls.authority), "--enable-supernode-auth"),
             *("--disable-runtime-dependency-installation", "--database", str(link / "state.db")),
-            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--host", self._host, "--port", str(self.port)),
             log=self.link_log,
             home=link / "home",
+            wave=0,
         )
         self._wait_until_healthy()
 
-    def start_node(self, number: int) -> subprocess.Popen[bytes]:
-        node = self._node(number)
-        settings = {
-            "folder": toml_value(str(node / "folder")),
-            "policy": toml_value(str(node / "policy.toml")),
-            "partition-id": str(number),
-            "threads": "1",
-        }
+    def _serve(self, number: int) -> subprocess.Popen[bytes]:
+        """The node itself."""
+        place = self._node(number)
+        arguments = ("laconic.federation.trial.node", str(place), str(self.path / "config.toml"), str(number))
+        return self._processes.start("python", "-m", *arguments, log=place / "node.txt", home=place / "home")
+
+    def _start_supernode(self, number: int, port: int) -> subprocess.Popen[bytes]:
+        """A SuperNode, whose last process is gone, perhaps without having signed off."""
+        place = self._node(number)
+        name, log = place / "flower-id.txt", place / "log.txt"
+        if log.exists() and name.exists():
+            sign_off(f"{self._host}:{self.port}", self._tls.authority, place / "key", int(name.read_text()))
         return self._processes.start(
             "flower-supernode",
-            *("--superlink", f"127.0.0.1:{self.port_for_nodes}", "--root-certificates", str(self._tls.authority)),
-            *("--auth-supernode-private-key", str(node / "key"), "--host", "127.0.0.1", "--port", str(free_port())),
-            *("--node-config", " ".join(f"{name}={value}" for name, value in settings.items())),
-            log=node / "log.txt",
-            home=node / "home",
+            *("--superlink", f"{self._host}:{self.port_for_nodes}", "--root-certificates", str(self._tls.authority)),
+            *("--auth-supernode-private-key", str(place / "key"), "--isolation", "process"),
+            *("--host", "127.0.0.1", "--port", str(port)),
+            log=log,
+            home=place / "home",
         )
+
+    def _start_courier(self, number: int, port: int) -> subprocess.Popen[bytes]:
+        place = self._node(number)
+        arguments = ("laconic", "node", "courier", "--socket", str(place / SOCKET), "--runtime", f"127.0.0.1:{port}")
+        return self._processes.start("python", "-m", *arguments, log=place / "courier.txt", home=place / "home")
 
     def submit(self, config: RunConfig, out: Path, *, resume: bool) -> str:
         """Start a run; Flower's number of it is returned."""
@@ -122,9 +142,12 @@ class Trial:
     def _register(self) -> None:
         """Tell the SuperLink the nodes' public keys, in the order of the nodes: no other node is let in."""
         for number in range(self._nodes):
-            key = self._node(number) / "key"
-            if not key.exists():
-                self._flwr("supernode", "register", str(make_node_key(key)), "trial")
+            place = self._node(number)
+            if not (place / "key").exists():
+                public = make_node_key(place / "key.new")
+                answer = self._flwr("supernode", "register", str(public), "trial", "--format", "json")
+                (place / "flower-id.txt").write_text(str(json.loads(answer)["node-id"]))
+                (place / "key.new").rename(place / "key")  # last: a key is a registered one
 
     def _flwr(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -146,7 +169,7 @@ class Trial:
         connection = {
             "superlink": {"default": "trial"},
             "superlink.trial": {
-                "address": f"127.0.0.1:{self.port}",
+                "address": f"{self._host}:{self.port}",
                 "root-certificates": str(self._tls.authority.resolve()),
             },
         }
@@ -157,7 +180,7 @@ class Trial:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
             try:
-                urllib.request.urlopen(f"https://127.0.0.1:{self.port}/health", context=context, timeout=5).close()
+                urllib.request.urlopen(f"https://{self._host}:{self.port}/health", context=context, timeout=5).close()
                 return
             except (urllib.error.URLError, OSError):
                 assert self.link is not None
@@ -170,17 +193,16 @@ class Trial:
         return self.path / f"node-{number}"
 
 
-def trial_policy(experiment: Experiment, server: str) -> str:
-    """A policy that allows this run of this server, and every round of it a second time: a round that is repeated after
-    a crash is charged again."""
-    twice = replace(experiment.mechanism, rounds=2 * experiment.rounds)
-    released, participant = planned_epsilons(twice)
+def trial_policy(experiment: Experiment, server: str, spare_rounds: int) -> str:
+    """A policy that allows this run of this server, and so many rounds of it a second time, after a crash."""
+    released, participant = planned_epsilons(experiment.mechanism, spare_rounds)
     lines = [f'servers = ["{server}"]', f'fingerprints = ["{experiment.scheme.fingerprint}"]']
-    if experiment.budget is None:
-        lines.append('secure_aggregation = "optional"  # the scheme has no secure sum')
-    else:
-        lines += [f"max_epsilon = {released!r}", f"max_participant_epsilon = {participant!r}"]
-        lines += [f"max_delta = {experiment.budget.delta!r}", 'secure_aggregation = "required"']
+    masked = experiment.scheme.secure_sum.hides_single_codes
+    lines.append('secure_aggregation = "required"' if masked else 'secure_aggregation = "optional"  # no secure sum')
+    if experiment.budget is not None:
+        unit = "record_" if experiment.scheme.record_level else ""
+        lines += [f"max_{unit}epsilon = {released!r}", f"max_{unit}participant_epsilon = {participant!r}"]
+        lines += [f"max_delta = {experiment.budget.delta!r}"]
     if seed_for_tests() is not None:
         lines.append("allow_test_seed = true")
     return "\n".join(["# Made for a trial.", "min_cohort = 2", *lines]) + "\n"
@@ -206,7 +228,7 @@ publisher = "laconic"
 
 [tool.flwr.app.components]
 serverapp = "laconic.federation.trial.server:app"
-clientapp = "laconic.federation.trial.client:app"
+clientapp = "laconic.federation.flower.client_app:app"
 
 [tool.flwr.app.config]
 """

@@ -6,4 +6,5 @@ discrete_sampler   draws from the discrete Gaussian with any mean and scale
 discrete_table     its exact tables
 gaussian           `Noise`, `NoNoise`, `Gaussian` (noise shares in floats, as in the papers)
 grid               `Grid`: how fine the integers are, and how many bits their sum needs
+record_noise       integer noise for the private steps of one client (DP-SGD)
 """

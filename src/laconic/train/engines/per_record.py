@@ -10,6 +10,7 @@ from torch import Tensor
 
 from laconic.data.population import gather_rows
 from laconic.errors import ConfigError
+from laconic.privacy.mechanism.record_noise import noisy_sum
 from laconic.streams import hashed
 from laconic.train.engines.engine import Task, Updates
 from laconic.train.engines.precision import products_in
@@ -58,14 +59,22 @@ class PerRecord:
                     continue
                 divisor = float(len(drawn))
             rows = torch.from_numpy(drawn).to(self._device)
-            total = task.streams.stream(*task.path, client, "record noise", step).normal(weights.shape, self._device)
-            total *= train.clip_norm * train.sigma
+            total = torch.zeros_like(weights)
             if len(drawn):  # an empty sample is noise alone: that it was empty must not show
                 keys = self._dropout_keys(task, client, step, drawn)
-                total += self._gradients.total(weights, inputs[rows], targets[rows], keys, train.clip_norm)
-            optimizer.step([weights], [total / divisor])
+                total = self._gradients.total(weights, inputs[rows], targets[rows], keys, train.clip_norm)
+            optimizer.step([weights], [self._noisy(total, task, train, client, step) / divisor])
         self._model.check_constants()
         return Updates(np.array([client]), (weights - task.weights)[None], np.array([len(targets)]))
+
+    def _noisy(self, total: Tensor, task: Task, train: LocalDPSGD, client: int, step: int) -> Tensor:
+        """The sum with the step's noise, of its own stream."""
+        stream = task.streams.stream(*task.path, client, "record noise", step)
+        if train.noise == "integer":
+            return noisy_sum(total, clip_norm=train.clip_norm, noise_multiplier=train.sigma, stream=stream)
+        noise = stream.normal(total.shape, self._device)
+        noise *= train.clip_norm * train.sigma
+        return noise.add_(total)
 
     def _dropout_keys(self, task: Task, client: int, step: int, drawn: np.ndarray) -> Tensor:
         """A key for every record, whoever else is in the batch."""

@@ -18,6 +18,12 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower
 from flower_tools import FIRST_NODE, LocalGrid
 from flwr.app import Context, Message, RecordDict
 
+from laconic.federation.flower.client_app import courier_app
+from laconic.federation.node.own_model import own_model
+from laconic.federation.node.own_records import own_meaning, own_records
+from laconic.federation.node.serve.kept_work import KeptRecords
+from laconic.federation.node.serve.served_node import ServedNode, Serving
+
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
@@ -41,16 +47,26 @@ def flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "files", "own", "metric", "least"),
+    ("name", "files", "own", "owned", "model", "metric", "least"),
     [
-        ("hospitals", "hospital-{}.csv", {"app.test": "test.csv"}, "auroc", 0.77),
-        ("images", "owner-{}.npz", {"app.test": "test.npz", "app.public": "public.npz"}, "accuracy", 0.88),
+        ("hospitals", "hospital-{}.csv", {"app.test": "test.csv"}, {"schema": "schema.toml"}, None, "auroc", 0.77),
+        (
+            "images",
+            "owner-{}.npz",
+            {"app.test": "test.npz", "app.public": "public.npz"},
+            {},
+            "network:network",
+            "accuracy",
+            0.88,
+        ),
     ],
 )
 def test_an_example_learns(
     name: str,
     files: str,
     own: dict[str, str],
+    owned: dict[str, str],
+    model: str | None,
     metric: str,
     least: float,
     tmp_path: Path,
@@ -60,18 +76,19 @@ def test_an_example_learns(
     folder, data = EXAMPLES / name, tmp_path / "data"
     loaded(folder / "make_data.py", monkeypatch).main(data)
     project = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    assert project["components"] == {"serverapp": "server_app:app", "clientapp": "client_app:app"}
-    client = loaded(folder / "client_app.py", monkeypatch)
+    assert project["components"]["clientapp"] == "laconic.federation.flower.client_app:app"
     settings = flat(project["config"]) | {key: str(data / file) for key, file in own.items()}
     settings |= {"out": str(tmp_path / "run"), "server-key": str(tmp_path / "server.key")}
 
+    monkeypatch.syspath_prepend(str(folder))  # where an owner has the app's model, if it has one
+
     def node(number: int) -> Callable[[Message], Message]:
-        here = {
-            "data": str(data / files.format(number)),
-            "folder": str(tmp_path / f"node-{number}"),
-            "policy": str(folder / "policy.toml"),
-        }
-        return lambda message: client.app(message, Context(0, FIRST_NODE + number, here, RecordDict(), settings))
+        here = Serving(folder=tmp_path / f"node-{number}", policy=folder / "policy.toml")
+        own = {"data": str(data / files.format(number))} | {key: str(folder / file) for key, file in owned.items()}
+        records = KeptRecords(lambda: own_records(own), Path(own["data"]))
+        served = ServedNode(here, records, lambda offer: own_model(offer, model), own_meaning(own))
+        app = courier_app(lambda context: served.answer)
+        return lambda message: app(message, Context(0, FIRST_NODE + number, {}, RecordDict(), {}))
 
     grid = LocalGrid([node(number) for number in range(5)])
     server = loaded(folder / "server_app.py", monkeypatch)

@@ -56,12 +56,13 @@ def test_a_robust_rule_in_a_federation_is_the_simulators(
 GROUPED = PRIVATE | {"aggregator.name": "median", "aggregator.groups": 2}
 
 
-@pytest.mark.parametrize("consistency", ["plain", "signed"])
+@pytest.mark.parametrize(("consistency", "downlink"), [("plain", "half"), ("signed", "weights")])
 def test_a_federation_in_groups_is_the_simulators(
-    consistency: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    consistency: str, downlink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TEST_SEED, str(SEED))
-    chosen = config_for("fl-std-dp", secagg__consistency=consistency).with_values(GROUPED)
+    changes = {"secagg.consistency": consistency, "scheme.downlink": downlink}
+    chosen = config_for("fl-std-dp", **changes).with_values(GROUPED)
     some = LocalFederation(tmp_path, chosen)
     result, simulated = some.run(), some.simulated(chosen.with_values({"secagg.mode": "masked"}))
     assert torch.equal(weights_of(result), weights_of(simulated))

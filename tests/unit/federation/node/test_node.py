@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
-import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,114 +14,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from torch import nn
+from node_tools import SERVER, SIZES, Small, make_offer
 
-from conftest import make_population
 from laconic import schemes
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
 from laconic.federation.courier import Answers
 from laconic.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
+from laconic.federation.keys import wrapping
+from laconic.federation.keys.change import encrypt_keys
+from laconic.federation.keys.secret import Secret
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import NodeLog
-from laconic.federation.node.node import Node
 from laconic.federation.node.policy import Policy
-from laconic.federation.offer import Offer, read_offer, sign_offer
-from laconic.federation.populations import FarRecords
-from laconic.federation.requests import REFUSED, Fields, UploadRequest
+from laconic.federation.node.serve.watched import WatchedNode
+from laconic.federation.node.withheld import WITHHELD
+from laconic.federation.offer import read_offer, sign_offer
+from laconic.federation.requests import REFUSED, Fields, UploadRequest, bytes_in
 from laconic.federation.roster import read_roster
 from laconic.federation.server import remote_clients as server
-from laconic.federation.server.members import Members, invite
-from laconic.federation.server.remote_clients import RemoteClients
-from laconic.federation.weights import initial_weights, weights_digest
-from laconic.planning import plan_round
+from laconic.federation.server.members import Members
+from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.crypto.run_key import RunKey
 from laconic.streams import Streams
-
-SERVER = Ed25519PrivateKey.generate()
-SIZES = [8, 7, 6]
-
-
-def model() -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return nn.Linear(6, 3)
-
-
-def make_offer(**changes: Any) -> Offer:
-    weights = initial_weights(model())
-    offer = Offer(
-        run=secrets.token_bytes(16),
-        server=SERVER.public_key().public_bytes_raw(),
-        scheme=schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=2),
-        sampler=Poisson(sampling_rate=1.0),
-        num_clients=len(SIZES),
-        rounds=5,
-        budget=Budget(delta=1e-5),
-        public_seed=4,
-        model="own",
-        input_shape=(6,),
-        num_classes=3,
-        size=len(weights),
-        initial=weights_digest(weights),
-    )
-    return replace(offer, **changes)
-
-
-class DirectCourier:
-    """Nodes in this process, asked directly."""
-
-    def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
-
-    def ask(self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None) -> Answers:
-        answers = Answers()
-        for client, fields in requests.items():
-            answer = self.nodes[client].answer(kind, fields)
-            if REFUSED in answer:
-                answers.missing[client] = str(answer[REFUSED])
-            else:
-                answers.given[client] = answer
-        return answers
-
-
-class Small:
-    """Three nodes and a server, with no carrier between them."""
-
-    def __init__(self, path: Path, policy: Policy = Policy(), **changes: Any) -> None:  # noqa: B008 - it is frozen
-        self.path, self.policy, self.population = path, policy, make_population(SIZES)
-        self.offer = make_offer(**changes)
-        self.courier = DirectCourier([self.node(number) for number in range(len(SIZES))])
-
-    def node(self, number: int) -> Node:
-        """The node, as a new process would make it."""
-        return Node(
-            NodeFolder(self.path / f"node-{number}"),
-            self.policy,
-            model=lambda offer: model(),
-            records=lambda offer: self.population.records(number),
-        )
-
-    def join(self) -> RemoteClients:
-        members, answers = invite(self.offer, [0, 1, 2], SERVER, self.courier, 1.0)
-        assert members is not None, answers.missing
-        self.members = members
-        far = FarRecords(len(SIZES), self.population.records(0))
-        return RemoteClients(self.offer.experiment(model(), far, seed=4), members, self.courier, timeout=1.0)
-
-    def plan(self, clients: RemoteClients, round: int = 1, attempt: int = 0) -> Any:
-        return plan_round(
-            self.offer.scheme,
-            self.offer.sampler,
-            streams=clients.streams,
-            round=round,
-            attempt=attempt,
-            num_clients=len(SIZES),
-            max_dropouts=self.offer.max_dropouts,
-        )
 
 
 def test_a_round_without_any_carrier(tmp_path: Path) -> None:
@@ -145,8 +64,14 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
 def test_nothing_is_uploaded_twice_under_one_attempt(tmp_path: Path) -> None:
     small = Small(tmp_path)
     clients = small.join()
-    requests = clients.requests(small.plan(clients), clients.model.initial)
-    assert "upload" in small.node(0).answer("upload", requests[0])
+    plan = small.plan(clients)
+    requests = clients.requests(plan, clients.model.initial)
+    first = small.node(0).answer("upload", requests[0])
+    assert small.node(0).answer("upload", requests[0]) == first  # the same bytes tell nothing new
+    assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
+    other = requests[0] | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
+    assert "this client is past it" in str(small.node(0).answer("upload", other)[REFUSED])
+    small.policy = Policy(max_rounds=50)
     assert "this client is past it" in str(small.node(0).answer("upload", requests[0])[REFUSED])
     again = clients.requests(small.plan(clients, attempt=1), clients.model.initial)
     assert "upload" in small.node(0).answer("upload", again[0])
@@ -165,6 +90,12 @@ def test_a_member_reveals_once_also_after_a_restart(tmp_path: Path) -> None:
 
     small.courier.ask = noted  # type: ignore[method-assign]
     clients.collect(small.plan(clients), clients.model.initial)
+    assert "reveal" in small.node(0).answer("unmask", asked[0])
+    assert len([row for row in NodeFolder(tmp_path / "node-0").log.rows() if row["what"] == "revealed"]) == 1
+    request = bytes_in(asked[0], "request")
+    for changed in (request + b"\0", request[:-1] + bytes([request[-1] ^ 1])):
+        assert REFUSED in small.node(0).answer("unmask", asked[0] | {"request": changed})
+    small.policy = Policy(max_rounds=50)
     assert "past it" in str(small.node(0).answer("unmask", asked[0])[REFUSED])
 
 
@@ -359,3 +290,70 @@ def test_a_damaged_log_stops_the_node(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"what": "uploaded", "run": "00"}\nnothing\n{"what": "x", "run": "00"}\n')
     with pytest.raises(RunFolderError, match="line 2: damaged"):
         NodeLog(tmp_path / "log.jsonl").rows()
+
+
+def test_a_copy_of_a_folder_answers_nothing(tmp_path: Path) -> None:
+    """A server could have the copy mask a second vector in an attempt of before, or open another set of survivors."""
+    small = Small(tmp_path)
+    clients = small.join()
+    shutil.copytree(tmp_path / "node-0", tmp_path / "before")
+    plan = small.plan(clients)
+    requests = clients.requests(plan, clients.model.initial)
+    assert "upload" in small.courier.nodes[0].answer("upload", requests[0])
+    os.replace(tmp_path / "node-0", tmp_path / "lost")
+    shutil.copytree(tmp_path / "before", tmp_path / "node-0")  # as from a nightly copy
+    restored = small.node(0)
+    for kind in ("keys", "upload", "consent", "unmask"):
+        assert restored.answer(kind, requests[0]) == {REFUSED: WITHHELD}
+    assert "is a copy" in NodeFolder(tmp_path / "node-0").log.rows()[-1]["detail"]
+
+
+def test_without_that_check_a_copy_would_mask_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the test above: this is what it prevents."""
+    monkeypatch.setattr(NodeFolder, "copied", None)
+    small = Small(tmp_path)
+    clients = small.join()
+    shutil.copytree(tmp_path / "node-0", tmp_path / "before")
+    requests = clients.requests(small.plan(clients), clients.model.initial)
+    first = small.courier.nodes[0].answer("upload", requests[0])
+    assert small.courier.nodes[0].answer("upload", requests[0]) == first
+    os.replace(tmp_path / "node-0", tmp_path / "lost")
+    shutil.copytree(tmp_path / "before", tmp_path / "node-0")
+    second = small.node(0).answer("upload", requests[0])
+    assert "upload" in second and second != first
+
+
+def test_a_federation_with_encrypted_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrapping, "SCRYPT_N", 2)
+    secret = Secret(kind="key file", value=bytes(range(32)))
+    for number in range(len(SIZES)):
+        NodeFolder(tmp_path / f"node-{number}").identity()
+        encrypt_keys(tmp_path / f"node-{number}", secret)
+    monkeypatch.setattr("laconic.federation.keys.keyring.found_secret", lambda: secret)
+    small = Small(tmp_path)
+    clients = small.join()
+    sent = clients.collect(small.plan(clients), clients.model.initial)
+    assert (sent.messages, sent.lost) == (3, "")
+    agreed = list(tmp_path.rglob("agreement.key"))
+    assert len(agreed) == 3
+    assert all(wrapping.is_sealed(path.read_bytes()) for path in agreed)
+
+
+def test_a_full_disk_stops_the_answer_and_is_said_to_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, events = Small(tmp_path), EventLog(tmp_path / "events")
+    clients = small.join()
+    node = WatchedNode(small.courier.nodes[0], events)
+    requests = clients.requests(small.plan(clients), clients.model.initial)
+    with monkeypatch.context() as full:
+
+        def fsync(handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        full.setattr("laconic.federation.node.log.os.fsync", fsync)
+        with pytest.raises(RunFolderError, match="No space left on device; nothing was sent"):
+            node.answer("upload", requests[0])
+    assert json.loads((tmp_path / "events").read_text())["reason"].endswith("No space left on device; nothing was sent")
+    again = clients.requests(small.plan(clients, attempt=1), clients.model.initial)
+    assert "upload" in node.answer("upload", again[0])
+    assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
+    events.close()

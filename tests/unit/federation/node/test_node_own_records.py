@@ -25,7 +25,7 @@ def simulated(path: Path, client: int = 0, **options: object):  # type: ignore[n
 def test_tables_and_arrays(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,died\n1,0\n2,1\n")
     np.savez(tmp_path / "b.npz", inputs=np.ones((2, 1), dtype=np.float32), targets=np.array([0, 1]))
-    found = own_records({"data": str(tmp_path / "a.csv"), "target": "died", "folder": "f", "policy": "p"})
+    found = own_records({"data": str(tmp_path / "a.csv"), "target": "died"})
     assert found.inputs.tolist() == [[1.0], [2.0]] and found.targets.tolist() == [0, 1]  # type: ignore[union-attr]
     assert own_records({"data": str(tmp_path / "b.npz")}).inputs.shape == (2, 1)
 

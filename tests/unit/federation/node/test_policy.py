@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from node_tools import OFFER, SCHEME, TRAIN, refusals
 
 from laconic import schemes
 from laconic.errors import ConfigError
@@ -16,33 +17,6 @@ from laconic.federation.node.policy import Policy, read_policy
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.offer import Offer
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.sampling import Poisson
-
-TRAIN = {"local_lr": 0.1, "local_steps": 1}
-SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=4.0, **TRAIN)
-OFFER = Offer(
-    run=bytes(16),
-    server=bytes(range(32)),
-    scheme=SCHEME,
-    sampler=Poisson(sampling_rate=1.0),
-    num_clients=5,
-    rounds=4,
-    budget=Budget(delta=1e-5),
-    public_seed=0,
-    model="logistic",
-    input_shape=(6,),
-    num_classes=3,
-    size=21,
-    initial="0" * 32,
-)
-
-
-def refusals(offer: Offer = OFFER, **limits: Any) -> str:
-    if any("epsilon" in name for name in limits):
-        limits = {"max_delta": 1e-5} | limits
-    policy = Policy(**limits)
-    checks = (node_refusals.against_server(policy, offer.server), node_refusals.against_sizes(policy, offer))
-    return "; ".join([*checks[0], *checks[1], *node_refusals.against_offer(policy, offer)])
 
 
 def test_what_keeps_within_the_limits_is_allowed() -> None:

@@ -21,12 +21,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from flower_tools import config_for, run_config
 
-from laconic.errors import ConfigError, PrivacyError, RunFolderError
+from laconic.errors import ConfigError, Incomplete, PrivacyError, RunFolderError
 from laconic.federation.flower.app_config import config_of
 from laconic.federation.node.policy import read_policy
 from laconic.federation.trial import processes, supervise
 from laconic.federation.trial.certificates import make_certificates, make_node_key
 from laconic.federation.trial.data import part_of
+from laconic.federation.trial.keeper import Keeper
 from laconic.federation.trial.supervise import Supervisor, lives
 from laconic.federation.trial.trial import last_words
 from laconic.settings.config import RunConfig, write_toml
@@ -129,6 +130,21 @@ time.sleep(600)
     wait_for(lambda: not lives(child))
 
 
+def test_a_trial_waits_until_the_one_before_has_ended(
+    tmp_path: Path, python_is_a_program: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed a moment ago, its guard may still be at work."""
+    before = processes.Processes(tmp_path / "lock")
+    child = before.start("any", "-c", _STUBBORN, log=tmp_path / "log.txt", home=tmp_path)
+    monkeypatch.setattr(processes, "_WAIT_SECONDS", 0.1)
+    with pytest.raises(RunFolderError, match="another trial is running in"):
+        processes.Processes(tmp_path / "lock")
+    monkeypatch.setattr(processes, "_WAIT_SECONDS", 10.0)
+    threading.Timer(0.2, before.close).start()
+    with processes.Processes(tmp_path / "lock"):
+        assert not lives(child.pid)
+
+
 def test_an_app_that_flower_left_alone_ends(tmp_path: Path) -> None:
     """Even if its main thread hangs."""
     app = """
@@ -176,6 +192,7 @@ class FakeTrial:
     def __init__(self, path: Path, *acts: Any) -> None:
         self.path, self._acts, self.link_log = path, list(acts), path / "log.txt"
         self.link = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        self.keeper = Keeper()
         self.resumed: list[bool] = []
         self.starts = 0
 
@@ -261,6 +278,14 @@ def test_the_servers_error_is_ours(tmp_path: Path) -> None:
         watched(FakeTrial(tmp_path, then_it_fails))
 
 
+def test_a_run_that_is_incomplete_has_a_summary_all_the_same(tmp_path: Path) -> None:
+    def then_a_round_is_lost(trial: FakeTrial) -> None:
+        then_it_is_done(trial)
+        trial.write("failure.json", {"error": "1 of 3 rounds was lost", "exit_code": Incomplete.exit_code})
+
+    assert watched(FakeTrial(tmp_path, then_a_round_is_lost))[0] == {"rounds": 3}
+
+
 def test_what_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("some\nlast\nwords\n")
     with pytest.raises(RunFolderError, match="again and again; last words: some / last / words"):
@@ -287,11 +312,11 @@ def test_the_policy_of_a_trial_allows_its_run(tmp_path: Path) -> None:
         rounds=2,
         budget=Budget(delta=1e-5),
     )
-    (tmp_path / "policy.toml").write_text(trial_policy(experiment, "ab" * 32))
+    (tmp_path / "policy.toml").write_text(trial_policy(experiment, "ab" * 32, spare_rounds=2))
     policy = read_policy(tmp_path / "policy.toml")
     assert policy.fingerprints == (scheme.fingerprint,)
     assert policy.servers == ("ab" * 32,)
-    assert policy.max_epsilon == pytest.approx(10.021, abs=1e-3)  # both rounds twice
+    assert policy.max_epsilon == pytest.approx(10.021, abs=1e-3)  # two rounds, and two spare ones
     assert policy.secure_aggregation == "required"
     assert not policy.allow_test_seed
 

@@ -1,0 +1,137 @@
+"""`laconic node serve`: the node as a process of its owner's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from laconic.cli.keys.secret import secret_for, secret_options
+
+if TYPE_CHECKING:
+    from laconic.data.population import Records
+    from laconic.federation.node.serve.kept_work import KeptRecords
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The file that says what this node allows.",
+)
+@click.option("--data", metavar="PATH", help="This node's records: a table, an .npz file, or a folder of pictures.")
+@click.option("--target", metavar="COLUMN", help="The column to be predicted, in a table without a schema.  [target]")
+@click.option("--schema", metavar="FILE", help="A schema that fixes everything, as all nodes have it (health records).")
+@click.option("--text-column", metavar="COLUMN", help="The column with texts; goes with --vocabulary and --max-length.")
+@click.option("--vocabulary", metavar="hash:N|FILE", help="How words are numbered, alike on all nodes.")
+@click.option("--max-length", type=int, help="Words of a text.")
+@click.option("--classes", metavar="A,B,…", help="Of pictures: the names of all classes, alike on all nodes.")
+@click.option("--image-size", metavar="HEIGHTxWIDTH", help="To which pictures are resized, alike on all nodes.")
+@click.option("--channels", type=int, help="Of pictures: 3 is colour, 1 is grey.  [3]")
+@click.option("--records", metavar="MODULE:FUNCTION", help="Your own function that returns (inputs, targets).")
+@click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's.")
+@click.option(
+    "--front-end",
+    type=click.Path(path_type=Path),
+    help="A copy of the server's front_end.safetensors, for a front end that no node can make from a seed.",
+)
+@click.option("--socket", type=click.Path(path_type=Path), help="Where couriers come to.  [FOLDER/node.socket]")
+@click.option("--group", help="A group that may open the socket, for a SuperNode that runs as another user.")
+@click.option(
+    "--held-out",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    help="In runs with evaluations: the fraction of your records to measure on and never train on.  [0.2]",
+)
+@click.option("--keep-weights", is_flag=True, help="Keep the newest weights of each run, for laconic node predict.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads for training.  [all cores]")
+@secret_options
+@click.option("--log-file", type=click.Path(path_type=Path), help="Where events go, as JSON lines.  [stderr]")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="A port of 127.0.0.1 with figures for Prometheus. They show when this node took part: for its owner only.",
+)
+def serve(
+    folder: Path,
+    policy: Path,
+    records: str | None,
+    model: str | None,
+    front_end: Path | None,
+    socket: Path | None,
+    group: str | None,
+    threads: int | None,
+    held_out: float | None,
+    keep_weights: bool,
+    key_file: Path | None,
+    passphrase_file: Path | None,
+    log_file: Path | None,
+    metrics_port: int | None,
+    **own: Any,
+) -> None:
+    """Serve the node in FOLDER until it is stopped: answer what its policy allows, and refuse the rest.
+
+    \b
+    laconic node serve /srv/laconic --policy /srv/policy.toml --data /srv/admissions.csv --schema schema.toml
+    laconic node serve /srv/laconic --policy /srv/policy.toml --data /srv/scans --classes benign,malignant \\
+      --image-size 64x64 --socket /run/laconic/node.socket --group flower
+
+    Everything that must outlast the process is in FOLDER: it can be stopped, or killed, at any time. `laconic node
+    status FOLDER` says what it did. Records are read when it starts, and again when a run begins after they changed.
+    """
+    from laconic.federation.agreement import UNCHECKED
+    from laconic.federation.front_ends import read_front_end
+    from laconic.federation.node.own_model import own_model
+    from laconic.federation.node.own_records import own_meaning
+    from laconic.federation.node.serve.served_node import Serving
+    from laconic.federation.node.serve.served_node import serve as serve_node
+    from laconic.models.registry import find_model
+
+    if model is not None:
+        find_model(model)  # what cannot be imported is said now
+    if front_end is not None:
+        read_front_end(front_end)
+    settings = Serving(
+        folder=folder.expanduser(),
+        policy=policy,
+        socket=socket,
+        group=group,
+        threads=threads,
+        held_out=held_out,
+        keep_weights=keep_weights,
+        secret=secret_for(folder.expanduser(), key_file, passphrase_file),
+        log=None if log_file is None else log_file.expanduser(),
+        metrics_port=metrics_port,
+        front_end=front_end,
+    )
+    given = {name.replace("_", "-"): value for name, value in own.items() if value is not None}
+    kept, meaning = _records(records, given), UNCHECKED if records is not None else own_meaning(given)
+    serve_node(settings, kept, lambda offer: own_model(offer, model), meaning=meaning, on_ready=_say_ready)
+
+
+def _say_ready(path: Path) -> None:
+    click.echo(f"ready: answering on {path}", err=True)
+
+
+def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
+    """Where this node's records come from."""
+    from laconic.data.population import as_records
+    from laconic.errors import ConfigError
+    from laconic.federation.node.own_records import own_records
+    from laconic.federation.node.serve.kept_work import KeptRecords
+    from laconic.models.registry import imported
+
+    if function is None:
+        if "data" not in own:
+            raise ConfigError("this node has no records: name them with --data, or a function of yours with --records")
+        return KeptRecords(lambda: own_records(own), Path(own["data"]).expanduser())
+    if own:
+        raise ConfigError(f"--records reads the data by itself: leave out --{', --'.join(own)}")
+    load = imported("records", function)
+
+    def read() -> Records:
+        return as_records(load(), "this node's records")
+
+    return KeptRecords(read, None)

@@ -1,0 +1,209 @@
+"""`laconic node status` and `identity`: who a node is, whether its process answers, and what it took part in."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from laconic.parts import probability
+
+if TYPE_CHECKING:
+    from laconic.federation.node.folder import NodeFolder
+    from laconic.federation.node.policy import Policy
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    help="Check a policy file, too.  [the one that it is served with]",
+)
+@click.option(
+    "--delta",
+    type=float,
+    default=None,
+    help="δ of the ε over all runs.  [default: max_delta of the policy, or 1e-5]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--check", is_flag=True, help="For monitoring: end with exit code 5 if no process answers for the node.")
+def status(folder: Path, policy: Path | None, delta: float | None, as_json: bool, check: bool) -> None:
+    """How the node in FOLDER is: does its process answer, what did it take part in, ε of each run and of all, refusals.
+
+    \b
+    laconic node status /srv/laconic
+    laconic node status /srv/laconic --policy policy.toml
+    laconic node status /srv/laconic --check > /dev/null || alarm
+    """
+    from laconic.errors import RunFolderError
+    from laconic.federation.node.folder import NodeFolder
+    from laconic.federation.node.policy import Policy, read_policy
+
+    if not (folder.expanduser() / "identity.key").exists():
+        raise RunFolderError(f"{folder} is no folder of a node: laconic node identity {folder} makes one")
+    process = _process(folder.expanduser())
+    named = policy or (process.get("policy") if process["answers"] else None)
+    limits = Policy() if named is None else read_policy(named)
+    if delta is not None:
+        probability(delta=delta)
+    files = NodeFolder(folder)
+    rows = files.log.rows()
+    identity, runs = files.public_identity(), _runs(rows)
+    lifetime = _lifetime(rows, limits, delta or limits.max_delta or 1e-5)
+    if as_json:
+        told = {"identity": identity, "process": process, "runs": runs, "lifetime": lifetime}
+        click.echo(json.dumps(told | {"attention": files.copied or files.attention}, ensure_ascii=False))
+    else:
+        _show(identity, process, policy, lifetime, files, runs)
+    if check and not process["answers"]:
+        sys.exit(RunFolderError.exit_code)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def identity(folder: Path) -> None:
+    """Print the public identity of the node in FOLDER. A new folder gets a new identity.
+
+    \b
+    laconic node identity /srv/laconic
+
+    Servers have one, too: the same file, as server-key. docs/flower.md says who needs to know which.
+    """
+    from laconic.federation.node.folder import NodeFolder
+
+    click.echo(NodeFolder(folder).public_identity())
+
+
+def _process(folder: Path) -> dict[str, Any]:
+    """What is known of the process that serves the folder."""
+    from laconic.federation.node.serve.daemon import HELLO
+    from laconic.federation.node.serve.hand_over import hand_over
+    from laconic.federation.node.serve.lock import serving
+    from laconic.federation.node.serve.served_node import read_state
+
+    state = read_state(folder)
+    if serving(folder) is None:
+        return {"answers": False}
+    answers = "socket" in state and HELLO in hand_over(state["socket"], HELLO, {}, patience=2.0)
+    return {"answers": answers, **state}
+
+
+def _show(
+    identity: str,
+    process: dict[str, Any],
+    policy: Path | None,
+    lifetime: dict[str, Any],
+    files: NodeFolder,
+    runs: dict[str, Any],
+) -> None:
+    click.echo(f"identity  {identity}")
+    if process["answers"]:
+        click.echo(f"process   {process['process']} answers on {process['socket']}, since {process['started']}")
+    elif "process" in process:
+        click.echo(f"process   {process['process']} is there, but does not answer on {process['socket']}")
+    else:
+        click.echo("process   none: start it with laconic node serve")
+    if policy is not None:
+        click.echo(f"policy    {policy} is in order")
+    click.echo(_in_words(lifetime))
+    if any(row["unit"] == "record" for row in runs.values()) or any(lifetime["record"]["limits"].values()):
+        click.echo(_of_a_record(lifetime["record"]))
+    if files.copied is not None:
+        click.echo(f"attention it takes part in nothing: {files.copied}")
+    elif files.attention is not None:
+        click.echo(
+            f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
+        )
+    for run, row in runs.items():
+        of = " of a record" if row["unit"] == "record" else ""
+        figure = row["participant_epsilon"]
+        epsilon = "" if figure is None else f", ε{of} against the server {figure:.3f}"
+        click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
+        if row["own_metrics"] is not None:
+            click.echo(f"  here    {_own(row['own_metrics'])}")
+        for refusal in row["refused"]:
+            click.echo(f"  refused {refusal['time']}  {refusal['detail'] or refusal['reason']}")
+
+
+def _own(metrics: dict[str, Any]) -> str:
+    """How good the model is on this node's own records, which only its owner sees."""
+    named = [f"{name.replace('_', ' ')} {metrics[name]:.4f}" for name in metrics if name not in ("round", "records")]
+    what = ", ".join(named) or "nothing"
+    return f"{what} on {metrics['records']} records of this node, which it never trains on (round {metrics['round']})"
+
+
+def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
+    """What all runs together have cost, beside what the policy allows; None where it is no finite number."""
+    from laconic.federation.node.lifetime import RECORD, logged_costs, spent
+
+    costs = logged_costs(rows).values()
+    figures, of_record = spent(costs, delta), spent(costs, delta, RECORD)
+    return {
+        "participations": figures.participations,
+        "delta": delta,
+        "epsilon": _finite(figures.epsilon),
+        "participant_epsilon": _finite(figures.participant_epsilon),
+        "limits": {
+            name: getattr(limits, f"lifetime_{name}") for name in ("participations", "epsilon", "participant_epsilon")
+        },
+        "record": {
+            **{name: _finite(getattr(of_record, name)) for name in ("epsilon", "participant_epsilon")},
+            "limits": {name: getattr(limits, f"lifetime_record_{name}") for name in ("epsilon", "participant_epsilon")},
+        },
+    }
+
+
+def _in_words(lifetime: dict[str, Any]) -> str:
+    return (
+        f"all runs  {_shown(lifetime, 'participations')} participations,"
+        f" ε against the servers {_shown(lifetime, 'participant_epsilon')},"
+        f" against an outsider {_shown(lifetime, 'epsilon')} (δ = {lifetime['delta']:g})"
+    )
+
+
+def _of_a_record(record: dict[str, Any]) -> str:
+    return (
+        f"a record  ε against the servers {_shown(record, 'participant_epsilon')},"
+        f" against an outsider {_shown(record, 'epsilon')}"
+    )
+
+
+def _shown(figures: dict[str, Any], name: str) -> str:
+    value, limit = figures[name], figures["limits"][name]
+    figure = "∞" if value is None else f"{value}" if isinstance(value, int) else f"{value:.3f}"
+    return figure if limit is None else f"{figure} of {limit:g}"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the log says, by run."""
+    runs: dict[str, Any] = {}
+    for row in rows:
+        empty: dict[str, Any] = {
+            "scheme": None,
+            "participations": 0,
+            "participant_epsilon": None,
+            "unit": None,
+            "last": None,
+            "own_metrics": None,
+            "refused": [],
+        }
+        run = runs.setdefault(row["run"], empty)
+        run["last"] = row["time"]
+        if row["what"] == "joined":
+            run["scheme"] = row["scheme"]
+        elif row["what"] == "uploaded":
+            run |= {name: row.get(name) for name in ("participations", "participant_epsilon", "unit")}
+            if "own_metrics" in row:
+                run["own_metrics"] = {"round": row["round"], **row["own_metrics"]}
+        elif row["what"] == "refused":
+            run["refused"].append({"time": row["time"], "reason": row["reason"], "detail": row.get("detail")})
+    return runs

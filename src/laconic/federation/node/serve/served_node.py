@@ -1,0 +1,188 @@
+"""The node that a process serves: its owner's settings, one `Node` for each message, and what is kept between them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laconic import __version__
+from laconic.errors import LaconicError
+from laconic.federation.agreement import UNCHECKED
+from laconic.federation.keys.secret import Secret
+from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.node import Node
+from laconic.federation.node.policy import read_policy
+from laconic.federation.node.serve.daemon import Daemon
+from laconic.federation.node.serve.figures import NodeFigures
+from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
+from laconic.federation.node.serve.lock import ServingLock
+from laconic.federation.node.serve.place import open_socket
+from laconic.federation.node.serve.watched import WatchedNode
+from laconic.federation.requests import REFUSED, Fields
+from laconic.operations.endpoint import Endpoint
+from laconic.operations.events import EventLog
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from laconic.data.meaning import Meaning
+    from laconic.federation.offer import Offer
+
+STATE = "serving.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """How a node is served. `socket` is in the folder unless it is named; `group` may open it, too.
+
+    `secret` opens the keys, if they are encrypted. Events go to `log`, or to stderr; `metrics_port` has figures for
+    Prometheus. `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
+    `front_end` is the owner's copy of a front end. `held_out` is the fraction of the records that is measured on and
+    never trained on, in runs with evaluations. With `keep_weights` the newest weights of each run stay in the folder.
+    """
+
+    folder: Path
+    policy: Path
+    socket: Path | None = None
+    group: str | None = None
+    kept_runs: int = 2
+    waiting: int = 4
+    threads: int | None = None
+    held_out: float | None = None
+    keep_weights: bool = False
+    secret: Secret | None = None
+    log: Path | None = None
+    metrics_port: int | None = None
+    front_end: Path | None = None
+
+    @property
+    def socket_path(self) -> Path:
+        return (self.socket or self.folder / "node.socket").expanduser().absolute()
+
+
+class ServedNode:
+    """Answers messages. The policy is read anew for each, so that a change counts at once."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        records: KeptRecords,
+        model: Callable[[Offer], nn.Module],
+        meaning: Meaning | str | None = UNCHECKED,
+    ) -> None:
+        self._serving, self._records, self._model, self._meaning = serving, records, model, meaning
+        self.folder, self._kept = NodeFolder(serving.folder, serving.secret), KeptWork(serving.kept_runs)
+
+    def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
+        try:
+            policy = read_policy(self._serving.policy)
+        except LaconicError:  # its text names a path; `laconic node status` says it to the owner
+            return {REFUSED: "this node's policy cannot be read; its owner must mend it"}
+        held_out = self._serving.held_out
+        node = Node(
+            self.folder,
+            policy,
+            model=self._model,
+            records=lambda offer: self._records.read(),
+            kept=self._kept,
+            meaning=self._meaning,
+            front_end=self._serving.front_end,
+            keep_weights=self._serving.keep_weights,
+            **({} if held_out is None else {"held_out": held_out}),
+        )
+        return node.answer(kind, fields)
+
+    @property
+    def most_bytes(self) -> int:
+        try:
+            return read_policy(self._serving.policy).max_message_bytes
+        except LaconicError:
+            return 0
+
+
+def serve(
+    serving: Serving,
+    records: KeptRecords,
+    model: Callable[[Offer], nn.Module],
+    *,
+    meaning: Meaning | str | None = UNCHECKED,
+    on_ready: Callable[[Path], None] = lambda path: None,
+) -> None:
+    """Serve the node until this process is told to end. What its owner got wrong is an error before it begins."""
+    read_policy(serving.policy)
+    node = ServedNode(serving, records, model, meaning)
+    if serving.threads is not None:
+        import torch
+
+        torch.set_num_threads(serving.threads)
+    with ServingLock(serving.folder):
+        node.folder.keys.check()
+        records.read()
+        path = serving.socket_path
+        listening = open_socket(path, serving.group, waiting=serving.waiting)
+        try:
+            with _watched(serving, node) as watched:
+                daemon = Daemon(listening, watched.answer, most_bytes=lambda: node.most_bytes, waiting=serving.waiting)
+                _write_state(serving, path)
+                with _ended_by_signals(daemon.stop):
+                    on_ready(path)
+                    daemon.serve()
+        finally:
+            listening.close()
+            path.unlink(missing_ok=True)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """What the process that serves the folder, or the last one that did, says of itself; empty if there was none."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((folder / STATE).read_text())
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _write_state(serving: Serving, path: Path) -> None:
+    state = {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "process": os.getpid(),
+        "laconic": __version__,
+        "socket": str(path),
+        "policy": str(serving.policy),
+    }
+    with open(os.open(serving.folder / STATE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+        json.dump(state, stream)
+
+
+@contextmanager
+def _watched(serving: Serving, node: ServedNode) -> Iterator[WatchedNode]:
+    """The node with its log, and with its figures on a port if that is asked for."""
+    events = EventLog(serving.log)
+    watched = WatchedNode(node, events)
+    figures = NodeFigures(node.folder, read_policy(serving.policy), watched)
+    port = None if serving.metrics_port is None else Endpoint(serving.metrics_port, figures.text)
+    events.write("node started", version=__version__)
+    try:
+        yield watched
+    finally:
+        events.write("node stopped")
+        if port is not None:
+            port.close()
+        events.close()
+
+
+@contextmanager
+def _ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    kinds = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {kind: signal.signal(kind, lambda number, frame: stop()) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)

@@ -1,0 +1,137 @@
+"""A front end in a federation: made by every node, or read from its owner's file, and never loaded from a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
+
+import torch
+from flower_tools import PRIVATE, SEED, SERVER, SIZES, LocalFederation, config_for, offer_of, refusal, weights_of
+
+from conftest import make_population
+from laconic.data.federated import FederatedData
+from laconic.data.population import Records
+from laconic.errors import ConfigError, PrivacyError, WireError
+from laconic.federation.entropy import TEST_SEED
+from laconic.federation.flower.federate import run_federation
+from laconic.federation.flower.server_app import ServerData
+from laconic.federation.front_ends import OfferedFrontEnd, own_front_end
+from laconic.federation.offer import Offer, read_offer, sign_offer
+from laconic.runner.outcome import RunResult
+from laconic.settings.build import Settled, settle
+from laconic.settings.config import RunConfig
+from laconic.store.folder import RunFolder
+
+SHAPE = (1, 8, 8)
+SCATTERING = {"front_end.name": "scattering", "model.name": "auto", "run.rounds": 2}
+PUBLIC = {"front_end.projection": "public", "front_end.features": 12, "front_end.images": 60}
+RANDOM = {"front_end.projection": "random", "front_end.features": 20}
+LEAVES = SCATTERING | PUBLIC | {"data.public_dataset": "dead-leaves", "front_end.mirror": True}
+
+
+def pictures(count: int, seed: int) -> Records:
+    drawn = torch.Generator().manual_seed(seed)
+    return Records(torch.rand(count, *SHAPE, generator=drawn), torch.randint(0, 3, (count,), generator=drawn))
+
+
+class PictureFederation(LocalFederation):
+    """The same five nodes, with pictures of 8 × 8 pixels."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pool = pictures(sum(SIZES), seed=1)
+        self.population = make_population(SIZES)
+        self.population = type(self.population)(pool, [self.population.rows(n) for n in range(len(SIZES))])
+        self.test, self.public = pictures(40, seed=2), pictures(20, seed=3)
+
+    def settled(self, config: RunConfig | None = None) -> Settled:
+        return settle(config or self.config, FederatedData(self.population, self.test, None, self.public, 3, SHAPE))
+
+    def run(self, *, resume: bool = False, config: RunConfig | None = None) -> RunResult:
+        data = ServerData(example=self.test.some(np.arange(2)), num_classes=3, test=self.test, public=self.public)
+        folder, key = RunFolder(self.path / "run"), self.path / "server.key"
+        return run_federation(self.grid, config or self.config, data.federation, folder=folder, key=key, resume=resume)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changes"),
+    [
+        ("fl-std-dp", PRIVATE | LEAVES),
+        ("fl-sign", SCATTERING | RANDOM | {"model.name": "mlp", "model.hidden": 4, "scheme.downlink": "half"}),
+    ],
+)
+def test_a_head_behind_a_front_end_is_the_simulators(
+    scheme: str, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TEST_SEED, str(SEED))
+    some = PictureFederation(tmp_path, config_for(scheme, **changes))
+    result, again = some.run(), some.simulated()
+    assert torch.equal(weights_of(result), weights_of(again))
+    assert [row["accuracy"] for row in result.history] == [row["accuracy"] for row in again.history]
+    assert result.statement["mechanism"]["front_end"] if "dp" in scheme else True
+
+
+def offered(path: Path, **changes: Any) -> tuple[PictureFederation, Offer]:
+    some = PictureFederation(path, config_for("fl-std", **LEAVES | changes))
+    return some, offer_of(some)
+
+
+def test_an_offer_carries_what_a_front_end_is_made_from(tmp_path: Path) -> None:
+    _, offer = offered(tmp_path)
+    again = read_offer(sign_offer(offer, 0, SERVER))[1]
+    assert again == offer and offer.front_end is not None
+    assert (offer.front_end.leaves, offer.head_shape, offer.model_options) == (60, (12,), {"zero": True})
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"digest": "0" * 64}, {"mirror": False}, {"leaves": 61}, {"ridge": 0.5}, {"source": "the clients' pictures"}],
+)
+def test_a_lie_about_the_front_end_is_refused_before_any_record_is_read(tmp_path: Path, lie: dict[str, Any]) -> None:
+    some, offer = offered(tmp_path)
+    assert offer.front_end is not None
+    assert not refusal(some, offer)
+    lying = replace(offer, front_end=replace(offer.front_end, **lie), run=bytes(16))
+    some.population = None  # type: ignore[assignment] # whoever reads records now fails
+    assert "is not the server's" in refusal(some, lying)
+
+
+def test_what_no_node_can_make_comes_from_its_owners_file(tmp_path: Path) -> None:
+    """The server's projection is of public pictures that nodes do not have: each owner gets the file by another way."""
+    some = PictureFederation(tmp_path, config_for("fl-std", **SCATTERING | PUBLIC))
+    offer = offer_of(some)
+    assert offer.front_end is not None and offer.front_end.leaves == 0
+    with pytest.raises(PrivacyError, match="no node can make it again"):
+        some.run()
+    file = tmp_path / "run/front_end.safetensors"  # which the server leaves there for the owners
+    some.front_end = file
+    assert len(some.run().history) == 2
+    _, another = offered(tmp_path / "other")
+    with pytest.raises(WireError, match="is not the server's"):
+        own_front_end(another, file)
+    file.write_bytes(b"\x80\x04cos\nsystem\n.")
+    with pytest.raises(ConfigError, match="is no front_end.safetensors"):
+        own_front_end(offer, file)
+
+
+@pytest.mark.parametrize(
+    ("shape", "described"),
+    [
+        ((1, 8192, 8192), {}),
+        ((3, 512, 512), {"projection": "public", "features": 9, "leaves": 100}),
+        ((1, 28, 28), {"projection": "public", "features": 9, "leaves": 10**9}),
+        ((1, 28, 28), {"projection": "random", "features": 10**12}),
+        ((1, 28, 28), {"projection": "public", "features": 10, "leaves": -1}),
+        ((1, 28, 28), {"name": "os:system"}),
+        ((7,), {}),
+    ],
+)
+def test_front_ends_that_would_fill_the_memory_are_no_offer(shape: tuple[int, ...], described: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        OfferedFrontEnd(digest="0" * 64, **described).check(shape)

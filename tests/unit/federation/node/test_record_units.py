@@ -1,0 +1,168 @@
+"""Two units of privacy at a node: its data as a whole, and one record. Neither is mistaken for the other."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node_tools import OFFER, SERVER, Small, make_offer, refusals
+
+from laconic import schemes
+from laconic.errors import ConfigError
+from laconic.federation.node import refusals as node_refusals
+from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, accountant_of, spent
+from laconic.federation.node.policy import Policy
+from laconic.federation.node.withheld import WITHHELD
+from laconic.federation.offer import Offer, sign_offer
+from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.sampling import Poisson
+from laconic.privacy.accounting.tight import gaussian_epsilon
+
+OPTIONS: dict[str, Any] = {
+    "clip_norm": 1.0,
+    "noise_multiplier": 2.0,
+    "record_rate": 0.2,
+    "batch_size": 4,
+    "balance": "none",
+    "noise": "integer",
+    "local_lr": 0.1,
+}
+
+
+def records_offer(**changes: Any) -> Offer:
+    """An offer of a scheme that protects records, in the clear."""
+    return replace(OFFER, scheme=schemes.fl_std_record_dp(**OPTIONS | changes))
+
+
+def allowed(**limits: Any) -> dict[str, Any]:
+    return {"secure_aggregation": "optional"} | limits
+
+
+@pytest.mark.parametrize("limit", ["max_epsilon", "max_participant_epsilon"])
+def test_no_epsilon_of_records_satisfies_a_limit_on_the_whole(limit: str) -> None:
+    """A server offers ε = 0.1 for a record to a node whose policy says 100 for its whole data."""
+    offer = records_offer(noise_multiplier=100.0)
+    assert re.search(
+        f"protects single records, and has no ε .* as a whole, which {limit} would limit",
+        refusals(offer, **allowed(**{limit: 100.0})),
+    )
+    assert refusals(offer, **allowed(**{limit.replace("max", "max_record"): 100.0})) == ""
+
+
+def test_the_node_computes_the_epsilon_of_its_records_from_the_offer() -> None:
+    """Rate and steps are the server's choice, so they are what the node counts with."""
+    assert refusals(records_offer(), **allowed(max_record_participant_epsilon=3.0)) == ""
+    for change in ({"record_rate": 1.0}, {"local_steps": 30}):
+        offer = records_offer(**change)
+        assert "planned ε of a record against the server" in refusals(
+            offer, **allowed(max_record_participant_epsilon=3.0)
+        )
+        accountant = offer.mechanism.accountant
+        assert accountant is not None and accountant.participant_epsilon(4) > 3.0
+
+
+def test_a_limit_on_records_holds_for_schemes_that_protect_the_whole() -> None:
+    """One record more or less can turn a code around: 2·S, so half the noise multiplier, and nothing is amplified."""
+    accountant = OFFER.mechanism.accountant
+    assert accountant is not None
+    whole = accountant.participant_epsilon(4)
+    of_record = gaussian_epsilon(accountant.least_noise_multiplier / 2 / 2, accountant.delta)  # type: ignore[attr-defined]
+    assert of_record > 2 * whole
+    told = refusals(max_record_epsilon=whole)
+    assert f"planned ε of a record {of_record:.3f} is above max_record_epsilon" in told
+    assert refusals(max_record_epsilon=of_record, max_record_participant_epsilon=of_record) == ""
+    policy = Policy(max_delta=1e-5, max_record_epsilon=0.9 * of_record)
+    before = [(1, 0), (2, 0), (3, 0)]
+    assert node_refusals.against_round(policy, OFFER, uploads=before, cohort=5) == []
+    told = "; ".join(node_refusals.against_round(policy, OFFER, uploads=[*before, (4, 0)], cohort=5))
+    assert f"ε of a record would be {of_record:.3f}" in told
+
+
+def test_rounds_of_records_are_counted_by_the_node_itself() -> None:
+    offer = records_offer()
+    accountant = offer.mechanism.accountant
+    assert accountant is not None
+    policy = Policy(**allowed(max_delta=1e-5, max_record_participant_epsilon=accountant.participant_epsilon(2)))
+    twice = [(1, 0), (1, 1)]
+    assert node_refusals.against_round(policy, offer, uploads=twice, cohort=1) == []
+    told = node_refusals.against_round(policy, offer, uploads=[*twice, (2, 0)], cohort=1)
+    assert "ε against the server would be" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"noise": "continuous"}, "add --noise integer"),
+        ({"balance": "as-published"}, "no proof covers them: use --balance per-class or --balance none"),
+        ({"batch_size": 10**400}, "beyond all reason"),
+        ({"noise_multiplier": 1e18}, "beyond all reason"),
+    ],
+)
+def test_what_separate_machines_cannot_promise_is_no_offer(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        records_offer(**change)
+
+
+def cost(offer: Offer, uploads: int) -> Cost:
+    return Cost(**Cost.planned(offer).row()).after([(number, 0) for number in range(1, uploads + 1)])
+
+
+def test_over_a_lifetime_each_unit_is_composed_by_itself() -> None:
+    sampled = replace(records_offer(), sampler=Poisson(sampling_rate=0.5))
+    accountant = accountant_of(sampled, [])
+    assert accountant is not None
+    alone = spent([cost(sampled, 3)], 1e-5, RECORD)
+    assert alone.participant_epsilon == pytest.approx(accountant.participant_epsilon(3), rel=1e-9)
+    assert alone.epsilon == pytest.approx(min(alone.participant_epsilon, accountant.released_epsilon(4)), rel=1e-9)
+    assert spent([cost(sampled, 3)], 1e-5, CLIENT).epsilon == math.inf
+    other = records_offer(noise_multiplier=3.0)
+    both = spent([cost(sampled, 3), cost(other, 2), cost(OFFER, 1)], 1e-5, RECORD)
+    parts = [spent([one], 1e-5, RECORD) for one in (cost(sampled, 3), cost(other, 2), cost(OFFER, 1))]
+    assert max(part.participant_epsilon for part in parts) < both.participant_epsilon
+    assert both.participant_epsilon < sum(part.participant_epsilon for part in parts)
+    assert spent([cost(OFFER, 1)], 1e-5, CLIENT) == spent([cost(OFFER, 1)], 1e-5)
+
+
+def test_a_joined_run_of_records_ends_what_is_promised_of_the_whole() -> None:
+    policy = Policy(max_delta=1e-5, lifetime_epsilon=50.0, lifetime_record_epsilon=50.0)
+    told = node_refusals.against_lifetime(policy, {}, "ab", cost(records_offer(), 1))
+    assert len(told) == 1 and "ε would be ∞ (uploads without noise, or for single records), above lifetime" in told[0]
+
+
+def test_a_delta_that_would_let_a_record_be_published_is_withheld(tmp_path: Path) -> None:
+    """Only the node knows how many records it has, so the server is told nothing but that it cannot."""
+    scheme = schemes.fl_std_record_dp(**OPTIONS)
+    small = Small(tmp_path, Policy(secure_aggregation="optional"), scheme=scheme, budget=Budget(delta=0.15))
+    clients = small.join()
+    sent = clients.collect(small.plan(clients), clients.model.initial)
+    assert sent.messages == 1  # of 8, 7 and 6 records, 0.15 is below 1/6 only
+    log = NodeFolder(tmp_path / "node-0").log
+    assert log.rows()[-1]["reason"] == WITHHELD
+    assert "δ 0.15 is one over this node's 8 records or more" in log.rows()[-1]["detail"]
+    assert NodeFolder(tmp_path / "node-2").log.rows()[-1]["unit"] == RECORD
+
+
+def test_an_offer_of_records_is_read_as_it_was_signed() -> None:
+    offer = make_offer(scheme=schemes.fl_sign_record_dp(**OPTIONS))
+    again = Offer.from_bytes(offer.to_bytes())
+    assert again == offer and again.scheme.fingerprint == offer.scheme.fingerprint
+    assert sign_offer(again, 0, SERVER)
+
+
+def test_one_attempt_is_answered_once_in_the_clear_as_well(tmp_path: Path) -> None:
+    """Asked again with other weights, the node's process would draw the same records under new noise: the sampling
+    that the ε counts with would not be new."""
+    small = Small(tmp_path, Policy(secure_aggregation="optional"), scheme=schemes.fl_std_record_dp(**OPTIONS))
+    clients = small.join()
+    plan = small.plan(clients)
+    asked = clients.requests(plan, clients.model.initial)[0]
+    first = small.node(0).answer("upload", asked)
+    assert small.node(0).answer("upload", asked) == first
+    other = asked | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
+    assert "has uploaded to round 1, attempt 0, before" in str(small.node(0).answer("upload", other)["refused"])
+    assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1

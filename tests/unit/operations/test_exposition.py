@@ -1,0 +1,75 @@
+"""Figures for Prometheus: the format, the port, and who may ask."""
+
+from __future__ import annotations
+
+import http.client
+import math
+
+import pytest
+from scrapes import read_scrape
+
+from laconic.errors import ConfigError
+from laconic.operations.endpoint import Endpoint
+from laconic.operations.exposition import CONTENT_TYPE, counter, exposition, gauge
+
+
+def written() -> str:
+    odd = gauge("a_gauge", 'help with \\ and\na line and "quotes"')
+    odd.add(math.inf, label='"quoted" \\ and\nbroken').add(-math.inf, label="b").add(math.nan, label="é").add(
+        1e300, n=""
+    )
+    return exposition(
+        [odd, counter("some_total", "A count.", 2**53 - 1), gauge("none", "Left out."), gauge("f", "F.", 0.1)]
+    )
+
+
+def test_the_text_is_of_the_format() -> None:
+    found = read_scrape(written())
+    assert found["some_total", ""] == 2**53 - 1
+    assert found["f", ""] == 0.1
+    assert found["a_gauge", r'label="\"quoted\" \\ and\nbroken"'] == math.inf
+    assert len(found) == 6
+
+
+def test_prometheus_own_parser_reads_it() -> None:
+    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
+    families = {family.name: family for family in parser.text_string_to_metric_families(written())}
+    assert families["a_gauge"].samples[0].labels == {"label": '"quoted" \\ and\nbroken'}
+    assert families["some"].samples[0].value == 2**53 - 1
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["a 1\n", "# HELP a x\n# TYPE a gauge\na{b=c} 1\n", "# HELP a x\n# TYPE a counter\na 1\n", "# TYPE a gauge\na 1\n"],
+)
+def test_the_reader_is_strict(broken: str) -> None:
+    """Guards the tests above against a reader that takes anything."""
+    with pytest.raises(AssertionError):
+        read_scrape(broken)
+
+
+def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type") or "", answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_a_port_of_this_machine_and_of_no_other() -> None:
+    endpoint = Endpoint(0, written)
+    try:
+        assert ask(endpoint.port) == (200, CONTENT_TYPE, written())
+        assert ask(endpoint.port, "/")[0] == 404
+        assert ask(endpoint.port, method="POST")[0] == 501
+        assert ask(endpoint.port, Host=f"localhost:{endpoint.port}")[0] == 200
+        # A page of another site in a browser here, whose name was made to point to this machine.
+        assert ask(endpoint.port, Host="evil.example:80")[0] == 403
+        assert endpoint._server.server_address[0] == "127.0.0.1"
+        with pytest.raises(ConfigError, match=f"cannot listen on port {endpoint.port} of 127.0.0.1"):
+            Endpoint(endpoint.port, written)
+    finally:
+        endpoint.close()
+    Endpoint(endpoint.port, written).close()  # it is free again
