@@ -133,6 +133,7 @@ class Node:
                 client=client,
                 scheme=offer.scheme.name,
                 server=offer.server.hex(),
+                spare_rounds=offer.spare_rounds,
                 cost=planned.row(),
             )
             self._folder.keep(offer.run, "offer", data)
