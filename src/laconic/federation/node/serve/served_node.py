@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laconic import __version__
-from laconic.errors import LaconicError
+from laconic.errors import LaconicError, one_line
 from laconic.federation.agreement import UNCHECKED
 from laconic.federation.keys.secret import Secret
 from laconic.federation.node.folder import NodeFolder
@@ -26,6 +26,7 @@ from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
 from laconic.federation.node.serve.lock import ServingLock
 from laconic.federation.node.serve.place import open_socket
 from laconic.federation.node.serve.watched import WatchedNode
+from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
 from laconic.operations.endpoint import Endpoint
 from laconic.operations.events import EventLog
@@ -77,12 +78,15 @@ class ServedNode:
     ) -> None:
         self._serving, self._records, self._model, self._meaning = serving, records, model, meaning
         self.folder, self._kept = NodeFolder(serving.folder, serving.secret), KeptWork(serving.kept_runs)
+        self._most_bytes = read_policy(serving.policy).max_message_bytes
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         try:
             policy = read_policy(self._serving.policy)
-        except LaconicError as error:
-            return {REFUSED: str(error)}
+        except LaconicError as error:  # it may quote the policy, which is its owner's alone
+            with self.folder.alone():
+                self.folder.log.add_refusal(b"", message=one_line(kind, 30), reason=WITHHELD, detail=str(error))
+            return {REFUSED: WITHHELD}
         node = Node(
             self.folder,
             policy,
@@ -96,10 +100,10 @@ class ServedNode:
 
     @property
     def most_bytes(self) -> int:
-        try:
-            return read_policy(self._serving.policy).max_message_bytes
-        except LaconicError:
-            return 0
+        """As the policy says, or as it said before somebody broke it: a message is read, to be refused."""
+        with contextlib.suppress(LaconicError):
+            self._most_bytes = read_policy(self._serving.policy).max_message_bytes
+        return self._most_bytes
 
 
 def serve(
