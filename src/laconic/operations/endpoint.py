@@ -10,12 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from laconic.errors import ConfigError
 from laconic.operations.exposition import CONTENT_TYPE
 
 ADDRESS = "127.0.0.1"
 _NAMES = (ADDRESS, "localhost")
+MOST_CONNECTIONS = 8
+"""At a time. Every user of this machine can open some, and the process needs its threads and files for other things."""
 
 
 class Endpoint:
@@ -23,11 +26,10 @@ class Endpoint:
 
     def __init__(self, port: int, text: Callable[[], str]) -> None:
         try:
-            self._server = ThreadingHTTPServer((ADDRESS, port), _handler(text))
+            self._server = _Server((ADDRESS, port), _handler(text))
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"cannot listen on port {port} of {ADDRESS} for metrics: {why}") from None
-        self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
         self._thread.start()
@@ -36,6 +38,32 @@ class Endpoint:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """Takes some connections at a time, and closes any further one."""
+
+    daemon_threads = True
+
+    def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(place, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
 
 def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:

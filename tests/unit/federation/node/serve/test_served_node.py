@@ -1,4 +1,4 @@
-"""A served node whose owner makes mistakes while it runs, and whom somebody floods: what it says, to whom, and keeps."""
+"""A served node whose owner makes mistakes while it runs, or that somebody floods: what it says, and what it keeps."""
 
 from __future__ import annotations
 
