@@ -152,7 +152,7 @@ def _write_state(serving: Serving, path: Path) -> None:
         "process": os.getpid(),
         "laconic": __version__,
         "socket": str(path),
-        "policy": str(serving.policy),
+        "policy": str(serving.policy.expanduser().absolute()),  # `status` may be called elsewhere
     }
     with open(os.open(serving.folder / STATE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
         json.dump(state, stream)

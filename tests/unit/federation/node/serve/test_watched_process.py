@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from laconic.federation.keys.secret import read_key_file
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.serve.hand_over import hand_over
 from laconic.federation.node.serve.kept_work import KeptRecords
-from laconic.federation.node.serve.served_node import Serving, serve
+from laconic.federation.node.serve.served_node import Serving, read_state, serve
 from laconic.federation.trial.processes import free_port
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
@@ -81,3 +82,11 @@ def test_what_must_not_be_served_is_said_before_the_socket_is_there(change: Any,
         serve_once(settings(tmp_path))
     assert not (tmp_path / "node/node.socket").exists()
     assert "does not answer" in str(hand_over(tmp_path / "node/node.socket", "keys", {}, patience=0.0))
+
+
+def test_the_state_names_the_policy_wherever_the_process_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    serve_once(replace(settings(tmp_path), policy=Path("policy.toml")))
+    assert read_state(tmp_path / "node")["policy"] == str(tmp_path / "policy.toml")
