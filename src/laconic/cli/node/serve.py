@@ -80,6 +80,7 @@ def serve(
     from laconic.federation.node.serve.served_node import serve as serve_node
     from laconic.models.registry import find_model
 
+    _check_made(folder.expanduser())
     if model is not None:
         find_model(model)  # what cannot be imported is said now
     settings = Serving(
@@ -98,6 +99,22 @@ def serve(
     serve_node(settings, kept, lambda offer: own_model(offer, model), meaning=meaning, on_ready=_say_ready)
 
 
+def _check_made(folder: Path) -> None:
+    """Refuse a folder that was not made before. A slip in its name, or a disk that is not mounted, would begin a node
+    that knows nothing of what its records have spent."""
+    from laconic.errors import RunFolderError
+
+    try:
+        made = (folder / "identity.key").exists()
+    except OSError as error:
+        raise RunFolderError(f"cannot read {folder}: {error.strerror}") from None
+    if not made:
+        raise RunFolderError(
+            f"{folder} is no folder of a node: mind its name, and whether its disk is mounted; laconic node identity"
+            f" {folder} makes a new node, which has spent nothing"
+        )
+
+
 def _say_ready(path: Path) -> None:
     click.echo(f"ready: answering on {path}", err=True)
 
@@ -105,15 +122,25 @@ def _say_ready(path: Path) -> None:
 def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
     """Where this node's records come from."""
     from laconic.data.population import as_records
-    from laconic.errors import ConfigError
-    from laconic.federation.node.own_records import own_records
+    from laconic.errors import ConfigError, DataError
+    from laconic.federation.node.own_records import own_meaning, own_records
     from laconic.federation.node.serve.kept_work import KeptRecords
     from laconic.models.registry import imported
 
     if function is None:
         if "data" not in own:
             raise ConfigError("this node has no records: name them with --data, or a function of yours with --records")
-        return KeptRecords(lambda: own_records(own), Path(own["data"]).expanduser())
+        meant = own_meaning(own)
+
+        def read_own() -> Records:
+            if own_meaning(own) != meant:
+                raise DataError(
+                    "the schema or vocabulary was changed since this process has started: start it again, so that what"
+                    " the records mean is compared with every offer"
+                )
+            return own_records(own)
+
+        return KeptRecords(read_own, Path(own["data"]).expanduser())
     if own:
         raise ConfigError(f"--records reads the data by itself: leave out --{', --'.join(own)}")
     load = imported("records", function)

@@ -140,6 +140,19 @@ def test_a_restored_node_counts_what_it_cannot_know_and_has_no_key_of_a_run(
     assert "is not empty: restore to a new folder" in refused.err
 
 
+def test_a_backup_is_not_written_to_a_file_that_somebody_else_has_put_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder of many users they would have it open already, and read the identity."""
+    joined_node(tmp_path / "node")
+    theirs = tmp_path / "node.tar.new"
+    theirs.touch(0o666)
+    with open(theirs, "rb") as stream:
+        assert call(capsys, "keys", "backup", tmp_path / "node", tmp_path / "node.tar").code == 0
+        assert stream.read() == b""
+    assert (tmp_path / "node.tar").stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.parametrize(("uploads", "repeated", "entered"), [(2, 0, 5), (5, 0, 2), (5, 1, 1), (5, 2, 0)])
 def test_spare_rounds_count_as_taken_part_in_too(
     uploads: int, repeated: int, entered: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
