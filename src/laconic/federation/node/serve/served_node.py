@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from laconic import __version__
 from laconic.errors import LaconicError, one_line
 from laconic.federation.agreement import UNCHECKED
+from laconic.federation.keys.files import replace_file
 from laconic.federation.keys.secret import Secret
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
@@ -154,8 +155,7 @@ def _write_state(serving: Serving, path: Path) -> None:
         "socket": str(path),
         "policy": str(serving.policy.expanduser().absolute()),  # `status` may be called elsewhere
     }
-    with open(os.open(serving.folder / STATE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        json.dump(state, stream)
+    replace_file(serving.folder / STATE, json.dumps(state).encode())
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -210,6 +212,27 @@ def test_one_process_serves_a_folder(tmp_path: Path) -> None:
         assert serving(tmp_path) == os.getpid()
         with pytest.raises(RunFolderError, match=f"process {os.getpid()} serves"), ServingLock(tmp_path):
             pass
+    assert serving(tmp_path) is None
+
+
+def test_looking_whether_a_process_serves_a_folder_keeps_none_from_starting(tmp_path: Path) -> None:
+    with ServingLock(tmp_path):
+        pass
+    with open(tmp_path / "serving.lock") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert serving(tmp_path) is None
+        threading.Timer(0.1, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with ServingLock(tmp_path):
+            assert serving(tmp_path) == os.getpid()
+
+
+def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(handle: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("laconic.federation.node.serve.lock.os.write", write)
+    with pytest.raises(RunFolderError, match="serving.lock: No space left on device"), ServingLock(tmp_path):
+        pass
     assert serving(tmp_path) is None
 
 
