@@ -7,6 +7,7 @@ either: a request must name this machine as its host.
 
 from __future__ import annotations
 
+import hmac
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,11 +23,14 @@ MOST_CONNECTIONS = 8
 
 
 class Endpoint:
-    """Answers scrapes with what `text` says at the time, from a thread of its own. Port 0 takes any free one."""
+    """Answers scrapes with what `text` says at the time, from a thread of its own. Port 0 takes any free one.
 
-    def __init__(self, port: int, text: Callable[[], str]) -> None:
+    With a `token`, whoever asks must bring it, as `Authorization: Bearer TOKEN`: other users of the machine cannot.
+    """
+
+    def __init__(self, port: int, text: Callable[[], str], token: bytes | None = None) -> None:
         try:
-            self._server = _Server((ADDRESS, port), _handler(text))
+            self._server = _Server((ADDRESS, port), _handler(text, token))
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"cannot listen on port {port} of {ADDRESS} for metrics: {why}") from None
@@ -66,7 +70,7 @@ class _Server(ThreadingHTTPServer):
             self._room.release()
 
 
-def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
+def _handler(text: Callable[[], str], token: bytes | None) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 5  # of a client that says nothing
         server_version, sys_version = "laconic", ""
@@ -75,6 +79,10 @@ def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
             host = (self.headers.get("Host") or "").rpartition(":")[0] or self.headers.get("Host")
             if host not in _NAMES:
                 self.send_error(403, "this port is for this machine")
+                return
+            brought = (self.headers.get("Authorization") or "").encode("utf-8", "replace")
+            if token is not None and not hmac.compare_digest(brought, b"Bearer " + token):
+                self.send_error(401, "bring the token of this port")
                 return
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404, "there is /metrics and nothing else")

@@ -79,6 +79,17 @@ def test_a_port_of_this_machine_and_of_no_other() -> None:
     Endpoint(endpoint.port, written).close()  # it is free again
 
 
+def test_with_a_token_other_users_of_the_machine_read_nothing() -> None:
+    endpoint = Endpoint(0, written, b"fifteen-letters")
+    try:
+        for wrong in ({}, {"Authorization": "Bearer fifteen-letter"}, {"Authorization": "fifteen-letters"}):
+            status, _, text = ask(endpoint.port, **wrong)
+            assert status == 401 and "gauge" not in text
+        assert ask(endpoint.port, Authorization="Bearer fifteen-letters") == (200, CONTENT_TYPE, written())
+    finally:
+        endpoint.close()
+
+
 def test_whoever_opens_many_connections_takes_no_more_of_the_process_than_some() -> None:
     """Any user of the machine can: the process would have no file left for the node's own socket."""
     endpoint = Endpoint(0, written)

@@ -11,6 +11,7 @@ from laconic.cli.keys.secret import secret_for, secret_options
 
 if TYPE_CHECKING:
     from laconic.data.population import Records
+    from laconic.federation.keys.secret import Secret
     from laconic.federation.node.serve.kept_work import KeptRecords
 
 
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 65535),
     help="A port of 127.0.0.1 with figures for Prometheus. They show when this node took part: for its owner only.",
 )
+@click.option(
+    "--metrics-token-file",
+    type=click.Path(path_type=Path),
+    help="A file whose first line a scrape must bring as its bearer token; else every user here can read them.",
+)
 def serve(
     folder: Path,
     policy: Path,
@@ -61,6 +67,7 @@ def serve(
     passphrase_file: Path | None,
     log_file: Path | None,
     metrics_port: int | None,
+    metrics_token_file: Path | None,
     **own: Any,
 ) -> None:
     """Serve the node in FOLDER until it is stopped: answer what its policy allows, and refuse the rest.
@@ -92,11 +99,23 @@ def serve(
         secret=secret_for(folder.expanduser(), key_file, passphrase_file),
         log=None if log_file is None else log_file.expanduser(),
         metrics_port=metrics_port,
+        metrics_token=_token(metrics_port, metrics_token_file),
         front_end=front_end,
     )
     given = {name.replace("_", "-"): value for name, value in own.items() if value is not None}
     kept, meaning = _records(records, given), UNCHECKED if records is not None else own_meaning(given)
     serve_node(settings, kept, lambda offer: own_model(offer, model), meaning=meaning, on_ready=_say_ready)
+
+
+def _token(port: int | None, file: Path | None) -> Secret | None:
+    from laconic.errors import ConfigError
+    from laconic.federation.keys.secret import read_passphrase_file
+
+    if file is None:
+        return None
+    if port is None:
+        raise ConfigError("--metrics-token-file means nothing without --metrics-port")
+    return read_passphrase_file(file.expanduser())
 
 
 def _check_made(folder: Path) -> None:

@@ -46,8 +46,8 @@ class Serving:
     """How a node is served. `socket` is in the folder unless it is named; `group` may open it, too.
 
     `secret` opens the keys, if they are encrypted. Events go to `log`, or to stderr; `metrics_port` has figures for
-    Prometheus. `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
-    `front_end` is the owner's copy of a front end.
+    Prometheus, for whoever has the `metrics_token`. `kept_runs` are the runs whose work stays in memory, `waiting` the
+    messages that may be open at a time. `front_end` is the owner's copy of a front end.
     """
 
     folder: Path
@@ -60,6 +60,7 @@ class Serving:
     secret: Secret | None = None
     log: Path | None = None
     metrics_port: int | None = None
+    metrics_token: Secret | None = None
     front_end: Path | None = None
 
     @property
@@ -164,7 +165,8 @@ def _watched(serving: Serving, node: ServedNode) -> Iterator[WatchedNode]:
     events = EventLog(serving.log)
     watched = WatchedNode(node, events)
     figures = NodeFigures(node.folder, read_policy(serving.policy), watched)
-    port = None if serving.metrics_port is None else Endpoint(serving.metrics_port, figures.text)
+    token = None if serving.metrics_token is None else serving.metrics_token.value
+    port = None if serving.metrics_port is None else Endpoint(serving.metrics_port, figures.text, token)
     events.write("node started", version=__version__)
     try:
         yield watched

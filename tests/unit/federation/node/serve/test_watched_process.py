@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from scrapes import read_scrape
 from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.federation.keys.change import encrypt_keys
-from laconic.federation.keys.secret import read_key_file
+from laconic.federation.keys.secret import passphrase, read_key_file
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.serve.hand_over import hand_over
 from laconic.federation.node.serve.kept_work import KeptRecords
@@ -54,9 +55,14 @@ def test_a_node_with_encrypted_keys_says_how_it_is(tmp_path: Path) -> None:
 
     def look(path: Path) -> None:
         assert stat.S_ISSOCK(path.stat().st_mode)
-        scraped.append(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/metrics", headers={"Authorization": "Bearer a-token"}
+        )
+        scraped.append(urllib.request.urlopen(request).read().decode())
 
-    serve_once(settings(tmp_path, secret=secret, log=log, metrics_port=port), look)
+    serve_once(settings(tmp_path, secret=secret, log=log, metrics_port=port, metrics_token=passphrase("a-token")), look)
     assert read_scrape(scraped[0])["laconic_node_log_in_order", ""] == 1
     assert [json.loads(line)["event"] for line in log.read_text().splitlines()] == ["node started", "node stopped"]
     with pytest.raises(OSError):
