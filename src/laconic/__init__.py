@@ -18,9 +18,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from laconic import schemes as schemes
+    from laconic.advice.answer import advise as advise
     from laconic.api import audit_run as audit_run
     from laconic.api import run as run
     from laconic.audit.result import AuditResult as AuditResult
+    from laconic.codecs.measured import Evaluations as Evaluations
     from laconic.data.dead_leaves import dead_leaves as dead_leaves
     from laconic.data.population import FunctionPopulation as FunctionPopulation
     from laconic.data.population import Population as Population
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "run": "laconic.api",
+    "advise": "laconic.advice.answer",
     "audit_run": "laconic.api",
     "AuditResult": "laconic.audit.result",
     "dead_leaves": "laconic.data.dead_leaves",
@@ -67,6 +70,7 @@ _HOMES = {
     "Experiment": "laconic.experiment.experiment",
     "Calibration": "laconic.experiment.calibrated",
     "calibrated": "laconic.experiment.calibrated",
+    "Evaluations": "laconic.codecs.measured",
     "DiscreteGaussian": "laconic.privacy.mechanism.discrete_gaussian",
     "Gaussian": "laconic.privacy.mechanism.gaussian",
     "NoNoise": "laconic.privacy.mechanism.gaussian",

@@ -1,12 +1,14 @@
 """One round as pure functions: what a client sends, and what the server does with the sum. `planning` has its plan.
 
-Where the first rounds are votes, what clients send and what the server does follow from the scheme of the round
-(`Scheme.at`); plans are those of the whole scheme.
+Where some rounds are votes or evaluations, what clients send and what the server does follow from the scheme of the
+round (`Scheme.at`); plans are those of the whole scheme.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +21,15 @@ from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.scheme import Scheme
 from laconic.server.rules import State
+from laconic.server.scores import SCORES
 from laconic.server.tally import VOTES
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
 AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
+MEASURED = "clients_"
+"""Before the names of metrics that clients measured on their own records, in rows."""
 
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
@@ -261,3 +266,26 @@ def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[d
         return None, state
     votes = state.get(VOTES, torch.zeros(codec.ballot.code_size(size)))  # none, if nobody ever came
     return codec.elected(votes, size, plan), {name: value for name, value in state.items() if name != VOTES}
+
+
+def scored(scheme: Scheme, plan: RoundPlan, state: State) -> tuple[dict[str, Any], State]:
+    """After an evaluation: what its noisy cells say of the weights, and the state without them. Else nothing.
+
+    It looks at nothing but what was released, so it says as much in a round that was lost: noise, which is not told.
+    """
+    if not scheme.evaluates(plan.round):
+        return {}, state
+    kind, cells = scheme.evaluations, state.get(SCORES)
+    found = {} if cells is None else kind.metrics(cells.double().cpu().numpy(), _cell_noise(scheme.measuring, plan))
+    row: dict[str, Any] = {"evaluation": kind.metric if found else f"{kind.metric}: hidden by the noise"}
+    row |= {MEASURED + name: value for name, value in found.items()}
+    return row, {name: value for name, value in state.items() if name != SCORES}
+
+
+def _cell_noise(scheme: Scheme, plan: RoundPlan) -> float:
+    """The standard deviation of the noise in each mean cell, a public number. Groups are averaged."""
+    if not scheme.noise.private:
+        return 0.0
+    sums, cells = plan.sums, scheme.codec.code_size(0)
+    scale = scheme.noise.released_scale(code_size=cells, sensitivity=scheme.clip.sensitivity(cells), plan=sums[0])
+    return scale / sums[0].planned_cohort / math.sqrt(len(sums))

@@ -5,18 +5,22 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from laconic.aggregate.base import Aggregator, WeightedMean
 from laconic.aggregate.protocol import PlainSum, SumProtocol
 from laconic.codecs.base import Codec, Identity
+from laconic.codecs.measured import Evaluations, Measured
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive_int
-from laconic.privacy.mechanism.clip import Clip, Marks, NoClip
+from laconic.privacy.accounting.accountant import Repeats
+from laconic.privacy.mechanism.clip import Clip, L2Clip, Marks, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
 from laconic.server.rules import Average, ServerRule
+from laconic.server.scores import Scores
 from laconic.server.tally import Tally
 from laconic.train.local import LocalTraining
 
@@ -32,7 +36,8 @@ class Scheme(Part):
     floats of 16 bits, and clients train from those; the server keeps all 32. `downlink="signs"` sends the signs of the
     last change instead of weights, which works only if every client takes part in every round. `pooled` is the
     centralised reference: all records in one place, nothing sent. With `groups` each cohort is split at random, every
-    group has a secure sum with the whole noise, and the aggregator sees the groups' means in the place of codes.
+    group has a secure sum with the whole noise, and the aggregator sees the groups' means in the place of codes. With
+    `evaluations` some rounds measure the weights on the clients' own records instead of training.
 
     Args:
         name: by which statements and folders call it.
@@ -47,6 +52,7 @@ class Scheme(Part):
         downlink: 'weights', 'half' or 'signs'.
         pooled: all records in one place.
         groups: in how many groups a cohort is summed.
+        evaluations: in which rounds clients measure the weights, and what.
 
     Examples:
         >>> from dataclasses import replace
@@ -68,6 +74,7 @@ class Scheme(Part):
     downlink: str = "weights"
     pooled: bool = False
     groups: int = 1
+    evaluations: Evaluations = Evaluations()
 
     def __post_init__(self) -> None:
         one_of(WEIGHTINGS, weighting=self.weighting)
@@ -89,14 +96,18 @@ class Scheme(Part):
                 f"{type(self.aggregator).__name__} starts from the last round's code, but the first rounds are votes:"
                 " use a rule that looks at one round"
             )
+        problems += self._evaluation_problems()
         if self.pooled and not self.aggregator.sums:
             problems.append("the centralised reference has one client, so there is nothing to combine")
         if problems:
             raise ConfigError(f"{self.name}: " + "; ".join(problems))
 
     def to_dict(self) -> dict[str, Any]:
-        """Without the aggregator where it is the mean, and without one group: fingerprints stay what they were."""
+        """Without the aggregator where it is the mean, one group and evaluations that never come: fingerprints stay
+        what they were."""
         data = super().to_dict()
+        if not self.evaluations.every:
+            del data["evaluations"]
         if self.groups == 1:
             del data["groups"]
         if self.aggregator == WeightedMean():
@@ -116,6 +127,31 @@ class Scheme(Part):
         if self.groups < rule.least_codes:
             return [f"{kind} takes {rule.least_codes} sums or more, but there are {self.groups}: raise --groups"]
         return []
+
+    def _evaluation_problems(self) -> list[str]:
+        if not self.evaluations.every:
+            return []
+        problems = []
+        if self.record_level:
+            problems.append(
+                "evaluations are private for whole clients, not for single records: leave out"
+                " --evaluate-every with record-level schemes"
+            )
+        if self.downlink == "signs":
+            problems.append(
+                "signs tell the change of one round, and an evaluation changes nothing: leave out"
+                " --evaluate-every, or use fl-sign"
+            )
+        if self.pooled:
+            problems.append("the centralised reference has no clients that could evaluate: leave out --evaluate-every")
+        if self.aggregator.remembers:
+            problems.append(
+                f"{type(self.aggregator).__name__} starts from the last round's code, and some rounds are evaluations:"
+                " use a rule that looks at one round"
+            )
+        if self.evaluations.noise_multiplier is not None and not self.noise.private:
+            problems.append("there is no noise, so --evaluation-noise-multiplier means nothing: use a scheme in -dp")
+        return problems
 
     def _problems(self) -> list[str]:
         """Everything that would make the printed ε untrue, all at once."""
@@ -149,8 +185,40 @@ class Scheme(Part):
         return problems
 
     def at(self, round: int) -> Scheme:
-        """The scheme of a round. Where clients vote on the codec, the first rounds have other parts than the rest."""
-        return self._voting if round <= self.codec.vote_rounds else self
+        """The scheme of a round. Votes on the codec, in the first rounds, and evaluations have other parts than the
+        rest."""
+        if round <= self.codec.vote_rounds:
+            return self._voting
+        return self.measuring if self.evaluates(round) else self
+
+    def evaluates(self, round: int) -> bool:
+        """Whether a round is an evaluation."""
+        every = self.evaluations.every
+        return every > 0 and round % every == 0 and round > self.codec.vote_rounds
+
+    def num_evaluations(self, rounds: int) -> int:
+        """How many of the first so many rounds are evaluations."""
+        every, votes = self.evaluations.every, self.codec.vote_rounds
+        return max(0, rounds // every - votes // every) if every else 0
+
+    def repeats(self, again: Mapping[int, int]) -> Repeats:
+        """By kind, from how often each round was charged again."""
+        votes = sum(count for round, count in again.items() if round <= self.codec.vote_rounds)
+        measured = sum(count for round, count in again.items() if self.evaluates(round))
+        return Repeats(votes, measured, sum(again.values()) - votes - measured)
+
+    @functools.cached_property
+    def measuring(self) -> Scheme:
+        """Cells as the code, of norm 1 at most; they are read, and the weights do not change."""
+        return replace(
+            self,
+            codec=Measured(evaluations=self.evaluations, trained=self.codec),
+            clip=L2Clip(clip_norm=1.0),
+            noise=self.noise.for_cells(self.evaluations.noise_multiplier),
+            rule=Scores(),
+            weighting="uniform",
+            evaluations=Evaluations(),
+        )
 
     @functools.cached_property
     def _voting(self) -> Scheme:
@@ -164,6 +232,7 @@ class Scheme(Part):
             noise=self.noise.for_votes(codec.noise_multiplier),
             rule=Tally(),
             weighting="uniform",
+            evaluations=Evaluations(),
         )
 
     @property

@@ -5,85 +5,31 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from e2e_tools import COMMAND, charges, rounds
+from process_tools import (
+    PRIVATE,
+    children_of,
+    kill,
+    laconic,
+    pids_of,
+    started,
+    wait_for_rounds,
+    wait_until_gone,
+    write_config,
+)
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 from safetensors.torch import load_file
 
-from laconic.federation.entropy import TEST_SEED
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import UPLOADED
-from laconic.settings.config import RunConfig, write_toml
 
 pytestmark = pytest.mark.e2e
-SEED = 3
-BASE = {
-    "run.seed": SEED,
-    "run.rounds": 2,
-    "run.engine": "one-by-one",
-    "run.workers": 1,
-    "run.threads": 1,
-    "run.device": "cpu",
-    "data.dataset": "synthetic",
-    "data.num_clients": 5,
-    "sampler.sampling_rate": 1.0,
-    "federation.nodes": 5,
-    "federation.join_timeout": 240.0,
-    "federation.round_timeout": 240.0,
-}
-PRIVATE = {"scheme.clip_norm": 0.5, "scheme.noise_multiplier": 1.0}
-
-
-def write_config(path: Path, **changes: Any) -> Path:
-    values = BASE | {name.replace("__", "."): value for name, value in changes.items()}
-    path.write_text(write_toml(RunConfig().with_values(values).to_dict()))
-    return path
-
-
-def laconic(*arguments: str, cwd: Path, seed: bool = False, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if name != TEST_SEED}
-    env |= {TEST_SEED: str(SEED)} if seed else {}
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False
-    )
-
-
-def left_behind(folder: Path) -> list[str]:
-    """Processes of a trial that still run, in words."""
-    return list(_running(folder).values())
-
-
-def pids_of(folder: Path) -> list[int]:
-    return list(_running(folder))
-
-
-def _running(folder: Path) -> dict[int, str]:
-    """Processes whose environment or arguments name the folder."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if str(folder).encode() in text and state != "Z" and process.name != str(os.getpid()):
-            found[int(process.name)] = text[:200].decode(errors="replace")
-    return found
-
-
-def wait_until_gone(folder: Path, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while left := left_behind(folder):
-        assert time.monotonic() < end, left
-        time.sleep(0.2)
 
 
 def test_five_processes_give_what_the_simulator_gives(tmp_path: Path) -> None:
@@ -204,57 +150,6 @@ def test_a_killed_trial_goes_on_within_a_minute(everything: bool, tmp_path: Path
     assert [row["round"] for row in rounds(folder)] == [1, 2, 3]
     assert json.loads(out)["federation"]["incomplete"] == ""
     wait_until_gone(tmp_path)
-
-
-def children_of(parent: int) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            text = (process / "stat").read_text()
-        except OSError:
-            continue
-        if int(text.rpartition(")")[2].split()[1]) == parent:
-            found.append(int(process.name))
-    return found
-
-
-@contextmanager
-def started(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """The command, which Ctrl-C can reach even if this process was started in the background; ended with the block."""
-    with subprocess.Popen(
-        command,
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
-    ) as running:
-        try:
-            yield running
-        finally:
-            running.terminate()
-
-
-def wait_for_rounds(folder: Path, count: int, seconds: float = 400) -> None:
-    end = time.monotonic() + seconds
-    while len(rounds(folder)) < count:
-        assert time.monotonic() < end, (folder / "federation/link/log.txt").read_text()[-2000:]
-        time.sleep(0.2)
-
-
-def kill(*words: str) -> None:
-    """Kill the one process whose command line has all these words, and no signal that it could handle."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (process / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if all(word in line for word in words):
-            found.append(int(process.name))
-    assert len(found) == 1, found
-    os.kill(found[0], signal.SIGKILL)
 
 
 def expect_refused(folder: Path) -> None:

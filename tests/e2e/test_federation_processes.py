@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from e2e_tools import COMMAND, charges, rounds
+from process_tools import PRIVATE, kill, started, wait_for_rounds, wait_until_gone, write_config
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
-
-from test_federation import PRIVATE, kill, started, wait_for_rounds, wait_until_gone, write_config
 
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import UPLOADED

@@ -38,6 +38,11 @@ def check_auditable(experiment: Experiment) -> None:
             f"{scheme.name} begins with votes, which have another S and another noise than the rest, and an audit takes"
             " rounds that are all alike: leave out --top-selection votes, and choose with public records"
         )
+    if scheme.evaluations.every:
+        raise ConfigError(
+            "an audit takes rounds that are all alike, and evaluations have another S and another noise: leave out"
+            " --evaluate-every"
+        )
     if experiment.group_testing:
         raise ConfigError(
             "an audit takes rounds that are all alike, and with --group-testing they change with what was found: audit"

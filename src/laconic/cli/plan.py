@@ -33,7 +33,7 @@ def _print(result: dict[str, Any], papers: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from laconic.privacy.statement.statement import grid_text, votes_text
+    from laconic.privacy.statement.statement import evaluations_text, grid_text, votes_text
     from laconic.report.ledger import human_bytes
 
     console = Console()
@@ -87,6 +87,12 @@ def _print(result: dict[str, Any], papers: bool) -> None:
             f"votes up: {result['votes']['bytes_up_per_client_and_round']:,} bytes per client and round"
             f" ({result['votes']['bits_up_per_value']} bits a value); the chosen weights are told to a client once, in"
             f" {result['votes']['bytes_once_per_client']:,} bytes"
+        )
+    if result["evaluations"]:
+        console.print(f"{evaluations_text(result['evaluations'])}.")
+        console.print(
+            f"evaluations up: {result['evaluations']['bytes_up_per_client_and_round']:,} bytes per client and round"
+            f" ({result['evaluations']['bits_up_per_value']} bits a value)"
         )
     for direction in ("up", "down"):
         bits = f"{result[f'bits_{direction}_per_value']} bits a value"

@@ -65,10 +65,19 @@ class ModelView:
         for records in (self.first, e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
+        e.scheme.evaluations.check(self.model.num_classes)
+        if e.scheme.evaluations.every and e.scheme.evaluations.metric != "loss" and self._values_as_targets:
+            raise ConfigError(
+                f"--evaluate-metric {e.scheme.evaluations.metric} takes classes, and the targets are values: use loss"
+            )
         self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
 
+    @property
+    def _values_as_targets(self) -> bool:
+        return self.first.targets.is_floating_point()
+
     def sizes(self, round: int | None = None) -> tuple[int, int]:
-        """How many values a client sends and receives in a round: in a vote, or (None) in training."""
+        """How many values a client sends and receives in a round: in a vote, an evaluation, or (None) in training."""
         scheme = self.experiment.scheme
         codec = scheme.codec if round is None else scheme.at(round).codec
         return codec.code_size(self.model.size), codec.downlink_size(self.model.size)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from laconic.adversary.poisoned import without_classes
 from laconic.clients import wire
 from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView
+from laconic.clients.held_out import trained_and_held
 from laconic.data.population import Population
 from laconic.errors import ConfigError
 from laconic.features.population import as_features
@@ -26,6 +28,7 @@ from laconic.plan import RoundPlan
 from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received
 from laconic.scheme import Scheme
 from laconic.train.engines.engine import Task, Trained, Updates, Work
+from laconic.train.engines.precision import products_in
 from laconic.train.local import LocalSGD
 
 Tamper = Callable[[RoundPlan, Trained], Trained]
@@ -39,6 +42,10 @@ class ClientWork:
         self.view, self.tamper = view, tamper
         self.engine = view.engine_for(view.model, self._work(len(view.first.targets)))
         self.population = as_features(self._held(), e.front_end, view.device)
+        self.held_out: Population | None = None
+        if e.scheme.evaluations.every:
+            seed = view.streams.public_seed("public")
+            self.population, self.held_out = trained_and_held(self.population, e.held_out, seed)
         self.attackers = None if e.attack is None else Attackers(view, self.population, e.attack)
         self._packing_checked = False
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
@@ -129,7 +136,11 @@ class ClientWork:
     def each(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
-        """What `then` makes of the trained clients, chunk by chunk; attackers come last."""
+        """What `then` makes of the trained clients, chunk by chunk; attackers come last. In an evaluation clients
+        measure instead."""
+        if self.view.experiment.scheme.evaluates(plan.round):
+            yield from map(then, self._measured(plan, clients, weights))
+            return
         attacking = np.isin(clients, self.view.experiment.attackers(plan))
         if not attacking.all():
             yield from self._honest(plan, clients[~attacking], weights, then)
@@ -162,6 +173,26 @@ class ClientWork:
             if chunk is None:
                 return
             yield chunk
+
+    def _measured(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
+        """Each client's cells. One by one: whoever else is in the cohort changes no bit of them."""
+        start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
+        for client in clients.tolist():
+            with self.view.clock("evaluate"):
+                cells, size = self.cells(client, start)
+            yield Updates(np.array([client]), cells[None].to(self.view.device), np.array([size]))
+
+    def cells(self, client: int, weights: Tensor) -> tuple[Tensor, int]:
+        """What the weights are worth on the records that a client has set aside, and how many these are."""
+        e, model = self.view.experiment, self.view.model
+        assert self.held_out is not None
+        size = self.held_out.size(client)
+        if not size:
+            return torch.zeros(e.scheme.evaluations.cells), 0
+        records = self.held_out.records(client).to(self.view.device)
+        with products_in(e.precision, self.view.device), torch.no_grad():
+            outputs = torch.cat(list(model.outputs(weights, records.inputs)))
+            return e.scheme.evaluations.measure(outputs, records.targets, model.loss), size
 
     def _trained(self, plan: RoundPlan) -> Tensor | None:
         """The weights that move, on the device; the same tensor while the support stays the same."""

@@ -1,8 +1,9 @@
 """Compression: `encode` and `decode` of one codec side by side.
 
-base    `Codec`, and `Identity`, which changes nothing
-dct     the discrete cosine transform, and `LowPassDCT`, which sends its first coefficients
-sign    `Sign`: one bit per weight
-subset  some coordinates: new at random, fixed at random, or chosen with public data
-votes   `VotedSubset`: coordinates on which clients vote in the first rounds, with `Ballot`
+base      `Codec`, and `Identity`, which changes nothing
+dct       the discrete cosine transform, and `LowPassDCT`, which sends its first coefficients
+measured  `Evaluations` and `Measured`: cells of the clients' own records, for evaluations
+sign      `Sign`: one bit per weight
+subset    some coordinates: new at random, fixed at random, or chosen with public data
+votes     `VotedSubset`: coordinates on which clients vote in the first rounds, with `Ballot`
 """

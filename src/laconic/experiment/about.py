@@ -36,6 +36,7 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         "weighting": scheme.weighting,
         **({} if scheme.groups == 1 else {"groups": about_groups(e), "denominator": "the planned size of a group"}),
         **_selection(e),
+        **({} if e.mechanism.measuring is None else {"evaluations": about_evaluations(e)}),
         **_front_end(e),
     }
 
@@ -73,19 +74,46 @@ def about_votes(e: Experiment) -> dict[str, Any] | None:
     }
 
 
-def about_votes_noise(e: Experiment) -> list[str]:
-    """What was drawn for the votes, and what that costs; nothing without votes or noise."""
-    voting = e.mechanism.voting
-    if voting is None or not e.scheme.private:
-        return []
-    about = voting.scheme.noise.about(
-        code_size=voting.code_size,
-        sensitivity=voting.sensitivity,
-        plan=voting.typical_plan(),
-        rounds=voting.rounds,
-        delta_slack=voting.delta_slack(),
+def about_evaluations(e: Experiment) -> dict[str, Any] | None:
+    """What clients measure on their own records, and with which noise; None where they do not.
+
+    `alone` is the ε of the evaluations by themselves, against an outsider: it is in the ε of the run, not besides it.
+    """
+    measuring, kind = e.mechanism.measuring, e.scheme.evaluations
+    if measuring is None:
+        return None
+    found: dict[str, Any] = {
+        "metric": kind.metric,
+        "every": kind.every,
+        "rounds": measuring.rounds,
+        "cells": kind.cells,
+        "held_out": e.held_out,
+    }
+    accountant = measuring.accountant
+    if accountant is None:
+        return found
+    return found | {
+        "sensitivity": measuring.sensitivity,
+        "noise": measuring.scheme.noise.to_dict(),
+        "grid": _grid(measuring),
+        "alone": accountant.released(measuring.rounds).to_dict(),
+    }
+
+
+def about_other_noise(e: Experiment) -> list[str]:
+    """What was drawn for votes and evaluations, and what that costs; nothing without them, or without noise."""
+    kinds = (("votes", e.mechanism.voting), ("evaluations", e.mechanism.measuring))
+    return [f"of the {name}: " + _about_noise(kind) for name, kind in kinds if kind is not None and e.scheme.private]
+
+
+def _about_noise(kind: Mechanism) -> str:
+    return kind.scheme.noise.about(
+        code_size=kind.code_size,
+        sensitivity=kind.sensitivity,
+        plan=kind.typical_plan(),
+        rounds=kind.rounds,
+        delta_slack=kind.delta_slack(),
     )
-    return [f"of the votes: {about}"]
 
 
 def about_groups(e: Experiment) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
-from laconic.experiment.mechanism import excludes_by_cohort, votes_of
+from laconic.experiment.mechanism import evaluated_of, excludes_by_cohort, votes_of
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise, smallest_noise
@@ -17,6 +17,8 @@ from laconic.scheme import Scheme
 
 VOTE_SHARE = 0.25
 """Of ε, for the votes of FL-TOP, unless said otherwise: see docs/results/votes.md."""
+EVALUATION_SHARE = 0.1
+"""Of ε, for the evaluations, unless said otherwise."""
 
 MakeScheme = Callable[[float], Scheme]
 """From σ to the scheme."""
@@ -32,13 +34,15 @@ class Calibration:
     Args:
         sampler: who takes part in a round.
         num_clients: the size of the population.
-        rounds: how many.
+        rounds: how many, spare ones included.
+        spare_rounds: how many of them are only for rounds that are repeated.
         size: weights of the model.
         budget: with an `epsilon` and a `delta`.
         slack: dropouts and colluders that the noise allows for.
         group_testing: whether attackers are excluded by group testing.
         loses_by_cohort: whether a round may be lost because of who took part.
         vote_share: of ε, for the votes of FL-TOP.
+        evaluation_share: of ε, for the evaluations.
 
     Examples:
         >>> asked = laconic.Calibration(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, rounds=50,
@@ -52,10 +56,12 @@ class Calibration:
     rounds: int
     size: int
     budget: Budget
+    spare_rounds: int = 0
     slack: int = 0
     group_testing: bool = False
     loses_by_cohort: bool = False
     vote_share: float = VOTE_SHARE
+    evaluation_share: float = EVALUATION_SHARE
 
     @property
     def epsilon(self) -> float:
@@ -64,7 +70,7 @@ class Calibration:
         return self.budget.epsilon
 
     def noise_multiplier(self, make: MakeScheme) -> float:
-        """σ of training: with it and the scheme's votes, all rounds are within ε."""
+        """σ of training: with it, the scheme's votes and its evaluations, all rounds are within ε."""
         example = make(1.0)
         if example.record_level:
             return self._of_records(make)
@@ -75,6 +81,8 @@ class Calibration:
             rounds=self.rounds,
             method=self.budget.accountant,
             votes=votes_of(example, self.size),
+            evaluations=evaluated_of(example),
+            horizon=self.rounds - self.spare_rounds,
             groups=example.groups,
             **self._setting,
         )
@@ -92,9 +100,21 @@ class Calibration:
             **self._setting,
         )
 
+    def evaluation_noise_multiplier(self, make: MakeScheme) -> float:
+        """σ of the evaluations: the smallest with which they alone cost their share of ε."""
+        example = make(1.0)
+        return calibrate_noise(
+            noise=lambda sigma: make(sigma).noise.for_cells(sigma),
+            sensitivity=example.measuring.clip.sensitivity(example.evaluations.cells),
+            epsilon=self.evaluation_share * self.epsilon,
+            rounds=example.num_evaluations(self.rounds - self.spare_rounds),
+            groups=example.groups,
+            **self._setting,
+        )
+
     @property
     def _setting(self) -> dict[str, Any]:
-        """What votes and training have in common: who takes part, and what may go wrong."""
+        """What votes, evaluations and training have in common: who takes part, and what may go wrong."""
         return {
             "slack": self.slack,
             "cohort_dependent": self._cohort_dependent,
@@ -128,7 +148,7 @@ class Calibration:
 
 
 def calibrated(scheme: Scheme, asked: Calibration) -> Scheme:
-    """The scheme with σ, and with that of its votes; one whose σ is decided stays as it is.
+    """The scheme with σ, and with that of its votes and evaluations; one whose σ is decided stays as it is.
 
     Args:
         scheme: one whose σ is open.
@@ -150,4 +170,7 @@ def calibrated(scheme: Scheme, asked: Calibration) -> Scheme:
     if isinstance(codec, VotedSubset) and codec.noise_multiplier is None:
         sigma = asked.vote_noise_multiplier(scheme.with_noise_multiplier)
         scheme = replace(scheme, codec=replace(codec, noise_multiplier=sigma))
+    if scheme.num_evaluations(asked.rounds - asked.spare_rounds) and scheme.evaluations.noise_multiplier is None:
+        sigma = asked.evaluation_noise_multiplier(scheme.with_noise_multiplier)
+        scheme = replace(scheme, evaluations=replace(scheme.evaluations, noise_multiplier=sigma))
     return scheme.with_noise_multiplier(asked.noise_multiplier(scheme.with_noise_multiplier))

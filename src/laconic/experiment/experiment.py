@@ -18,7 +18,14 @@ from laconic.errors import ConfigError, several
 from laconic.experiment.cautions import count_units
 from laconic.experiment.mechanism import Mechanism, loses_by_cohort
 from laconic.options.declare import problems_of
-from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions, TestingOptions
+from laconic.options.sections import (
+    DeltaOptions,
+    HeldOutOptions,
+    RunOptions,
+    SlackOptions,
+    SumOptions,
+    TestingOptions,
+)
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import METHODS, RunAccountant
 from laconic.privacy.accounting.budget import Budget
@@ -30,9 +37,13 @@ from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 from laconic.train.losses import Loss
 
+PATIENCE_NEEDS = (
+    "patience needs a held-out set: give --holdout (a fraction such as 0.1), or --evaluate-every (clients measure)"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOptions):
+class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOptions, HeldOutOptions):
     """Everything a run needs. Its options (rounds, seed, device, …) are declared in `options/sections.py`.
 
     `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
@@ -102,8 +113,9 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
                 f"{self.scheme.name} has no noise multiplier: give it noise_multiplier, or calibrate it first"
                 " (laconic.run does so with epsilon)"
             )
-        if self.patience is not None and self.holdout is None:
-            raise ConfigError("patience needs a held-out set: give --holdout (a fraction such as 0.1)")
+        if self.patience is not None and self.holdout is None and not self.scheme.evaluations.every:
+            raise ConfigError(PATIENCE_NEEDS)
+        check_evaluations(self.scheme, self.rounds, attacked=self.attack is not None)
         check_votes(self.scheme, self.rounds, trainable_size(self.model))
         slack = self.max_dropouts + self.max_colluders
         check_rounds(self.scheme, self.sampler, self.population.num_clients, self.budget, slack)
@@ -283,11 +295,24 @@ def check_testable(scheme: Scheme) -> None:
             f"--group-testing tests codes of one kind, and {scheme.name} begins with votes: leave out"
             " --top-selection votes, and choose the weights with public data, or leave out --group-testing"
         )
+    if scheme.evaluations.every:
+        raise ConfigError("--group-testing tests codes of one kind, and evaluations are of another: leave one out")
     if scheme.downlink == "signs":
         raise ConfigError(
             f"--group-testing leaves out the step of a spoilt round, but {scheme.name} sends signs down, which say that"
             " every weight moves: use fl-sign-dp"
         )
+
+
+def check_evaluations(scheme: Scheme, rounds: int, *, attacked: bool = False) -> None:
+    """Refuse evaluations that never come, or that nobody has defined."""
+    every = scheme.evaluations.every
+    if not every:
+        return
+    if scheme.num_evaluations(rounds) == 0:
+        raise ConfigError(f"--evaluate-every {every} of --rounds {rounds} is never: evaluate more often")
+    if attacked:
+        raise ConfigError("what attackers would send in an evaluation is not defined: leave out --evaluate-every")
 
 
 def check_votes(scheme: Scheme, rounds: int, size: int | None = None) -> None:

@@ -16,7 +16,7 @@ from laconic.experiment.dropouts import BEFORE_UPLOAD
 from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
-from laconic.privacy.accounting.accountant import Accountant, RunAccountant, Votes
+from laconic.privacy.accounting.accountant import Accountant, Evaluated, RunAccountant, Votes
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Poisson, Sampler
@@ -82,6 +82,7 @@ class Mechanism(Agreed):
                 max_participations=self.budget.max_participations,
                 horizon=self.rounds,
                 votes=votes_of(self.scheme, self.size),
+                evaluations=evaluated_of(self.scheme),
             )
         cap = self.budget.max_participations
         # The server's budget can end the run, unless the cap keeps every client within it.
@@ -96,6 +97,12 @@ class Mechanism(Agreed):
         """The votes with which the run begins, as a run of their own; None if there are none."""
         votes = self.scheme.codec.vote_rounds
         return replace(self, scheme=self.scheme.at(1), rounds=votes) if votes else None
+
+    @property
+    def measuring(self) -> Mechanism | None:
+        """The evaluations of the run, as a run of their own; None if there are none."""
+        evaluations = self.scheme.num_evaluations(self.rounds)
+        return replace(self, scheme=self.scheme.measuring, rounds=evaluations) if evaluations else None
 
     @property
     def code_size(self) -> int:
@@ -141,8 +148,8 @@ class Mechanism(Agreed):
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         if self.scheme.record_level:
             return self._checked_slack(self.scheme.train.delta_slack(self.size, self._most_rounds))
-        voting = self.voting
-        return self._delta_slack() + (0.0 if voting is None else voting._delta_slack())
+        others = (kind._delta_slack() for kind in (self.voting, self.measuring) if kind is not None)
+        return self._delta_slack() + sum(others)
 
     def _delta_slack(self) -> float:
         assert self.budget is not None
@@ -175,6 +182,15 @@ def votes_of(scheme: Scheme, size: int) -> Votes | None:
         return None
     sensitivity = voting.clip.sensitivity(voting.codec.code_size(size))
     return Votes(noise=voting.noise, sensitivity=sensitivity, rounds=rounds)
+
+
+def evaluated_of(scheme: Scheme) -> Evaluated | None:
+    """The evaluations of a run, for the accountant; None if there are none."""
+    if not scheme.evaluations.every:
+        return None
+    measuring = scheme.measuring
+    sensitivity = measuring.clip.sensitivity(scheme.evaluations.cells)
+    return Evaluated(noise=measuring.noise, sensitivity=sensitivity, every=scheme.evaluations.every)
 
 
 def loses_by_cohort(dropouts: SumOptions) -> bool:

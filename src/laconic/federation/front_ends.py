@@ -70,12 +70,12 @@ def own_front_end(offer: Offer, file: Path | None = None) -> ScatteringFrontEnd 
     """The offer's front end; None if it has none. `file` is the owner's copy, where it cannot be made from a seed."""
     if offer.front_end is None:
         return None
-    return _agreed(offer, _made(offer) if file is None else _read(file))
+    return _agreed(offer, _made(offer) if file is None else read_front_end(file))
 
 
 def kept_front_end(offer: Offer, file: Path) -> ScatteringFrontEnd:
     """What this node wrote down when it joined the run."""
-    return _agreed(offer, _read(file))
+    return _agreed(offer, read_front_end(file))
 
 
 def _agreed(offer: Offer, found: ScatteringFrontEnd) -> ScatteringFrontEnd:
@@ -89,7 +89,8 @@ def _agreed(offer: Offer, found: ScatteringFrontEnd) -> ScatteringFrontEnd:
     return found
 
 
-def _read(file: Path) -> ScatteringFrontEnd:
+def read_front_end(file: Path) -> ScatteringFrontEnd:
+    """The owner's copy."""
     from laconic.features.front_end import ScatteringFrontEnd
 
     try:

@@ -94,6 +94,7 @@ class Offer(Agreed):
             self.front_end.check(self.input_shape)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
+        self.scheme.evaluations.check(self.num_classes)
         slack = self.max_dropouts + self.max_colluders
         check_rounds(self.scheme, self.sampler, self.num_clients, self.budget, slack)
         one_of(("auto", *LOSSES), loss=self.loss)

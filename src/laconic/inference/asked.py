@@ -35,6 +35,8 @@ def asked_schemes(names: tuple[str, ...], values: Mapping[str, Any], **defaults:
             "with --top-selection votes the first rounds are votes, and these attacks take rounds of training: leave it"
             " out, and choose with public records"
         )
+    if given.get("evaluation.every"):
+        raise ConfigError("these attacks take rounds of training, and evaluations are none: leave out --evaluate-every")
     if any("init_steps" in entry.options for entry in entries.values()) and "data.public_dataset" not in given:
         given.setdefault("data.public_records", _PUBLIC_RECORDS)  # for all, so that all have the same clients
     configs = [RunConfig().with_values(_completed(name, entry, given)) for name, entry in entries.items()]

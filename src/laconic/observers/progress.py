@@ -47,10 +47,20 @@ class PlainProgress(Observer):
         wanted = (self._metric, "accuracy", "loss")
         metric = next((name for name in wanted if name in self._seen), "loss")
         parts = [f"{metric.replace('_', ' ')} {self._seen[metric]:.4f}"] if metric in self._seen else []
+        parts += [text] if (text := measured_text(self._seen)) else []
         if "epsilon" in self._seen:
             parts.append(f"ε {self._seen['epsilon']:.3f} (server {self._seen['participant_epsilon']:.2f})")
         parts.append(human_bytes(self._bytes))
         return "  ".join(parts)
+
+
+def measured_text(row: Row) -> str:
+    """What clients measured on their own records, in a few words; empty where they did not, or noise hides it."""
+    name = next((name for name in ("auroc", "accuracy", "loss") if f"clients_{name}" in row), None)
+    if name is None:
+        return ""
+    noise = f" ± {row['clients_noise']:.3f}" if "clients_noise" in row else ""
+    return f"clients' {name} {row[f'clients_{name}']:.3f}{noise}"
 
 
 class LiveProgress(PlainProgress):

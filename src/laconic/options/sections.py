@@ -41,7 +41,8 @@ class RunOptions:
     )
     patience: int | None = option(
         None,
-        "Stop after so many evaluations without progress on the held-out set.",
+        "Stop after so many evaluations without progress: those of the clients with --evaluate-every, else those on the"
+        " held-out set.",
         check=positive_int,
         identity=True,
     )
@@ -289,6 +290,56 @@ class SamplerSection(SlackOptions):
     )
     max_participations: int | None = option(
         None, "How often one client may take part (Poisson and private schemes).", check=positive_int
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutOptions:
+    held_out: float = option(
+        0.2,
+        "With --evaluate-every: the fraction of its records that each client measures on and never trains on.",
+        flag="--evaluate-held-out",
+        check=below_one,
+        identity=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSection(HeldOutOptions):
+    """Rounds in which clients measure the model on their own records instead of training, as noisy secure sums."""
+
+    every: int = option(
+        0,
+        "Rounds divisible by this are evaluations, of --rounds in all: clients measure the model on records of their"
+        " own, and the server learns the noisy mean. 0: never.",
+        flag="--evaluate-every",
+        check=non_negative_int,
+    )
+    metric: str = option(
+        "accuracy",
+        "What clients measure: accuracy, auroc (two classes; with accuracy and balanced accuracy) or loss.",
+        flag="--evaluate-metric",
+        choices=("accuracy", "auroc", "loss"),
+    )
+    bins: int = option(
+        16, "AUROC: ranges of scores, even; more are finer and noisier.", flag="--evaluate-bins", check=positive_int
+    )
+    largest_loss: float = option(
+        5.0, "Where the loss of a record is cut off.", flag="--evaluate-largest-loss", check=positive
+    )
+    noise_multiplier: float | None = option(
+        None,
+        "σ of the evaluations.",
+        flag="--evaluation-noise-multiplier",
+        shown="from --epsilon and --evaluation-share, else as --noise-multiplier",
+        check=positive,
+    )
+    share: float | None = option(
+        None,
+        "The fraction of --epsilon that the evaluations alone may cost; sets their noise multiplier unless given.",
+        flag="--evaluation-share",
+        shown="0.1",
+        check=probability,
     )
 
 

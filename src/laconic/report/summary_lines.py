@@ -122,6 +122,9 @@ _METRICS = (
     "loss",
     "holdout_accuracy",
     "holdout_balanced_accuracy",
+    "clients_accuracy",
+    "clients_auroc",
+    "clients_loss",
 )
 
 

@@ -15,6 +15,7 @@ from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.report.classified import classified_figures
+from laconic.round import MEASURED
 from laconic.store.checkpoint import RunState
 from laconic.train.engines.precision import products_in
 from laconic.train.losses import binary_cross_entropy, cross_entropy
@@ -119,19 +120,32 @@ class Evaluation:
         )
 
     def note(self, row: dict[str, Any], state: RunState) -> bool:
-        """Write the best round and the progress on the held-out set into the state; True if this round is the best.
+        """Write the best round, and the progress that patience looks at, into the state; True if it is the best round.
 
         A vote leaves the weights as they are, so that they do not improve says nothing: patience begins after it.
         """
         best = "loss" in row and (state.best is None or self._better(row, state.best))
         if best:
             state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in _BEST}
-        if "holdout_loss" in row and "vote" not in row:
-            held = self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
+        held = self._progress(row)
+        if held is not None:
             better = state.best_holdout is None or held > state.best_holdout
             state.stale = 0 if better else state.stale + 1
             state.best_holdout = held if better else state.best_holdout
         return best
+
+    def _progress(self, row: dict[str, Any]) -> float | None:
+        """By what patience is measured: what clients measured, if they ever do, else the held-out set; None: nothing.
+
+        What clients measured was released, so to stop on it costs nothing more. Where noise hides it, it says nothing.
+        """
+        evaluations = self._experiment.scheme.evaluations
+        if evaluations.every:
+            found = row.get(MEASURED + evaluations.metric)
+            return None if found is None else float(-found if evaluations.metric == "loss" else found)
+        if "holdout_loss" not in row or "vote" in row:
+            return None
+        return self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
 
     def _better(self, row: dict[str, Any], best: dict[str, Any]) -> bool:
         """Whether a round beats the best one so far.

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from laconic.errors import ConfigError, how_to_install
-from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_votes_noise
+from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
 from laconic.features.front_end import describe
 from laconic.privacy.statement.statement import privacy_statement
 from laconic.report.result_table import as_html, as_text, result_rows
@@ -222,13 +222,15 @@ def _epsilons(statement: dict[str, Any]) -> dict[str, float]:
 
 def formula_bits(scheme: Scheme, size: int, cohort: float, rounds: int = 0) -> tuple[float, float]:
     """Bits per message, up and down, as the papers count them: 32 per value (or what --downlink says), 1 per sign,
-    log₂ m under FL-SIGN-DP. Of a run that begins with votes: the mean over so many `rounds`, if given."""
-    votes = min(scheme.codec.vote_rounds, rounds)
+    log₂ m under FL-SIGN-DP. Of a run with votes or evaluations: the mean over so many `rounds`, if given."""
+    votes, measured = min(scheme.codec.vote_rounds, rounds), scheme.num_evaluations(rounds)
     trained = _message_bits(scheme, size, cohort)
-    if not votes:
+    if not votes and not measured:
         return trained
     voting = _message_bits(scheme.at(1), size, cohort)
-    up, down = ((votes * v + (rounds - votes) * t) / rounds for v, t in zip(voting, trained, strict=True))
+    cells = _message_bits(scheme.measuring, size, cohort) if measured else trained
+    kinds = zip(voting, cells, trained, strict=True)
+    up, down = ((votes * v + measured * c + (rounds - votes - measured) * t) / rounds for v, c, t in kinds)
     return up, down
 
 
@@ -259,7 +261,7 @@ def statement_of(run: Progress) -> dict[str, Any]:
     assumptions = [
         *run.clients.assumed,
         about_noise(e),
-        *about_votes_noise(e),
+        *about_other_noise(e),
         *about_dropouts(e),
     ]
     if e.front_end is not None:

@@ -12,7 +12,7 @@ from laconic.clients.base import Clients
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import with_head
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.accountant import RunAccountant
+from laconic.privacy.accounting.accountant import Repeats, RunAccountant
 from laconic.report.ledger import Ledger
 from laconic.runner.evaluation import Evaluation
 from laconic.runner.spending import Spending
@@ -39,14 +39,19 @@ class Progress:
 
     @property
     def accountant(self) -> RunAccountant | None:
-        """It knows of votes that were charged again; None for a scheme that promises nothing."""
-        return self.spending.with_votes(self.repeated_votes())
+        """It knows of votes and evaluations that were charged again; None for a scheme that promises nothing."""
+        return self.spending.with_repeats(self.repeats())
 
-    def repeated_votes(self, also: RoundPlan | None = None, through: int | None = None) -> int:
-        """How many were charged again, once this round is charged too; or of what is released through a round."""
-        votes = self.experiment.scheme.codec.vote_rounds
+    def repeats(self, also: RoundPlan | None = None, through: int | None = None) -> Repeats:
+        """What was charged again, once this round is charged too; or of what is released through a round.
+
+        It is not asked where all rounds are alike.
+        """
+        scheme = self.experiment.scheme
+        if not scheme.codec.vote_rounds and not scheme.evaluations.every:
+            return Repeats()
         key = None if also is None else (also.round, also.attempt)
-        return self.journal.repeated(votes, also=key, through=through) if votes else 0
+        return scheme.repeats(self.journal.repeated(also=key, through=through))
 
     @property
     def path(self) -> Path | None:

@@ -23,6 +23,7 @@ from laconic.round import (
     finite_codes,
     release_stream,
     released_sums,
+    scored,
     server_step,
     single_codes_step,
     sums_step,
@@ -32,6 +33,7 @@ from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress
 from laconic.runner.started import started_of
 from laconic.runner.tested import Tested, sums_in_round, tested_step
+from laconic.server.scores import SCORES
 from laconic.server.tally import VOTES
 from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.finished import digests_of
@@ -238,10 +240,12 @@ class Run(Progress):
             weights, rule = state.weights, state.rule  # the last that were finite
             row[DIVERGED], self.stop_reason = "the weights are no longer finite", DIVERGED
         if self.accountant is not None:
-            row["weights"] = self._unchanged(plan, rule.get(VOTES, weights))
+            row["weights"] = self._unchanged(plan, rule.get(SCORES, rule.get(VOTES, weights)))
         if plan.round <= e.scheme.codec.vote_rounds:
             row["vote"] = f"{plan.round} of {e.scheme.codec.vote_rounds}"
         told, rule = elected(e.scheme, plan, rule, self.model.size)
+        measured, rule = scored(e.scheme, plan, rule)
+        row |= measured
         if plan.groups:
             row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}
         if not plan.viable:
@@ -261,7 +265,7 @@ class Run(Progress):
                 row |= self.evaluation.metrics(weights)
             with self.clients.clock("account"):
                 released = self.journal.num_released(number)
-                row |= self.spending.epsilons(released, self._busiest(plan), self.repeated_votes(through=number))
+                row |= self.spending.epsilons(released, self._busiest(plan), self.repeats(through=number))
 
         self._committing = True
         state.weights, state.rule, state.rounds, state.findings = weights, rule, number, findings
@@ -355,7 +359,7 @@ class Run(Progress):
 
     def _within_budget(self, plan: RoundPlan) -> bool:
         charged = self.journal.num_charged + self.journal.would_add(plan.round, plan.attempt)
-        return self.spending.fits(charged, self._busiest(plan), self.repeated_votes(plan))
+        return self.spending.fits(charged, self._busiest(plan), self.repeats(plan))
 
     def _busiest(self, plan: RoundPlan) -> int:
         """How often the busiest client will have taken part after this round."""
@@ -391,7 +395,7 @@ class Run(Progress):
         last = self.history[-1]
         released, most = self.journal.num_released(last["round"]), self.state.most_participations
         more = {} if DIVERGED in last else self.evaluation.metrics(self.state.weights)
-        more |= self.spending.epsilons(released, most, self.repeated_votes(through=last["round"]))
+        more |= self.spending.epsilons(released, most, self.repeats(through=last["round"]))
         last |= more
         if self._rows and more:
             self._rows.complete(last)

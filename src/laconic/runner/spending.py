@@ -6,7 +6,9 @@ import functools
 
 from laconic.errors import PrivacyError
 from laconic.experiment.experiment import Experiment
-from laconic.privacy.accounting.accountant import Accountant, RunAccountant, largest
+from laconic.privacy.accounting.accountant import Accountant, Repeats, RunAccountant, largest
+
+NO_REPEATS = Repeats()
 
 
 class Spending:
@@ -33,18 +35,18 @@ class Spending:
                 " --vote-noise-multiplier, or lower --vote-rounds"
             )
 
-    def with_votes(self, repeated: int) -> RunAccountant | None:
-        """The accountant of a run in which so many votes were charged again."""
-        if not repeated or not isinstance(self.accountant, Accountant):
+    def with_repeats(self, repeats: Repeats) -> RunAccountant | None:
+        """The accountant of a run in which these rounds were charged again."""
+        if not repeats or not isinstance(self.accountant, Accountant):
             return self.accountant
-        return self.accountant.with_repeated_votes(repeated)
+        return self.accountant.with_repeats(repeats)
 
-    def fits(self, charged: int, most: int, repeated: int = 0) -> bool:
+    def fits(self, charged: int, most: int, repeats: Repeats = NO_REPEATS) -> bool:
         """Whether so many charged rounds, `most` of them with the busiest client, are within the budget."""
-        budget, accountant = self._budget, self.with_votes(repeated)
+        budget, accountant = self._budget, self.with_repeats(repeats)
         if budget is None or accountant is None:
             return True
-        surely = not repeated and charged <= self._most_rounds
+        surely = not repeats and charged <= self._most_rounds
         return (surely or budget.released_fits(accountant, charged, most)) and budget.participant_fits(accountant, most)
 
     @functools.cached_property
@@ -56,9 +58,9 @@ class Spending:
             return self._rounds
         return largest(lambda rounds: budget.released_fits(accountant, rounds, rounds), self._rounds)
 
-    def epsilons(self, released: int, most: int, repeated: int = 0) -> dict[str, float]:
+    def epsilons(self, released: int, most: int, repeats: Repeats = NO_REPEATS) -> dict[str, float]:
         """Both ε, as rows call them."""
-        accountant = self.with_votes(repeated)
+        accountant = self.with_repeats(repeats)
         if accountant is None or self._budget is None:
             return {}
         return {

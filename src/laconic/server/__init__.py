@@ -2,6 +2,7 @@
 
 error_feedback  `ErrorFeedback`: momentum and error feedback in the code domain
 rules           `ServerRule` and `Average` (with server learning rate and momentum)
+scores          `Scores`: reads an evaluation
 tally           `Tally`: counts the votes on which weights are kept
 vote            `MajorityVote` for signs
 """

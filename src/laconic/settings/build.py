@@ -15,7 +15,14 @@ from laconic.data.federated import FederatedData, pooled
 from laconic.errors import DataError
 from laconic.experiment.experiment import Experiment
 from laconic.models.registry import build_model, default_model, takes_option
-from laconic.options.sections import DeltaOptions, RunOptions, SlackOptions, SumOptions, TestingOptions
+from laconic.options.sections import (
+    DeltaOptions,
+    HeldOutOptions,
+    RunOptions,
+    SlackOptions,
+    SumOptions,
+    TestingOptions,
+)
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
@@ -25,8 +32,20 @@ from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.front_end import settle_front_end, with_front_end_defaults
 from laconic.settings.sampler import make_sampler
-from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise, settle_vote_noise
-from laconic.settings.settle_scheme import WHOLE, draft_options, with_aggregator, with_train_defaults
+from laconic.settings.settle_privacy import (
+    make_budget,
+    settle_clip,
+    settle_evaluation_noise,
+    settle_noise,
+    settle_vote_noise,
+)
+from laconic.settings.settle_scheme import (
+    WHOLE,
+    draft_options,
+    with_aggregator,
+    with_evaluations,
+    with_train_defaults,
+)
 from laconic.streams import Streams
 
 
@@ -72,7 +91,7 @@ def settle(
     attack = make_attack(config, draft_scheme, federation.num_classes)
     # A draft with σ and S of 1 is enough to see all that cannot work, before anything that takes time.
     draft = Experiment(
-        scheme=with_aggregator(draft_scheme, config.aggregator),
+        scheme=with_evaluations(with_aggregator(draft_scheme, config.aggregator), config.evaluation),
         model=model,
         front_end=front_end,
         population=federation.population,
@@ -90,12 +109,16 @@ def settle(
     if entry.private:
         if draft_scheme.codec.vote_rounds:
             options |= settle_vote_noise(config, sampler, federation.population.num_clients, options, model)
+        sigma = settle_evaluation_noise(config, sampler, federation.population.num_clients, options, model)
+        if sigma is not None:
+            config = config.with_values({"evaluation.noise_multiplier": sigma})
         options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
         if "clip_norm" in entry.options and not entry.record_level:
             options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []
         notes += _revealed(config, federation)
     scheme = with_aggregator(build_scheme(config.scheme.name, **options), config.aggregator)
+    scheme = with_evaluations(scheme, config.evaluation)
     config = _settled_config(config, scheme, options, federation, sampler, budget)
     if attack is not None:
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
@@ -114,7 +137,7 @@ def _class_names(config: RunConfig, federation: FederatedData) -> tuple[str, ...
 
 def _run_options(config: RunConfig) -> dict[str, Any]:
     """The options that an experiment declares, too, as they stand in the sections."""
-    shared = (RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOptions)
+    shared = (RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOptions, HeldOutOptions)
     sections = [getattr(config, field.name) for field in dataclasses.fields(config)]
     pairs = [(kind, section) for kind in shared for section in sections if isinstance(section, kind)]
     return {field.name: getattr(section, field.name) for kind, section in pairs for field in dataclasses.fields(kind)}

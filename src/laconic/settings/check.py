@@ -15,9 +15,16 @@ from laconic.data.files.user_file import listed, looks_like_a_path, named, no_su
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, DataError, nearest, one_line, several, unknown
 from laconic.experiment.devices import choose_device
-from laconic.experiment.experiment import check_maskable, check_testable, check_votes
+from laconic.experiment.experiment import (
+    PATIENCE_NEEDS,
+    check_evaluations,
+    check_maskable,
+    check_testable,
+    check_votes,
+)
 from laconic.models.registry import find_model
-from laconic.options.sections import DataSection, TestingOptions
+from laconic.options.declare import declared_in
+from laconic.options.sections import DataSection, EvaluationSection, TestingOptions
 from laconic.privacy.accounting.accountant import METHODS
 from laconic.scheme import Scheme
 from laconic.settings.attack import check_attack
@@ -27,7 +34,7 @@ from laconic.settings.data.public_records import DEAD_LEAVES
 from laconic.settings.front_end import with_front_end_defaults
 from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import check_clip, check_noise, draft_budget
-from laconic.settings.settle_scheme import draft_options, with_aggregator, with_train_defaults
+from laconic.settings.settle_scheme import draft_options, with_aggregator, with_evaluations, with_train_defaults
 
 
 def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> None:
@@ -47,8 +54,8 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
     yield from _raised(find_model, config.model.name)
     if not data_given:
         yield from _data_problems(config.data)
-    if config.run.patience is not None and config.run.holdout == 0:
-        yield "patience needs a held-out set: give --holdout (a fraction such as 0.1)"
+    if config.run.patience is not None and config.run.holdout == 0 and not config.evaluation.every:
+        yield PATIENCE_NEEDS
     sampler = list(_raised(make_sampler, config.sampler, None))
     yield from sampler
     try:
@@ -73,6 +80,7 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
         if config.secagg.secagg == "masked" and draft.private:
             yield from _raised(check_maskable, draft)
         yield from _vote_problems(config, draft)
+        yield from _evaluation_problems(config, draft)
         if not public_given:
             yield from _missing_public_data(config, draft)
 
@@ -224,6 +232,29 @@ def _vote_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
     if config.front_end.projection != "public" and (data.public_dataset or data.public_records):
         flag = "--public-records" if data.public_dataset is None else "--public-dataset"
         yield f"--top-selection votes needs no public data: leave out {flag}, or use --top-selection public"
+
+
+def _evaluation_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
+    """Evaluations that cannot be, and their options where there are none."""
+    given = config.evaluation
+    if not given.every:
+        wrong = [one for one in declared_in(EvaluationSection, "evaluation") if getattr(given, one.name) != one.default]
+        if wrong:
+            flags = ", ".join(one.flag for one in wrong)
+            yield f"only evaluations use {flags}: add --evaluate-every (10, say), or leave out {flags}"
+        return
+    if given.share is not None and config.privacy.epsilon is None and scheme.private:
+        yield f"--evaluation-share {given.share:g} is a share of --epsilon: give that, or --evaluation-noise-multiplier"
+    if given.share is not None and not scheme.private:
+        yield f"{scheme.name} adds no noise, so --evaluation-share means nothing: use a scheme in -dp"
+    problems = list(_raised(with_evaluations, scheme, given))
+    yield from problems
+    if problems:
+        return
+    draft, attacked = with_evaluations(scheme, given), config.attack.kind is not None
+    yield from _raised(lambda: check_evaluations(draft, config.run.rounds, attacked=attacked))
+    if not given.held_out:
+        yield "--evaluate-held-out 0 leaves nothing to measure on: give a fraction such as 0.2"
 
 
 def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:

@@ -16,6 +16,7 @@ from laconic.options.sections import (
     AggregatorSection,
     AttackSection,
     DataSection,
+    EvaluationSection,
     FederationSection,
     FrontEndSection,
     ModelSection,
@@ -39,6 +40,7 @@ class RunConfig:
     aggregator: AggregatorSection = AggregatorSection()
     sampler: SamplerSection = SamplerSection()
     privacy: PrivacySection = PrivacySection()
+    evaluation: EvaluationSection = EvaluationSection()
     secagg: SecAggSection = SecAggSection()
     attack: AttackSection = AttackSection()
     federation: FederationSection = FederationSection()

@@ -8,7 +8,7 @@ from typing import Any
 from laconic.catalogue import scheme_entry
 from laconic.clients import wire
 from laconic.clients.simulated import SimulatedClients
-from laconic.experiment.about import about_grid, about_groups, about_testing, about_votes
+from laconic.experiment.about import about_evaluations, about_grid, about_groups, about_testing, about_votes
 from laconic.experiment.cautions import planned_cautions
 from laconic.experiment.experiment import Experiment
 from laconic.features.front_end import ScatteringFrontEnd, full_shape
@@ -58,14 +58,18 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "groups": about_groups(experiment),
         "group_testing": about_testing(experiment),
         "votes": votes,
+        "evaluations": (evaluations := _evaluations(experiment, simulated)),
     }
     vote_rounds = experiment.scheme.codec.vote_rounds
+    num_measured = experiment.scheme.num_evaluations(experiment.rounds)
+    trained = experiment.rounds - vote_rounds - num_measured
     for direction, (count, encoding) in messages.items():
         each = 0 if experiment.scheme.pooled else wire.message_size(count, encoding)
         result[f"bits_{direction}_per_value"] = encoding.bits
         result[f"bytes_{direction}_per_client_and_round"] = each
         in_votes = 0 if votes is None else vote_rounds * votes[f"bytes_{direction}_per_client_and_round"]
-        result[f"bytes_{direction}_in_all"] = round(cohort * (each * (experiment.rounds - vote_rounds) + in_votes))
+        others = 0 if evaluations is None else num_measured * evaluations[f"bytes_{direction}_per_client_and_round"]
+        result[f"bytes_{direction}_in_all"] = round(cohort * (each * trained + in_votes + others))
         cost = formula_bytes(formula[direction], rate, experiment.rounds)
         result[f"formula_bytes_{direction}_per_client_in_all"] = cost
     return result
@@ -84,6 +88,24 @@ def _votes(experiment: Experiment, clients: SimulatedClients) -> dict[str, Any] 
         "bytes_down_per_client_and_round": wire.message_size(weights_down, downlink_encoding(voting.scheme)),
         "bytes_once_per_client": wire.message_size(about["kept"], integers(32)),
     }
+
+
+def _evaluations(experiment: Experiment, clients: SimulatedClients) -> dict[str, Any] | None:
+    """What the evaluations are and cost; None without them."""
+    measuring, about = experiment.mechanism.measuring, about_evaluations(experiment)
+    if measuring is None or about is None:
+        return None
+    code_size, weights_down = clients.sizes(_first_evaluation(experiment))
+    up = uplink_encoding(measuring.scheme, code_size, measuring.typical_plan())
+    return about | {
+        "bits_up_per_value": up.bits,
+        "bytes_up_per_client_and_round": wire.message_size(code_size, up),
+        "bytes_down_per_client_and_round": wire.message_size(weights_down, downlink_encoding(measuring.scheme)),
+    }
+
+
+def _first_evaluation(experiment: Experiment) -> int:
+    return next(number for number in range(1, experiment.rounds + 1) if experiment.scheme.evaluates(number))
 
 
 def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:

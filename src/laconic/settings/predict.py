@@ -57,10 +57,11 @@ def predict(folder: str | Path, data: str | Path, *, weights: str = "model") -> 
     inputs = _features(run, config, new)
     model, flat = _trained_model(run, weights, config, kind, inputs)
     outputs = torch.cat(list(model.outputs(flat, inputs)))
-    return Predictions(new.heading, new.names, _columns(kind, outputs))
+    return Predictions(new.heading, new.names, predicted_columns(kind, outputs))
 
 
-def _columns(kind: RecordKind, outputs: Tensor) -> dict[str, list[str] | np.ndarray]:
+def predicted_columns(kind: RecordKind, outputs: Tensor) -> dict[str, list[str] | np.ndarray]:
+    """What outputs say, by column (see `Predictions`)."""
     if kind.num_classes == 1:
         return {"value": outputs.reshape(len(outputs)).numpy()}
     if outputs.ndim == 1 or outputs.shape[1] == 1:

@@ -10,7 +10,7 @@ from laconic.catalogue import build_scheme, scheme_entry
 from laconic.data.federated import FederatedData
 from laconic.data.population import Population
 from laconic.errors import ConfigError
-from laconic.experiment.calibrated import VOTE_SHARE, Calibration
+from laconic.experiment.calibrated import EVALUATION_SHARE, VOTE_SHARE, Calibration
 from laconic.experiment.cautions import count_units
 from laconic.experiment.mechanism import loses_by_cohort
 from laconic.privacy.accounting.accountant import METHODS
@@ -20,7 +20,7 @@ from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
 from laconic.settings.clipnorm import clip_norm_from
 from laconic.settings.config import RunConfig
-from laconic.settings.settle_scheme import with_aggregator
+from laconic.settings.settle_scheme import with_aggregator, with_evaluations
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 
@@ -83,6 +83,22 @@ def settle_vote_noise(
     return {"vote_noise_multiplier": asked.vote_noise_multiplier(lambda sigma: _with_noise(config, options, sigma))}
 
 
+def settle_evaluation_noise(
+    config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
+) -> float | None:
+    """σ of the evaluations: the smallest with which they alone cost their share of the promised ε.
+
+    None where there are none, and where no ε is promised: it is then that of training.
+    """
+    if config.evaluation.noise_multiplier is not None:
+        return config.evaluation.noise_multiplier
+    example = _with_noise(config, options, 1.0)
+    if config.privacy.epsilon is None or not example.num_evaluations(config.run.rounds):
+        return None
+    asked = _calibration(config, sampler, num_clients, model)
+    return asked.evaluation_noise_multiplier(lambda sigma: _with_noise(config, options, sigma))
+
+
 def _with_noise(config: RunConfig, options: dict[str, Any], sigma: float) -> Scheme:
     """The scheme with this σ. Any bound serves: the grid of integer noise scales with it, and no ε depends on it."""
     entry = scheme_entry(config.scheme.name)
@@ -91,21 +107,23 @@ def _with_noise(config: RunConfig, options: dict[str, Any], sigma: float) -> Sch
     others = {k: v for k, v in options.items() if k not in ("clip_norm", "noise_multiplier")}
     bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
     scheme = build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
-    return with_aggregator(scheme, config.aggregator)
+    return with_evaluations(with_aggregator(scheme, config.aggregator), config.evaluation)
 
 
 def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: nn.Module) -> Calibration:
-    share = config.privacy.vote_share
+    share, measured = config.privacy.vote_share, config.evaluation.share
     return Calibration(
         sampler=sampler,
         num_clients=num_clients,
         rounds=config.run.rounds + (config.federation.spare_rounds or 0),
+        spare_rounds=config.federation.spare_rounds or 0,
         size=trainable_size(model),
         budget=draft_budget(config),
         slack=config.sampler.max_dropouts + config.sampler.max_colluders,
         group_testing=config.aggregator.group_testing,
         loses_by_cohort=loses_by_cohort(config.secagg),
         vote_share=VOTE_SHARE if share is None else share,
+        evaluation_share=EVALUATION_SHARE if measured is None else measured,
     )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
+from laconic.codecs.measured import Evaluations
 from laconic.errors import ConfigError
-from laconic.options.sections import AggregatorSection
+from laconic.options.sections import AggregatorSection, EvaluationSection
 from laconic.scheme import Scheme
 
 WHOLE = "all"
@@ -34,6 +35,22 @@ def draft_options(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]
     open_ = [name for name in ("noise_multiplier", "clip_norm") if name in entry.options]
     draft = {name: options[name] if isinstance(options.get(name), int | float) else 1.0 for name in open_}
     return options | draft if entry.private else options
+
+
+def with_evaluations(scheme: Scheme, section: EvaluationSection) -> Scheme:
+    """The scheme with the evaluations that the section names."""
+    if not section.every:
+        return scheme
+    return replace(
+        scheme,
+        evaluations=Evaluations(
+            every=section.every,
+            metric=section.metric,
+            bins=section.bins,
+            largest_loss=section.largest_loss,
+            noise_multiplier=section.noise_multiplier,
+        ),
+    )
 
 
 def with_aggregator(scheme: Scheme, section: AggregatorSection) -> Scheme:

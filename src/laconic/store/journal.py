@@ -90,15 +90,14 @@ class Journal:
         same = self._charged[round, last].environment == self._environment
         return last if same and all(number > round for number, _ in since) else last + 1
 
-    def repeated(self, rounds: int, *, also: tuple[int, int] | None = None, through: int | None = None) -> int:
-        """How many charges of the first so many rounds are not a round's first; `also` is about to be charged.
+    def repeated(self, *, also: tuple[int, int] | None = None, through: int | None = None) -> Counter[int]:
+        """By round, how many of its charges are not its first; `also` is about to be charged.
 
         Of all charges, or only of those that `num_released(through)` counts.
         """
         counted = self.charges if through is None else released_charges(self.charges, through, self._environment)
         keys = {(charge.round, charge.attempt) for charge in counted} | ({also} if also is not None else set())
-        early = [round for round, _ in keys if round <= rounds]
-        return len(early) - len(set(early))
+        return Counter({round: count - 1 for round, count in Counter(round for round, _ in keys).items() if count > 1})
 
     def would_add(self, round: int, attempt: int) -> int:
         """1 if the attempt is not charged yet, else 0."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from laconic.cli.options import AllMissing
+
+if TYPE_CHECKING:
+    from laconic.settings.predict import Predictions
 
 
 @click.command(cls=AllMissing)
@@ -28,11 +31,16 @@ def predict(folder: Path, data: Path, best: bool, out: Path | None, as_json: boo
     DATA is of the kind that the run was trained on: a table, an .npz, a picture or a folder of pictures, a table with
     texts. It needs no target and no client. With a schema, rows are prepared as the training records were.
     """
-    from laconic.errors import DataError
     from laconic.settings.predict import predict as predicted
+
+    show_predictions(predicted(folder, data, weights="best" if best else "model"), out, as_json)
+
+
+def show_predictions(found: Predictions, out: Path | None, as_json: bool) -> None:
+    """As CSV, on the screen or in a file; or as JSON."""
+    from laconic.errors import DataError
     from laconic.store.folder import json_text
 
-    found = predicted(folder, data, weights="best" if best else "model")
     columns = {name: list(values) for name, values in found.columns.items()}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if as_json:

@@ -2,6 +2,7 @@
 
 courier  `laconic node courier`
 group    `laconic node` itself
+predict  `laconic node predict`
 serve    `laconic node serve`
 status   `laconic node status`
 """

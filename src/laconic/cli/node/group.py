@@ -8,6 +8,7 @@ from laconic.cli.lazy import LazyGroup
 
 _SUBCOMMANDS = {
     "identity": ("laconic.cli.node.status", "identity"),
+    "predict": ("laconic.cli.node.predict", "predict"),
     "serve": ("laconic.cli.node.serve", "serve"),
     "status": ("laconic.cli.node.status", "status"),
     "courier": ("laconic.cli.node.courier", "courier"),

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from laconic.federation.node.folder import NodeFolder
     from laconic.federation.node.policy import Policy
 
+_HELLO = 10.0
+"""Seconds for a process that hangs: monitoring must not hang with it."""
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -89,7 +92,7 @@ def _process(folder: Path) -> dict[str, Any]:
     state = read_state(folder)
     if serving(folder) is None:
         return {"answers": False}
-    answers = "socket" in state and HELLO in hand_over(state["socket"], HELLO, {}, patience=2.0)
+    answers = "socket" in state and HELLO in hand_over(state["socket"], HELLO, {}, patience=2.0, within=_HELLO)
     return {"answers": answers, **state}
 
 
@@ -124,8 +127,17 @@ def _show(
         figure = row["participant_epsilon"]
         epsilon = "" if figure is None else f", ε{of} against the server {figure:.3f}"
         click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
+        if row["own_metrics"] is not None:
+            click.echo(f"  here    {_own(row['own_metrics'])}")
         for refusal in row["refused"]:
             click.echo(f"  refused {refusal['time']}  {refusal['detail'] or refusal['reason']}")
+
+
+def _own(metrics: dict[str, Any]) -> str:
+    """How good the model is on this node's own records, which only its owner sees."""
+    named = [f"{name.replace('_', ' ')} {metrics[name]:.4f}" for name in metrics if name not in ("round", "records")]
+    what = ", ".join(named) or "nothing"
+    return f"{what} on {metrics['records']} records of this node, which it never trains on (round {metrics['round']})"
 
 
 def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
@@ -184,6 +196,7 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "participant_epsilon": None,
             "unit": None,
             "last": None,
+            "own_metrics": None,
             "refused": [],
         }
         run = runs.setdefault(row["run"], empty)
@@ -192,6 +205,8 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
             run["scheme"] = row["scheme"]
         elif row["what"] == "uploaded":
             run |= {name: row.get(name) for name in ("participations", "participant_epsilon", "unit")}
+            if "own_metrics" in row:
+                run["own_metrics"] = {"round": row["round"], **row["own_metrics"]}
         elif row["what"] == "refused":
             run["refused"].append({"time": row["time"], "reason": row["reason"], "detail": row.get("detail")})
     return runs

@@ -10,6 +10,7 @@ node         `Node`: answers a server within its policy
 own_model    the model of an offered run, built on the node
 own_records  a node's own tables, arrays, pictures and texts, read by its settings
 policy       `Policy`: what the node's owner allows
+predictions  what the newest weights of a node say about new records
 refusals     the policy, applied: why an offer or a round is refused
 training     `NodeWork`: a node's work in a round
 withheld     refusals whose reasons stay on the node

@@ -7,7 +7,8 @@ original           says that this folder is no copy of another one
 attempts.json      which attempts it has used
 log.jsonl          what it took part in
 attention.txt      there if records failed: the node takes part in nothing until its owner has removed it
-RUN/               for each run: the offer it accepted, its key, the roster, what it was told once
+RUN/               for each run: the offer it accepted, its key, the roster, what it was told once; its newest
+                   weights, if its owner wants them
 lock               held while a message is answered
 """
 

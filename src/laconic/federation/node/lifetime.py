@@ -47,10 +47,11 @@ class Cost:
     """A run, as far as it can cost a node: what its uploads give away, and how often.
 
     `noise_multiplier` is None for uploads without noise; of a run that begins with votes it is the smaller one of votes
-    and training, for all uploads. `rounds` are what outsiders see, with or without this node:
-    a run counts for them from the moment it was joined, since counting only runs in which the node was drawn would
-    undo what sampling is worth. `delta` is what the noise sampler's finite precision, and cohorts that show themselves
-    by being too small, cost over the run.
+    and training, for all uploads. Evaluations have one of their own; they are the rounds after the `votes` that are
+    divisible by `evaluate_every`. `rounds` are what outsiders see, with or without this node: a run counts for them
+    from the moment it was joined; counting only runs in which the node was drawn would undo what sampling is worth.
+    `delta` is what the noise sampler's finite precision, and cohorts that show themselves by being too small, cost over
+    the run.
 
     A run that protects records has the `unit` RECORD. Then the noise multiplier is that of one local step, in which a
     record is drawn with `record_rate`, and a participation is `local_steps` of them.
@@ -66,6 +67,12 @@ class Cost:
     unit: str = CLIENT
     record_rate: float = 1.0
     local_steps: int = 1
+    evaluation_noise_multiplier: float | None = None
+    evaluate_every: int = 0
+    votes: int = 0
+    measured_rounds: int = 0
+    measured: int = 0
+    """How many of the rounds, and of the participations, are evaluations."""
 
     @classmethod
     def planned(cls, offer: Offer, spare_rounds: int = 0) -> Self:
@@ -101,16 +108,61 @@ class Cost:
                 local_steps=accountant.local_steps,
             )
         visible = accountant.visible_delta(offer.attempts) if amplified else 0.0
-        return replace(planned, noise_multiplier=accountant.least_noise_multiplier, delta=planned.delta + visible)
+        least = accountant.least_noise_multiplier
+        planned = replace(planned, noise_multiplier=least, delta=planned.delta + visible)
+        other = accountant.evaluation_noise_multiplier
+        return planned if other is None else planned._with_evaluations(offer, other, other < least)
+
+    def _with_evaluations(self, offer: Offer, noise_multiplier: float, dearer: bool) -> Self:
+        """With the offer's evaluations. Of uploads and of spare rounds as many are evaluations as cost most."""
+        rounds, uploads, beyond = self.rounds, self.participations, max(0, self.rounds - offer.rounds)
+        evaluations = offer.scheme.num_evaluations(rounds - beyond) + (beyond if dearer else 0)
+        return replace(
+            self,
+            evaluation_noise_multiplier=noise_multiplier,
+            evaluate_every=offer.scheme.evaluations.every,
+            votes=offer.scheme.codec.vote_rounds,
+            measured_rounds=evaluations,
+            measured=min(uploads, evaluations) if dearer else max(0, uploads - (rounds - evaluations)),
+        )
 
     def row(self) -> dict[str, Any]:
         """For the log: all but what the log counts itself."""
-        return {name: value for name, value in asdict(self).items() if name != "participations"}
+        return {name: value for name, value in asdict(self).items() if name not in ("participations", "measured")}
 
     def after(self, uploads: Sequence[Upload]) -> Self:
         """The run as it is planned, with these uploads: repeated attempts come on top of the planned rounds."""
         rounds = max(self.rounds + charges(uploads) - max((r for r, _ in uploads), default=0), charges(uploads))
-        return replace(self, rounds=max(rounds, len(uploads)), participations=len(uploads))
+        measured = [round for round, _ in uploads if self._evaluates(round)]
+        again = sum(attempt for round, attempt in _last_attempts(uploads).items() if self._evaluates(round))
+        return replace(
+            self,
+            rounds=max(rounds, len(uploads)),
+            participations=len(uploads),
+            measured_rounds=max(self.measured_rounds + again, len(measured)),
+            measured=len(measured),
+        )
+
+    def _evaluates(self, round: int) -> bool:
+        return self.evaluate_every > 0 and round % self.evaluate_every == 0 and round > self.votes
+
+    @property
+    def kinds(self) -> tuple[Self, ...]:
+        """Training and evaluations as two runs that are composed, each with its own noise; δ counts once."""
+        if not self.evaluate_every:
+            return (self,)
+        alone = replace(self, evaluate_every=0, measured=0, measured_rounds=0)
+        trained, taken = self.rounds - self.measured_rounds, self.participations - self.measured
+        return (
+            replace(alone, rounds=max(trained, taken), participations=taken),
+            replace(
+                alone,
+                noise_multiplier=self.evaluation_noise_multiplier,
+                rounds=self.measured_rounds,
+                participations=self.measured,
+                delta=0.0,
+            ),
+        )
 
     def bounds(self, unit: str) -> bool:
         """Whether uploads of this run have any ε in the unit."""
@@ -168,12 +220,11 @@ def charges(uploads: Sequence[Upload]) -> int:
 
 
 def accountant_of(offer: Offer, uploads: Sequence[Upload]) -> RunAccountant | None:
-    """The accountant of a run, which knows of the votes that were repeated, as far as a node can know."""
-    accountant, votes = offer.mechanism.accountant, offer.scheme.codec.vote_rounds
+    """The accountant of a run, which knows of the rounds that were repeated, as far as a node can know."""
+    accountant = offer.mechanism.accountant
     if not isinstance(accountant, Accountant):
         return accountant
-    repeated = sum(attempt for round, attempt in _last_attempts(uploads).items() if round <= votes)
-    return accountant.with_repeated_votes(repeated)
+    return accountant.with_repeats(offer.scheme.repeats(_last_attempts(uploads)))
 
 
 def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
@@ -186,7 +237,7 @@ def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
 
 def spent(costs: Iterable[Cost], delta: float, unit: str = CLIENT) -> Spent:
     """All costs together, at this δ, for all the node's data or for one record of it."""
-    joined = list(costs)
+    joined = [kind for cost in costs for kind in cost.kinds]
     uploaded = [cost for cost in joined if cost.participations]
     participations = sum(cost.participations for cost in uploaded)
     left = delta - sum(cost.delta for cost in joined)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laconic.errors import LaconicError, PrivacyError, WireError, one_line
+from laconic.errors import LaconicError, PrivacyError, RunFolderError, WireError, one_line
 from laconic.federation.agreement import UNCHECKED, check_meaning
 from laconic.federation.entropy import refuse_test_seed, seed_for_tests
 from laconic.federation.front_ends import kept_front_end, own_front_end
@@ -25,7 +25,7 @@ from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.last_answers import LastAnswers
 from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.masking import keep_terms, masking
-from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_records
+from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_own_keys, on_records
 from laconic.federation.requests import Fields, UploadRequest, bytes_in, run_in
 from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.secagg import SecAggClient, SumPlan
@@ -44,15 +44,16 @@ if TYPE_CHECKING:
     from laconic.federation.offer import Offer
     from laconic.plan import RoundPlan
 
-_LONGEST = 2000
-"""Characters of a reason."""
+_LONGEST, _LONGEST_KIND = 2000, 30
+"""Characters of a reason, and of a kind of message that is none."""
 
 
 class Node:
     """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
 
     `kept` has the work of the runs under way, where a process answers more than one message. `meaning` is what the
-    node's records mean, `front_end` the owner's copy of a front end that cannot be made from a seed.
+    node's records mean, `front_end` the owner's copy of a front end that cannot be made from a seed. With
+    `keep_weights` the newest weights of each run stay in the folder, for the owner's own predictions.
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class Node:
         kept: KeptWork | None = None,
         meaning: Meaning | str | None = UNCHECKED,
         front_end: Path | None = None,
+        keep_weights: bool = False,
         **options: Any,
     ) -> None:
-        self._meaning, self._front_end = meaning, front_end
+        self._meaning, self._front_end, self._keep_weights = meaning, front_end, keep_weights
         self._folder, self._policy, self._kept = folder, policy, kept
         self._model, self._records, self._options = model, records, options
         self._offered = b""
@@ -93,8 +95,10 @@ class Node:
                 return answer
             except LaconicError as error:
                 told, detail = one_line(error, _LONGEST), getattr(error, "detail", None)
+                if isinstance(error, RunFolderError):  # it names files of the owner's, and says what is in them
+                    told, detail = WITHHELD, str(error)
                 if isinstance(error, RecordsFailed):
-                    self._folder.call_for_attention(error.detail)
+                    self._records_failed(fields, error)
             except Exception as error:  # nothing that a server sends may tell it more than this
                 told, detail = WITHHELD, f"{type(error).__name__}: {error}"
             self._note_refusal(kind, fields, told, detail)
@@ -133,6 +137,7 @@ class Node:
                 client=client,
                 scheme=offer.scheme.name,
                 server=offer.server.hex(),
+                spare_rounds=offer.spare_rounds,
                 cost=planned.row(),
             )
             self._folder.keep(offer.run, "offer", data)
@@ -144,17 +149,17 @@ class Node:
         client, offer = self._accepted(request.run)
         self._keep_once(offer, client, request)
         if not offer.masked:
-            training, plan, code, cost = self._trained(client, offer, request, [client])
-            return {"upload": self._logged(training, plan, cost, training.message(plan, code))}
+            training, plan, code, cost, own = self._trained(client, offer, request, [client])
+            return {"upload": self._logged(training, plan, cost, training.message(plan, code), own)}
         with masking(self._folder, offer.run) as member:
             sum_plan = member.begin(request.plan)
             if (sum_plan.round, sum_plan.attempt) != (request.round, request.attempt):
                 raise WireError("the plan of the sum is of another round than the message")
             if sum_plan.cohort[-1] >= offer.num_clients:
                 raise WireError(f"a cohort with client {sum_plan.cohort[-1]}, but the offer is to {offer.num_clients}")
-            training, plan, code, cost = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
+            training, plan, code, cost, own = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
             self._folder.keep(offer.run, "plan", request.plan)
-            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()))}
+            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()), own)}
 
     def _trained(
         self,
@@ -163,8 +168,9 @@ class Node:
         request: UploadRequest,
         cohort: Sequence[int],
         sum_plan: SumPlan | None = None,
-    ) -> tuple[NodeWork, RoundPlan, Tensor, Cost]:
-        """The code of this round, if the policy allows the round; and what the run has cost with it."""
+    ) -> tuple[NodeWork, RoundPlan, Tensor, Cost, dict[str, float] | None]:
+        """The code of this round, if the policy allows the round; what the run has cost with it; and, in an evaluation,
+        the node's own metrics, which stay here."""
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
 
@@ -179,11 +185,14 @@ class Node:
         weights = training.weights(request.weights, plan, lambda: self._weights_of(offer, request.round - 1))
         with on_records():
             code = training.code(plan, weights)
-        if offer.scheme.downlink == "signs":
+            own = training.own_metrics(plan, weights)
+        if offer.scheme.downlink == "signs" or self._keep_weights:
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
-        return training, plan, code, cost
+        return training, plan, code, cost, own
 
-    def _logged(self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes) -> bytes:
+    def _logged(
+        self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes, own: dict[str, float] | None
+    ) -> bytes:
         """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
         from laconic.federation.node.lifetime import accountant_of
 
@@ -201,6 +210,7 @@ class Node:
             participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
             noise=training.noise_of(plan),
             cost=cost.row(),
+            **({} if own is None else {"own_metrics": own}),
             **({"test_seed": True} if seed_for_tests() is not None else {}),
         )
         return upload
@@ -276,11 +286,32 @@ class Node:
                 records,
                 front_end=front_end,
                 test_seed_allowed=self._policy.allow_test_seed,
-                **self._options,
+                **self._options | self._held_out(offer),
             )
 
+    def _held_out(self, offer: Offer) -> dict[str, float]:
+        """Which fraction of its records this node measures on. It stays the same in a run, whatever its settings say
+        later: what was trained on is never measured on."""
+        from laconic.options.sections import HeldOutOptions
+
+        if not offer.scheme.evaluations.every:
+            return {}
+        kept = self._folder.kept(offer.run, "held-out")
+        if kept is None:
+            kept = repr(float(self._options.get("held_out", HeldOutOptions.held_out))).encode()
+            self._folder.keep(offer.run, "held-out", kept)
+        return {"held_out": float(kept)}
+
+    def _records_failed(self, fields: Mapping[str, Any], error: RecordsFailed) -> None:
+        """Wait for the owner, who may mend the records: what was made of the bad ones is not used again."""
+        self._folder.call_for_attention(error.detail)
+        if self._kept is not None:
+            self._kept.drop(run_in(fields))
+
     def _keys(self, client: int, offer: Offer) -> PublicKeys:
-        return PublicKeys.signed(offer.context, client, self._folder.agreement(offer.run), self._folder.identity())
+        with on_own_keys():
+            agreement, identity = self._folder.agreement(offer.run), self._folder.identity()
+        return PublicKeys.signed(offer.context, client, agreement, identity)
 
     def _within_lifetime(self, run: bytes, cost: Cost) -> None:
         """Refuse what the limits over all runs do not allow, if the run came to cost this much. What other servers were
@@ -340,7 +371,7 @@ class Node:
         run = fields.get("run", self._offered)
         named = run if isinstance(run, bytes) and len(run) == RUN_BYTES else b""
         more = {} if detail is None else {"detail": one_line(detail, _LONGEST)}
-        self._folder.log.add(REFUSED, named, message=one_line(kind, _LONGEST), reason=reason, **more)
+        self._folder.log.add_refusal(named, message=one_line(kind, _LONGEST_KIND), reason=reason, **more)
 
 
 def _check_delta(offer: Offer, num_records: int) -> None:

@@ -21,7 +21,7 @@ from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
 from laconic.privacy.mechanism.record_noise import record_grid
-from laconic.round import client_weight, downlink_encoding, uplink_encoding, weights_encoding
+from laconic.round import client_weight, downlink_encoding, received, uplink_encoding, weights_encoding
 from laconic.streams import Streams
 from laconic.train.local import LocalDPSGD
 
@@ -54,7 +54,7 @@ class NodeWork:
         streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
         self._view = ModelView(self.experiment, streams)
         self._work = ClientWork(self._view)
-        self._num_records = len(records.targets)
+        self._num_records = self._work.population.size(client)  # those that it trains on
         self.size = self._view.model.size
 
     def code_size(self, plan: RoundPlan) -> int:
@@ -105,6 +105,14 @@ class NodeWork:
         device = self._view.device
         every = list(self._work.codes(plan, weights.to(device), np.array([self.client])))
         return every[0].values[0].cpu()
+
+    def own_metrics(self, plan: RoundPlan, weights: Tensor) -> dict[str, float] | None:
+        """In an evaluation: what the weights are worth on this node's own records. It leaves nobody; None otherwise."""
+        if not self.offer.scheme.evaluates(plan.round):
+            return None
+        start = received(self.offer.scheme.at(plan.round), plan, weights.to(self._view.device))
+        cells, size = self._work.cells(self.client, start)
+        return {"records": size} | self.offer.scheme.evaluations.metrics(cells.numpy())
 
     def noise_of(self, plan: RoundPlan) -> dict[str, float] | None:
         """The noise in this node's code, in units of the code: the scale of its share, and the step of the grid.

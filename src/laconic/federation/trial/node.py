@@ -19,8 +19,14 @@ SOCKET = "node.socket"
 
 
 def main(place: Path, config: Path, number: int) -> None:
-    serving = Serving(folder=place / "folder", policy=place / "policy.toml", socket=place / SOCKET, threads=1)
     told = RunConfig.from_dict(read_toml(config))
+    serving = Serving(
+        folder=place / "folder",
+        policy=place / "policy.toml",
+        socket=place / SOCKET,
+        threads=1,
+        held_out=told.evaluation.held_out,
+    )
     serve(serving, KeptRecords(lambda: part_of(told, number), config), own_model)
 
 

@@ -23,7 +23,7 @@ from laconic.parts import positive_int, probability
 from laconic.privacy.accounting.promise import Promise, client_promise
 from laconic.privacy.accounting.record_events import RecordEvent
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
-from laconic.privacy.accounting.tight import Releases, tight_epsilon
+from laconic.privacy.accounting.tight import Release, Releases, tight_epsilon
 from laconic.privacy.mechanism.gaussian import Noise
 
 if TYPE_CHECKING:
@@ -97,19 +97,43 @@ class RunAccountant(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Votes:
-    """Rounds before all others, with a noise and a sensitivity of their own; `repeated` were charged again."""
+    """Rounds before all others, with a noise and a sensitivity of their own."""
 
     noise: Noise
     sensitivity: float
     rounds: int
-    repeated: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """Rounds with a number divisible by `every`, with a noise and a sensitivity of their own."""
+
+    noise: Noise
+    sensitivity: float
+    every: int
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How many rounds of each kind were charged again."""
+
+    votes: int = 0
+    evaluations: int = 0
+    training: int = 0
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+    @property
+    def total(self) -> int:
+        return self.votes + self.evaluations + self.training
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accountant:
     """Answers for one scheme's noise under one sampler. It holds no state: the caller says how many rounds.
 
-    Where the run begins with votes, the first of the rounds are those.
+    Where the run begins with votes, the first of the rounds are those. Evaluations come in between.
 
     Args:
         sampler: who takes part in a round.
@@ -122,6 +146,8 @@ class Accountant:
         max_participations: rounds that one client takes part in at most.
         horizon: the planned number of rounds.
         votes: the rounds of votes, if there are any.
+        evaluations: the rounds that are evaluations, if any are.
+        repeats: rounds that were charged again.
         cohort_dependent: whether what is released depends on who came; then sampling does not lower ε.
 
     Examples:
@@ -149,6 +175,8 @@ class Accountant:
     horizon: int = 0
     """The rounds that are planned: whether sampling amplifies is decided for all of them at once."""
     votes: Votes | None = None
+    evaluations: Evaluated | None = None
+    repeats: Repeats = Repeats()
     cohort_dependent: bool = False
     """Whether the run may stop, or lose a round, because of who took part: then that says something of it."""
 
@@ -181,20 +209,28 @@ class Accountant:
     def published(self, rounds: int) -> float | None:
         return None
 
-    def with_repeated_votes(self, repeated: int) -> Accountant:
-        """The same for a run in which so many vote rounds were charged again."""
-        return self if self.votes is None else replace(self, votes=replace(self.votes, repeated=repeated))
+    def with_repeats(self, repeats: Repeats) -> Accountant:
+        """The same for a run in which these rounds were charged again."""
+        return replace(self, repeats=repeats)
 
     def weakened(self, share: float) -> Accountant:
         """The same where only this share of the noise's variance is there."""
         votes = None if self.votes is None else replace(self.votes, noise=self.votes.noise.weakened(share))
-        return replace(self, noise=self.noise.weakened(share), votes=votes)
+        measured = self.evaluations
+        if measured is not None:
+            measured = replace(measured, noise=measured.noise.weakened(share))
+        return replace(self, noise=self.noise.weakened(share), votes=votes, evaluations=measured)
 
     @property
     def least_noise_multiplier(self) -> float:
         """Of a vote or of a training round, as it is accounted for."""
         events = [self._round_event] if self.votes is None else [self._round_event, self._vote_event]
         return float(min(event.noise_multiplier for event in events))
+
+    @property
+    def evaluation_noise_multiplier(self) -> float | None:
+        """Of an evaluation, as it is accounted for; None if there are none."""
+        return None if self.evaluations is None else float(self._evaluation_event.noise_multiplier)
 
     def released(self, rounds: int, most: int | None = None) -> Figures:
         """ε against someone who sees all sums and models but not the cohorts.
@@ -219,22 +255,64 @@ class Accountant:
         """What so many rounds show somebody who does not know the cohorts.
 
         Nothing else is charged before every vote was, so the votes among the first rounds are all that there are.
+        Which of the others are evaluations follows from their numbers, once those that were repeated are set apart.
         """
-        votes = 0 if self.votes is None else min(rounds, self.votes.rounds + self.votes.repeated)
-        return tuple((self.sampler.released_event(e, self.num_clients), n) for e, n in self._split(rounds, votes))
+        votes = 0 if self.votes is None else min(rounds, self.votes.rounds + self.repeats.votes)
+        measured = min(rounds - votes, self._measured_of(rounds))
+        split = self._split(votes, measured, rounds - votes - measured)
+        return tuple((self.sampler.released_event(event, self.num_clients), count) for event, count in split)
+
+    def _measured_of(self, rounds: int) -> int:
+        """How many of so many charges are evaluations. What goes beyond the plan is repeated, as the dearer kind."""
+        if self.evaluations is None:
+            return 0
+        numbers = max(0, rounds - self.repeats.total)
+        beyond = max(0, numbers - self.horizon) if self.horizon else 0
+        dearer = self._evaluation_event.noise_multiplier < self._round_event.noise_multiplier
+        return self._evaluations_through(numbers - beyond) + self.repeats.evaluations + (beyond if dearer else 0)
+
+    def _evaluations_through(self, number: int) -> int:
+        """How many rounds up to this number are evaluations."""
+        if self.evaluations is None:
+            return 0
+        votes = 0 if self.votes is None else self.votes.rounds
+        return max(0, number // self.evaluations.every - votes // self.evaluations.every)
 
     def _taken(self, participations: int) -> Releases:
-        """What a client has given that took part so often. As many were votes as would cost most."""
-        if self.votes is None:
-            return self._split(participations, 0)
-        dearer = self._vote_event.noise_multiplier < self._round_event.noise_multiplier
-        most = self.votes.rounds + self.votes.repeated
-        return self._split(participations, min(participations, most) if dearer else 0)
+        """What a client has given that took part so often. As many were of each kind as would cost most."""
+        most_votes = 0 if self.votes is None else self.votes.rounds + self.repeats.votes
+        most_measured, most_trained = 0, participations
+        if self.evaluations is not None:
+            most_measured = participations
+            if self.horizon:
+                most_measured = self._evaluations_through(self.horizon) + self.repeats.evaluations
+                votes = 0 if self.votes is None else self.votes.rounds
+                most_trained = self.horizon - votes - self._evaluations_through(self.horizon) + self.repeats.training
+        kinds = [
+            (event.noise_multiplier, most, kind)
+            for kind, event, most in (
+                (0, self._vote_event if self.votes is not None else None, most_votes),
+                (1, self._evaluation_event if self.evaluations is not None else None, most_measured),
+                (2, self._round_event, most_trained),
+            )
+            if event is not None
+        ]
+        counts, left = [0, 0, 0], participations
+        kinds.sort(key=lambda kind: (kind[0], -kind[2]))
+        for _, most, kind in kinds:
+            counts[kind] = min(left, most)
+            left -= counts[kind]
+        counts[kinds[0][2]] += left  # more than were planned: of the dearest kind
+        return self._split(*counts)
 
-    def _split(self, rounds: int, votes: int) -> Releases:
-        """So many rounds, of which so many are votes."""
-        trained = (self._round_event, rounds - votes)
-        return (trained,) if votes == 0 else ((self._vote_event, votes), trained)
+    def _split(self, votes: int, measured: int, trained: int) -> Releases:
+        """So many rounds of each kind."""
+        parts: list[Release] = []
+        if votes:
+            parts.append((self._vote_event, votes))
+        if measured:
+            parts.append((self._evaluation_event, measured))
+        return (*parts, (self._round_event, trained))
 
     def amplified(self, rounds: int) -> bool:
         """Whether sampling lowers the released ε. Where that is not proven, it is the ε of every round's participant.
@@ -268,6 +346,11 @@ class Accountant:
     def _vote_event(self) -> DpEvent:
         assert self.votes is not None
         return self._event(self.votes.noise, self.votes.sensitivity)
+
+    @property
+    def _evaluation_event(self) -> DpEvent:
+        assert self.evaluations is not None
+        return self._event(self.evaluations.noise, self.evaluations.sensitivity)
 
     def _event(self, noise: Noise, sensitivity: float) -> DpEvent:
         return noise.event(

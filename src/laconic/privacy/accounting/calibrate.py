@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import one_of, positive, positive_int, probability
-from laconic.privacy.accounting.accountant import METHODS, Accountant, RunAccountant, Votes
+from laconic.privacy.accounting.accountant import METHODS, Accountant, Evaluated, RunAccountant, Votes
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 
@@ -30,14 +30,16 @@ def calibrate_noise(
     groups: int = 1,
     max_participations: int | None = None,
     votes: Votes | None = None,
+    evaluations: Evaluated | None = None,
     cohort_dependent: bool = False,
+    horizon: int | None = None,
 ) -> float:
     """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
 
     The released ε after `rounds` rounds, or, with `participations`, the participant's after so many. `noise` makes the
     noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code. `votes` are the
-    first of the rounds and have their own noise, which stays as it is. If what is released is `cohort_dependent`,
-    sampling does not lower the ε.
+    first of the rounds and have their own noise, which stays as it is; so do `evaluations`. If what is released is
+    `cohort_dependent`, sampling does not lower the ε.
 
     Args:
         epsilon: the ε that must not be exceeded.
@@ -53,7 +55,9 @@ def calibrate_noise(
         groups: in how many groups a cohort is summed.
         max_participations: rounds that one client takes part in at most.
         votes: the rounds of votes, if there are any.
+        evaluations: the rounds that are evaluations, if any are.
         cohort_dependent: whether what is released depends on who came.
+        horizon: how many of the rounds are planned, if the others are spare ones.
 
     Returns:
         σ.
@@ -78,13 +82,22 @@ def calibrate_noise(
             slack=slack,
             groups=groups,
             max_participations=max_participations,
-            horizon=rounds,
+            horizon=rounds if horizon is None else horizon,
             votes=votes,
+            evaluations=evaluations,
             cohort_dependent=cohort_dependent,
         )
 
+    if evaluations is not None and participations is None:
+        alone = _alone(accountant(1.0), evaluations, rounds if horizon is None else horizon, method)
+        if alone >= epsilon:
+            raise PrivacyError(
+                f"the evaluations alone cost ε = {alone:.3f} of --epsilon {epsilon:g}: lower --evaluation-share, raise"
+                " --evaluation-noise-multiplier, or evaluate less often (--evaluate-every)"
+            )
     if votes is not None and participations is None:
-        example = replace(accountant(1.0), noise=votes.noise, sensitivity=votes.sensitivity, votes=None)
+        example = accountant(1.0)
+        example = replace(example, noise=votes.noise, sensitivity=votes.sensitivity, votes=None, evaluations=None)
         alone = example.released_epsilon(votes.rounds, method)
         if alone >= epsilon:
             raise PrivacyError(
@@ -94,6 +107,14 @@ def calibrate_noise(
     return smallest_noise(
         accountant, epsilon=epsilon, delta=delta, rounds=rounds, method=method, participations=participations
     )
+
+
+def _alone(example: Accountant, evaluations: Evaluated, rounds: int, method: str | None) -> float:
+    """The outsider's ε of the evaluations by themselves."""
+    votes = 0 if example.votes is None else example.votes.rounds
+    count = rounds // evaluations.every - votes // evaluations.every
+    alone = replace(example, noise=evaluations.noise, sensitivity=evaluations.sensitivity, votes=None, evaluations=None)
+    return alone.released_epsilon(count, method) if count > 0 else 0.0
 
 
 def smallest_noise(

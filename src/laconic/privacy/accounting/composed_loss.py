@@ -28,8 +28,9 @@ would raise ε by more than a twenty-thousandth, there is no answer.
 
 So ε is never below that of the given distribution, and hardly above it.
 
-**Releases of another kind** may come first, g convolved with itself v times: a vote. All of the above holds for the
-product F^t·G^v, with M(s)^t·M_g(s)^v for M(s)^t. |G_k| ≤ 1, so frequencies that are negligible without it stay so.
+**Releases of other kinds** may come besides, g convolved with itself v times: votes, evaluations. All of this holds
+for the product F^t·G^v, with M(s)^t·M_g(s)^v for M(s)^t. |G_k| ≤ 1, so frequencies that are negligible without it stay
+so. Several kinds are several such factors.
 """
 
 from __future__ import annotations
@@ -98,17 +99,17 @@ class _Transformed:
 class ComposedLoss:
     """δ and ε of a loss after any number of rounds above most/2 and up to `most`, near one δ.
 
-    `first` is another loss, on the same grid, and how often it came before.
+    `others` are other losses, on the same grid, and how often each came besides.
     """
 
-    def __init__(self, loss: Loss, most: int, delta: float, first: tuple[Loss, int] | None = None) -> None:
+    def __init__(self, loss: Loss, most: int, delta: float, others: tuple[tuple[Loss, int], ...] = ()) -> None:
         from scipy import fft
 
         self._loss, self._delta = loss, delta
         moments = most * loss.log_moments
-        if first is not None:
-            assert first[0].interval == loss.interval
-            moments = moments + first[1] * first[0].log_moments
+        for other, times in others:
+            assert other.interval == loss.interval
+            moments = moments + times * other.log_moments
         self._tilt, length = _tilt_and_length(moments, delta)
         self._size = size = int(fft.next_fast_len(max(64, math.ceil(length / loss.interval)), real=True))
         transformed = _Transformed.of(loss, self._tilt, size)
@@ -120,7 +121,7 @@ class ComposedLoss:
             self._decay = -np.log(reach[:kept])
             self._log_modulus = np.log(np.abs(spectrum[:kept]))
         self._angle = np.angle(spectrum[:kept])
-        self._come_first(first, kept)
+        self._come_besides(others, kept)
 
         weights = np.full(kept, 2 / size)
         weights[np.arange(kept) % (size / 2) == 0] /= 2
@@ -134,21 +135,19 @@ class ComposedLoss:
         self._moduli = loss.interval * (squares + math.sqrt(next_squares))
         self._roundoffs_a_round = transformed.roundoffs
 
-    def _come_first(self, first: tuple[Loss, int] | None, kept: int) -> None:
-        """What comes first, all of it together: ln M_g(s)^v, its mean, its errors, ln(1 − g∞)^v and ln G^v."""
-        self._first_log_moment = self._first_mean = self._first_roundoffs = self._first_log_finite = 0.0
-        self._first_log_modulus = self._first_angle = np.zeros(kept)
-        if first is None:
-            return
-        loss, count = first
-        transformed = _Transformed.of(loss, self._tilt, self._size)
-        self._first_log_moment = count * transformed.log_moment
-        self._first_mean = count * transformed.mean
-        self._first_roundoffs = count * transformed.roundoffs
-        self._first_log_finite = count * math.log1p(-loss.infinity)
-        with np.errstate(divide="ignore"):
-            self._first_log_modulus = count * np.log(np.abs(transformed.spectrum[:kept]))
-        self._first_angle = count * np.angle(transformed.spectrum[:kept])
+    def _come_besides(self, others: tuple[tuple[Loss, int], ...], kept: int) -> None:
+        """What comes besides, all of it together: ln M_g(s)^v, its mean, its errors, ln(1 − g∞)^v and ln G^v."""
+        self._other_log_moment = self._other_mean = self._other_roundoffs = self._other_log_finite = 0.0
+        self._other_log_modulus, self._other_angle = np.zeros(kept), np.zeros(kept)
+        for loss, count in others:
+            transformed = _Transformed.of(loss, self._tilt, self._size)
+            self._other_log_moment += count * transformed.log_moment
+            self._other_mean += count * transformed.mean
+            self._other_roundoffs += count * transformed.roundoffs
+            self._other_log_finite += count * math.log1p(-loss.infinity)
+            with np.errstate(divide="ignore"):
+                self._other_log_modulus += count * np.log(np.abs(transformed.spectrum[:kept]))
+            self._other_angle += count * np.angle(transformed.spectrum[:kept])
 
     def delta(self, count: int, epsilon: float) -> float:
         """At most this δ at the ε."""
@@ -165,10 +164,10 @@ class ComposedLoss:
         finite = delta - self._infinite(count)
         if finite <= 0:
             return math.inf
-        moment = count * self._log_moment + self._first_log_moment
+        moment = count * self._log_moment + self._other_log_moment
         chernoff = max(0.0, (moment + _log_weight(self._tilt) - math.log(finite)) / self._tilt)
         low, high = 0, int(chernoff / interval) + 1
-        guess = min(count * self._mean + self._first_mean, chernoff)
+        guess = min(count * self._mean + self._other_mean, chernoff)
         while low <= high:
             cell = min(max(low, int(guess / interval)), high)
             end = (cell + 1) * interval
@@ -192,22 +191,22 @@ class ComposedLoss:
         return low * interval
 
     def _infinite(self, count: int) -> float:
-        return -math.expm1(count * math.log1p(-self._loss.infinity) + self._first_log_finite)
+        return -math.expm1(count * math.log1p(-self._loss.infinity) + self._other_log_finite)
 
     def _tail(self, count: int, cell: int) -> tuple[float, float, float]:
         """a, b and a bound of their errors, with which δ(ε) ≤ a + b·(1 − e^(ε − end)) + error in the cell."""
         kept = int(np.searchsorted(self._decay, -math.log(_LEFT_OUT) / count))
         turns = np.arange(kept) * (cell + 1) % self._size
-        phases = count * self._angle[:kept] + (2 * math.pi / self._size) * turns + self._first_angle[:kept]
-        powers = np.exp(count * self._log_modulus[:kept] + self._first_log_modulus[:kept] + 1j * phases)
+        phases = count * self._angle[:kept] + (2 * math.pi / self._size) * turns + self._other_angle[:kept]
+        powers = np.exp(count * self._log_modulus[:kept] + self._other_log_modulus[:kept] + 1j * phases)
         at_end, slope = (self._series[:, :kept] * powers).sum(axis=1).real  # pairwise, as the error bound needs it
 
         tilting = self._tilt * (cell + 1) * self._loss.interval
-        exponent = count * self._log_moment + self._first_log_moment - tilting
+        exponent = count * self._log_moment + self._other_log_moment - tilting
         if exponent > 600:
             return 0.0, 0.0, math.inf
         scale = math.exp(exponent)
-        roundoffs = count * self._roundoffs_a_round + self._first_roundoffs + 4 * tilting + 200
+        roundoffs = count * self._roundoffs_a_round + self._other_roundoffs + 4 * tilting + 200
         error = _UNIT_ROUNDOFF * roundoffs + _LEFT_OUT
         return self._infinite(count) + scale * float(at_end), scale * float(slope), scale * error * self._moduli
 

@@ -1,6 +1,6 @@
 """The tight ε of many equal releases: in closed form for a Gaussian, by its loss distribution for a sampled one.
 
-Some releases of another kind may come first, as votes do.
+Some releases of other kinds may come besides, as votes and evaluations do.
 
 dp-accounting makes the loss distribution of one release, pessimistically on a grid of 1e-4, one for each direction
 (a client's code goes, or comes). `composed_loss` composes it, fast enough for a figure in every round. Where rounding
@@ -30,37 +30,36 @@ Releases = tuple[Release, ...]
 
 
 @functools.lru_cache(maxsize=4096)
-def tight_epsilon(event: DpEvent | RecordEvent, count: int, delta: float, first: Release | None = None) -> float:
+def tight_epsilon(event: DpEvent | RecordEvent, count: int, delta: float, *others: Release) -> float:
     """ε of `count` independent releases of a Gaussian, a Poisson-sampled one, or a round of those.
 
-    `first` are releases of another event besides, of the same kind.
+    `others` are releases of other events besides, all sampled if this one is.
     """
     from dp_accounting import GaussianDpEvent
 
     if isinstance(event, GaussianDpEvent):
         multiplier = event.noise_multiplier / math.sqrt(count)
-        if first is not None:
-            other, times = first
-            assert isinstance(other, GaussianDpEvent), "both are sampled, or none is"
+        for other, times in others:
+            assert isinstance(other, GaussianDpEvent), "all are sampled, or none is"
             multiplier = (multiplier**-2 + times / other.noise_multiplier**2) ** -0.5
         return gaussian_epsilon(multiplier, delta)
     # Composed for the next power of two, so that ε does not depend on what was asked before.
-    directions = _composed(event, 1 << (count - 1).bit_length(), delta, first)
+    directions = _composed(event, 1 << (count - 1).bit_length(), delta, others)
     largest = 0.0
     for direction in directions:
         if largest < math.inf and not direction.delta(count, largest) <= delta:
             found = direction.epsilon(count)
             if found is None:
-                return _convolved(event, count, delta, first)
+                return _convolved(event, count, delta, others)
             largest = max(largest, found)
     return largest
 
 
-def _convolved(event: DpEvent | RecordEvent, count: int, delta: float, first: Release | None) -> float:
+def _convolved(event: DpEvent | RecordEvent, count: int, delta: float, others: Releases) -> float:
     """The same by dp-accounting's own composition."""
     composed = _distribution(event).self_compose(count)
-    if first is not None:
-        composed = composed.compose(_distribution(first[0]).self_compose(first[1]))
+    for other, times in others:
+        composed = composed.compose(_distribution(other).self_compose(times))
     return float(composed.get_epsilon_for_delta(delta))
 
 
@@ -87,10 +86,12 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 @functools.lru_cache(maxsize=32)
-def _composed(event: DpEvent | RecordEvent, most: int, delta: float, first: Release | None) -> tuple[ComposedLoss, ...]:
-    losses = _losses(event)
-    before = [None] * len(losses) if first is None else [(loss, first[1]) for loss in _losses(first[0])]
-    return tuple(ComposedLoss(loss, most, delta, one) for loss, one in zip(losses, before, strict=True))
+def _composed(event: DpEvent | RecordEvent, most: int, delta: float, others: Releases) -> tuple[ComposedLoss, ...]:
+    besides = [(_losses(other), times) for other, times in others]
+    return tuple(
+        ComposedLoss(loss, most, delta, tuple((losses[way], times) for losses, times in besides))
+        for way, loss in enumerate(_losses(event))
+    )
 
 
 @functools.lru_cache(maxsize=16)

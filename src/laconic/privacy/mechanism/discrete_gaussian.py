@@ -151,6 +151,10 @@ class DiscreteGaussian(Noise):
         """On a grid and in a ring of its own: as coarse, and of as few bits, as ballots allow."""
         return DiscreteGaussian(noise_multiplier=noise_multiplier or self.noise_multiplier, signs=True)
 
+    def for_cells(self, noise_multiplier: float | None) -> DiscreteGaussian:
+        """On a grid and in a ring of its own, for shares of records."""
+        return DiscreteGaussian(noise_multiplier=noise_multiplier or self.noise_multiplier)
+
     def without_noise(self, code: Tensor, *, boost: float, sensitivity: float, plan: RoundPlan) -> Tensor:
         """boost·u·code as residues mod 2^b: a message like any other, to whoever sees masked residues."""
         grid = self.grid(code_size=code.shape[-1], sensitivity=sensitivity, plan=plan)

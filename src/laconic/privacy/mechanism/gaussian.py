@@ -76,6 +76,10 @@ class Noise(Part):
         """The same kind of noise for ballots of 0 and 1; None: with the same noise multiplier."""
         raise NotImplementedError
 
+    def for_cells(self, noise_multiplier: float | None) -> Noise:
+        """The same kind of noise for the cells of an evaluation; None: with the same noise multiplier."""
+        raise NotImplementedError
+
     def without_noise(self, code: Tensor, *, boost: float, sensitivity: float, plan: RoundPlan) -> Tensor:
         """What a client sends that leaves out clip and noise and counts its code `boost` times."""
         return boost * code
@@ -114,6 +118,9 @@ class NoNoise(Noise):
         return "there is no noise"
 
     def for_votes(self, noise_multiplier: float | None) -> NoNoise:
+        return self
+
+    def for_cells(self, noise_multiplier: float | None) -> NoNoise:
         return self
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
@@ -168,6 +175,9 @@ class Gaussian(Noise):
 
     def for_votes(self, noise_multiplier: float | None) -> Gaussian:
         return self if noise_multiplier is None else replace(self, noise_multiplier=noise_multiplier)
+
+    def for_cells(self, noise_multiplier: float | None) -> Gaussian:
+        return self.for_votes(noise_multiplier)
 
     def share_std(self, *, sensitivity: float, min_cohort: int) -> float:
         """S·σ/√min_cohort."""

@@ -12,7 +12,9 @@ from typing import Any
 
 METRICS = ("loss", "accuracy", "balanced_accuracy", "auroc")
 """Of the released model, on records that are no client's."""
-_ROW = ("round", *METRICS, *(f"holdout_{name}" for name in METRICS), "epsilon")
+_MEASURED = (*(f"clients_{name}" for name in METRICS), "clients_noise")
+"""What clients measured on their own records: it follows from released sums."""
+_ROW = ("round", *METRICS, *(f"holdout_{name}" for name in METRICS), *_MEASURED, "epsilon")
 _OPEN = ("cohort", "bytes_up", "bytes_down", "bytes_once", "seconds", "class_accuracy", "attack_accuracy", "groups")
 _PARTS = ("private", "unit", "adjacency", "delta", "sampler", "mechanism", "released", "budget", "secure_aggregation")
 _SEED = re.compile(r"seed \d+")

@@ -107,6 +107,9 @@ def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[t
     votes = statement["mechanism"].get("selection")
     if votes is not None:
         lines.append(("Coordinates", votes_text(votes)))
+    evaluations = statement["mechanism"].get("evaluations")
+    if evaluations is not None:
+        lines.append(("Evaluations", evaluations_text(evaluations)))
     grid = statement["mechanism"].get("grid")
     if grid is not None:
         lines.append(("Grid", grid_text(grid)))
@@ -133,6 +136,22 @@ def votes_text(votes: dict[str, Any]) -> str:
     )
 
 
+def evaluations_text(evaluations: dict[str, Any]) -> str:
+    """What clients measured on their own records, in a sentence or two."""
+    text = (
+        f"every round divisible by {evaluations['every']} ({evaluations['rounds']} in all) measures the"
+        f" {evaluations['metric']} on records that clients set aside and never train on"
+    )
+    if "noise" not in evaluations:
+        return text
+    alone = min(figure for figure in evaluations["alone"].values() if figure is not None)
+    return (
+        f"{text}: {evaluations['cells']} cells with sensitivity {evaluations['sensitivity']:g} and noise multiplier"
+        f" {evaluations['noise']['noise_multiplier']:g}; alone they would cost ε = {alone:.3f}, and both ε of the run"
+        " have them in"
+    )
+
+
 def grid_text(grid: dict[str, Any], unit: str = "") -> str:
     """The grid of integer noise in one line; `unit` is what a step is measured in."""
     return (
@@ -147,7 +166,7 @@ def _planned(released: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     text = (
         f"both ε are of all {released['rounds_planned']} planned rounds, of which {released['rounds_charged']} were"
-        " charged: early stopping looks at held-out records, so no smaller ε is proven for a run that it ends"
+        " charged: early stopping depends on the data, so no smaller ε is proven for a run that it ends"
     )
     return [("  rounds", text)]
 

@@ -232,6 +232,8 @@ def test_the_budget_stops_the_run_before_it_is_exceeded(tmp_path: Path) -> None:
     result = federation(tmp_path, privacy__epsilon=5.0).run()
     assert result.stop_reason == "budget"
     assert len(result.history) == 1
+    assert result.federation is not None
+    assert result.federation["incomplete"] == ""  # nothing was repeated: as planned
     assert result.statement["released"]["epsilon"]["pld"] <= 5.0
 
 

@@ -31,6 +31,7 @@ from laconic.store.folder import RunFolder
 SHAPE = (1, 8, 8)
 SCATTERING = {"front_end.name": "scattering", "model.name": "auto", "run.rounds": 2}
 PUBLIC = {"front_end.projection": "public", "front_end.features": 12, "front_end.images": 60}
+RANDOM = {"front_end.projection": "random", "front_end.features": 20}
 LEAVES = SCATTERING | PUBLIC | {"data.public_dataset": "dead-leaves", "front_end.mirror": True}
 
 
@@ -62,8 +63,7 @@ class PictureFederation(LocalFederation):
     ("scheme", "changes"),
     [
         ("fl-std-dp", PRIVATE | LEAVES),
-        ("fl-sign", SCATTERING | {"front_end.projection": "random", "front_end.features": 20}),
-        ("fl-std", SCATTERING | {"model.name": "mlp", "model.hidden": 4, "scheme.downlink": "half"}),
+        ("fl-sign", SCATTERING | RANDOM | {"model.name": "mlp", "model.hidden": 4, "scheme.downlink": "half"}),
     ],
 )
 def test_a_head_behind_a_front_end_is_the_simulators(

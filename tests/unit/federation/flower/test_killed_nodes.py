@@ -20,6 +20,7 @@ from flower_tools import PRIVATE, LocalFederation, config_for
 from flwr.app import Message
 
 from laconic.federation.flower.messages import fields_of
+from laconic.federation.keys import keyring
 from laconic.federation.node import folder as node_folder
 from laconic.federation.node.log import UPLOADED, NodeLog
 from laconic.federation.requests import bytes_in
@@ -38,7 +39,8 @@ class Killer:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.writes, self.fatal, self.active = 0, -1, False
         self.masked: list[tuple[int, int, bytes]] = []
-        for owner, name in ((node_folder, "_write"), (NodeLog, "add"), (AttemptsOnDisk, "_write")):
+        writers = ((node_folder, "replace_file"), (keyring, "replace_file"))
+        for owner, name in (*writers, (NodeLog, "add"), (AttemptsOnDisk, "_write")):
             monkeypatch.setattr(owner, name, self._watched(getattr(owner, name)))
         upload = SecAggClient.upload
 

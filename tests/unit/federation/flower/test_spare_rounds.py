@@ -140,20 +140,6 @@ def test_noise_for_an_epsilon_leaves_room_for_spare_rounds(tmp_path: Path) -> No
     assert result.statement["released"]["epsilon"]["pld"] < 4.0
 
 
-def test_without_spare_rounds_a_crash_costs_the_last_one(tmp_path: Path) -> None:
-    result = crashing(federation(tmp_path, run__rounds=2, federation__spare_rounds=0), 2, times=1)
-    assert (result.stop_reason, len(result.history)) == (ATTEMPTS, 1)
-    assert result.federation is not None
-    assert "after 1 of 2 rounds" in result.federation["incomplete"]
-
-
-def test_a_budget_that_ends_a_run_as_planned_is_a_success(tmp_path: Path) -> None:
-    result = federation(tmp_path, privacy__epsilon=5.0).run()
-    assert result.stop_reason == "budget"
-    assert result.federation is not None
-    assert result.federation["incomplete"] == ""
-
-
 def test_what_was_agreed_cannot_grow(tmp_path: Path) -> None:
     some = federation(tmp_path, run__rounds=1)
     some.run()

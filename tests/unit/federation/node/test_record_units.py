@@ -56,9 +56,9 @@ def test_no_epsilon_of_records_satisfies_a_limit_on_the_whole(limit: str) -> Non
 
 
 def test_the_node_computes_the_epsilon_of_its_records_from_the_offer() -> None:
-    """Rate, steps and noise are the server's choice, so they are what the node counts with."""
+    """Rate and steps are the server's choice, so they are what the node counts with."""
     assert refusals(records_offer(), **allowed(max_record_participant_epsilon=3.0)) == ""
-    for change in ({"record_rate": 1.0}, {"local_steps": 30}, {"noise_multiplier": 0.5}):
+    for change in ({"record_rate": 1.0}, {"local_steps": 30}):
         offer = records_offer(**change)
         assert "planned ε of a record against the server" in refusals(
             offer, **allowed(max_record_participant_epsilon=3.0)

@@ -19,7 +19,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from laconic.errors import PrivacyError
-from laconic.privacy.accounting.accountant import Accountant, Votes
+from laconic.privacy.accounting.accountant import Accountant, Repeats, Votes
 from laconic.privacy.accounting.calibrate import calibrate_noise
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
@@ -87,7 +87,7 @@ def test_before_any_training_only_votes_count() -> None:
 
 def test_a_repeated_vote_counts_as_one_more() -> None:
     once = accountant(1.0, 0.7, sampler=Poisson(sampling_rate=0.1))
-    twice = once.with_repeated_votes(1)
+    twice = once.with_repeats(Repeats(votes=1))
     assert twice.released_epsilon(10) == accountant(
         1.0, 0.7, votes=2, sampler=Poisson(sampling_rate=0.1)
     ).released_epsilon(10)

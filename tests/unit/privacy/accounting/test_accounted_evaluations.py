@@ -1,0 +1,102 @@
+"""Evaluations between training rounds: both are composed, against both adversaries, and repeats count by kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from laconic.errors import PrivacyError
+from laconic.privacy.accounting.accountant import Accountant, Evaluated, Repeats, Votes
+from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
+from laconic.privacy.accounting.tight import gaussian_epsilon
+from laconic.privacy.mechanism.gaussian import Gaussian
+
+DELTA, CLIENTS = 1e-5, 1000
+TENTH, ALL = Poisson(sampling_rate=0.1), Poisson(sampling_rate=1.0)
+
+
+def accountant(sigma: float, other: float, *, every: int = 5, sampler: Sampler = TENTH, **more: Any) -> Accountant:
+    return Accountant(
+        sampler=sampler,
+        noise=Gaussian(noise_multiplier=sigma),
+        num_clients=CLIENTS,
+        delta=DELTA,
+        evaluations=Evaluated(noise=Gaussian(noise_multiplier=other), sensitivity=1.0, every=every),
+        **more,
+    )
+
+
+def composed(**counts: int) -> DpEvent:
+    """Sampled rounds of these noise multipliers, written as z12=30 for 1.2 thirty times."""
+    events = [
+        SelfComposedDpEvent(PoissonSampledDpEvent(0.1, GaussianDpEvent(int(name[1:]) / 10)), count)
+        for name, count in counts.items()
+    ]
+    return ComposedDpEvent(events)
+
+
+def test_the_outsiders_figure_is_that_of_an_independent_composition() -> None:
+    mine, whole = accountant(1.2, 0.9).released_epsilon(32, "rdp"), composed(z12=26, z9=6)
+    assert mine == pytest.approx(RdpAccountant().compose(whole).get_epsilon(DELTA), rel=1e-6)
+
+
+def test_votes_training_and_evaluations_are_three_kinds() -> None:
+    votes = Votes(noise=Gaussian(noise_multiplier=2.0), sensitivity=4.0, rounds=6)
+    mine, whole = accountant(1.2, 0.9, votes=votes).released(20), composed(z12=11, z9=3, z20=6)
+    assert mine.pld == pytest.approx(PLDAccountant().compose(whole).get_epsilon(DELTA), rel=1e-6)
+    assert mine.rdp == pytest.approx(RdpAccountant().compose(whole).get_epsilon(DELTA), rel=1e-6)
+
+
+def test_repeats_count_as_what_they_are() -> None:
+    plain = accountant(1.2, 0.9)
+    again = plain.with_repeats(Repeats(evaluations=2, training=3))
+    # 37 charges: rounds 1 to 32, two evaluations and three trainings again.
+    assert again.released_epsilon(37, "rdp") == pytest.approx(
+        RdpAccountant().compose(composed(z12=29, z9=8)).get_epsilon(DELTA), rel=1e-6
+    )
+    figures = [again.released_epsilon(count, "rdp") for count in range(1, 38)]
+    assert figures == sorted(figures)
+
+
+def test_the_servers_figure_is_that_of_the_worst_split_that_the_plan_allows() -> None:
+    def figure(trained: int, measured: int, sigma: float, other: float) -> float:
+        return gaussian_epsilon((trained / sigma**2 + measured / other**2) ** -0.5, DELTA)
+
+    # Twenty rounds, of which four are evaluations.
+    dear, cheap = accountant(2.0, 1.0, horizon=20), accountant(1.0, 2.0, horizon=20)
+    assert dear.participant_epsilon(10) == pytest.approx(figure(6, 4, 2.0, 1.0))
+    assert cheap.participant_epsilon(10) == pytest.approx(figure(10, 0, 1.0, 2.0))
+    assert cheap.participant_epsilon(20) == pytest.approx(figure(16, 4, 1.0, 2.0))
+    assert dear.with_repeats(Repeats(evaluations=1)).participant_epsilon(10) == pytest.approx(figure(5, 5, 2.0, 1.0))
+    # Where nothing is planned, all may be the dearer kind.
+    assert accountant(2.0, 1.0).participant_epsilon(10) == pytest.approx(figure(0, 10, 2.0, 1.0))
+
+
+def test_bare_evaluations_are_seen_by_every_accountant() -> None:
+    honest, bare = accountant(2.0, 2.0).released(10), accountant(2.0, 0.01).released(10)
+    for method in ("moments", "rdp", "pld"):
+        assert bare.best(method) > 20 > honest.best(method)
+    fixed = accountant(2.0, 0.01, sampler=FixedSize(cohort_size=50)).released(10)
+    assert fixed.rdp is not None and fixed.rdp > 20
+
+
+def test_noise_is_calibrated_to_the_total() -> None:
+    evaluations = Evaluated(noise=Gaussian(noise_multiplier=6.0), sensitivity=1.0, every=4)
+    common: dict[str, Any] = {"sampler": ALL, "num_clients": CLIENTS, "delta": DELTA, "evaluations": evaluations}
+    sigma = calibrate_noise(epsilon=2.0, rounds=20, **common)
+    for less, fits in ((0.0, True), (2e-4, False)):
+        spent = Accountant(noise=Gaussian(noise_multiplier=sigma - less), **common).released_epsilon(20)
+        assert (spent <= 2.0) is fits
+    with pytest.raises(PrivacyError, match="the evaluations alone cost ε = .* lower --evaluation-share"):
+        calibrate_noise(epsilon=0.5, rounds=20, **common)
