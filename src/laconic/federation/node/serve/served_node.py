@@ -26,6 +26,7 @@ from laconic.federation.node.serve.figures import NodeFigures
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
 from laconic.federation.node.serve.lock import ServingLock
 from laconic.federation.node.serve.place import open_socket
+from laconic.federation.node.serve.settled_policy import SettledPolicy
 from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
@@ -84,11 +85,12 @@ class ServedNode:
     ) -> None:
         self._serving, self._records, self._model, self._meaning = serving, records, model, meaning
         self.folder, self._kept = NodeFolder(serving.folder, serving.secret), KeptWork(serving.kept_runs)
-        self._most_bytes = read_policy(serving.policy).max_message_bytes
+        self._policy = SettledPolicy(serving.policy)
+        self._most_bytes = self._policy.read().max_message_bytes
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         try:
-            policy = read_policy(self._serving.policy)
+            policy = self._policy.read()
         except LaconicError as error:  # it may quote the policy, which is its owner's alone
             with self.folder.alone():
                 self.folder.log.add_refusal(b"", message=one_line(kind, 30), reason=WITHHELD, detail=str(error))

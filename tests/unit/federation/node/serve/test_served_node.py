@@ -13,11 +13,18 @@ from laconic.data.population import Records
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import MOST_REFUSALS
 from laconic.federation.node.node import Node
+from laconic.federation.node.policy import Policy
+from laconic.federation.node.serve import settled_policy
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
 from laconic.federation.node.serve.served_node import ServedNode, Serving
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import sign_offer
 from laconic.federation.requests import REFUSED
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settled_policy, "SETTLING", 0.05)
 
 
 def served(path: Path, policy: str = "max_nodes = 10\n") -> ServedNode:
@@ -28,7 +35,7 @@ def served(path: Path, policy: str = "max_nodes = 10\n") -> ServedNode:
     )
 
 
-@pytest.mark.parametrize("garbage", ['servers = "secret-name"\n', "secret_name = 1\n", "max_nodes = [", "\0\xff"])
+@pytest.mark.parametrize("garbage", ["", 'servers = "secret-name"\n', "secret_name = 1\n", "max_nodes = [", "\0\xff"])
 def test_a_policy_that_became_garbage_is_the_owners_business(garbage: str, tmp_path: Path) -> None:
     node = served(tmp_path)
     before = node.most_bytes
@@ -38,6 +45,42 @@ def test_a_policy_that_became_garbage_is_the_owners_business(garbage: str, tmp_p
     assert node.most_bytes == before  # a message is read, and refused for the right reason
     (tmp_path / "policy.toml").write_text("max_nodes = 10\n")
     assert node.answer("keys", {"offer": b"x"}) != {REFUSED: WITHHELD}
+
+
+def test_half_a_policy_is_not_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who sends messages all the time meets the instant in which the owner saves the file."""
+    path = tmp_path / "policy.toml"
+    path.write_text("max_nodes = 10\nmax_participations = 3\n")
+    policy = settled_policy.SettledPolicy(path)
+    assert policy.read().max_participations == 3
+    saving = iter(["max_nodes = 10\nmax_partic", "max_nodes = 10\n", "max_nodes = 10\nmax_participations = 2\n"])
+    path.write_text("max_nodes = 10\n")
+
+    def meanwhile(seconds: float) -> None:
+        if (text := next(saving, None)) is not None:
+            path.write_text(text)
+
+    monkeypatch.setattr(settled_policy.time, "sleep", meanwhile)
+    assert policy.read().max_participations == 2
+
+
+def test_a_policy_that_is_saved_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("max_nodes = 10\nmax_participations = 3\n")
+    policy, read, times = settled_policy.SettledPolicy(path), settled_policy.read_policy, []
+
+    def saved_meanwhile(name: Path) -> Policy:
+        times.append(1)
+        if len(times) > 1:
+            return read(name)
+        path.write_text("max_nodes = 10\n")
+        half = read(name)
+        path.write_text("max_nodes = 10\nmax_participations = 2\n")
+        return half
+
+    monkeypatch.setattr(settled_policy, "read_policy", saved_meanwhile)
+    assert policy.read().max_participations == 2
+    assert len(times) == 2
 
 
 def test_what_is_wrong_with_a_nodes_own_keys_and_files_is_told_to_nobody_else(tmp_path: Path) -> None:
