@@ -146,6 +146,7 @@ class World:
             folder = path / f"node-{client}"
             folder.mkdir(parents=True, mode=0o700)
             (folder / "identity.key").write_bytes(identity_of(client).private_bytes_raw())
+            (folder / "identity.key").chmod(0o600)
 
     # Nodes
 

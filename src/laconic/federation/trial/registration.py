@@ -19,7 +19,7 @@ def register(address: str, authority: Path, public: Path) -> int:
     key = load_ssh_public_key(public.read_bytes()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
     try:
-        with ControlHttpClient.from_server_address(address, False, str(authority), interceptors) as client:
+        with ControlHttpClient.from_server_address(address, False, authority.read_bytes(), interceptors) as client:
             return int(client.RegisterNode(RegisterNodeRequest(public_key=key)).node_id)
     except httpx.HTTPError as error:
         raise RunFolderError(f"the SuperLink does not register {public}: {error}") from None
