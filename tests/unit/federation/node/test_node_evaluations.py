@@ -216,6 +216,25 @@ def test_evaluations_without_enough_noise_are_in_the_planned_figure_and_refused(
     assert refusals.against_offer(policy, make_offer(scheme=blind)) == []
 
 
+def test_bare_evaluations_are_in_the_figure_of_a_record_too() -> None:
+    bare = make_offer(scheme=replace(make_offer().scheme, evaluations=Evaluations(every=EVERY, noise_multiplier=0.1)))
+    policy = Policy(max_record_epsilon=10.0, max_delta=1e-5)
+    assert refusals.against_offer(policy, make_offer()) == []
+    reasons = refusals.against_offer(policy, bare)
+    assert len(reasons) == 1
+    assert "planned ε of a record" in reasons[0] and "is above max_record_epsilon 10" in reasons[0]
+    reasons = refusals.against_round(policy, bare, uploads=[(EVERY, 0)], cohort=3)
+    assert len(reasons) == 1 and "ε of a record would be" in reasons[0]
+
+
+def test_the_figure_of_a_record_has_each_kind_with_its_own_noise() -> None:
+    """Half the noise multipliers: one record more or less can turn a code around. Three rounds train, two measure."""
+    figure = gaussian_epsilon((3 / (SIGMA / 2) ** 2 + 2 / (OTHER / 2) ** 2) ** -0.5, 1e-5)
+    for limit, refused in ((1.01 * figure, False), (0.99 * figure, True)):
+        policy = Policy(max_record_epsilon=limit, max_delta=1e-5)
+        assert bool(refusals.against_offer(policy, make_offer())) is refused
+
+
 def test_a_lifetime_counts_training_and_evaluations_each_with_its_noise(tmp_path: Path) -> None:
     some = Federation(tmp_path)
     for round in (1, 2):
