@@ -21,6 +21,7 @@ from laconic.cli.main import cli
 from laconic.clients import wire
 from laconic.clients.secure_sums import sum_plan
 from laconic.codecs.measured import Evaluations
+from laconic.errors import LaconicError
 from laconic.federation.courier import Answers
 from laconic.federation.node import refusals
 from laconic.federation.node.folder import NodeFolder
@@ -271,6 +272,18 @@ def test_the_owner_sees_the_nodes_own_figure_in_its_status(tmp_path: Path) -> No
     shown = CliRunner().invoke(cli, ["node", "status", str(tmp_path / "node-0")], catch_exceptions=False).output
     own = some.uploads()[0]["own_metrics"]
     assert f"here    accuracy {own['accuracy']:.4f} on 2 records of this node" in shown
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "why"),
+    [(b'"every":2', b'"every":6', "is never"), (b'"num_classes":3', b'"num_classes":1', "use loss")],
+)
+def test_an_offer_whose_evaluations_cannot_be_is_refused_before_records_are_read(
+    was: bytes, now: bytes, why: str
+) -> None:
+    """Else the node would wait for its owner, as if its records had failed: any server could silence it."""
+    with pytest.raises(LaconicError, match=why):
+        Offer.from_bytes(make_offer().to_bytes().replace(was, now))
 
 
 def test_an_offer_with_a_metric_that_its_classes_do_not_have_is_refused() -> None:
