@@ -114,6 +114,8 @@ def _read(offer: Offer, data: Path, settings: Mapping[str, object], like: Path |
         preprocessing = Preprocessing(schema)
         return schema_kind(schema, preprocessing.num_features), read_patients(preprocessing, data)
     classes = tuple(name.strip() for name in str(settings.get("classes") or "").split(",") if name.strip())
+    if classes and len(classes) != offer.num_classes:
+        raise ConfigError(f"--classes names {len(classes)} classes, and the run has {offer.num_classes}: name them all")
     kind = RecordKind(shape=offer.input_shape, num_classes=offer.num_classes, classes=classes)
     section = DataSection()
     if settings.get("text-column"):

@@ -114,6 +114,7 @@ def test_the_newest_weights_predict_for_a_table_whatever_the_order_of_its_column
         (["{missing}", "--like", "{own}"], "no such file or folder"),
         (["{new}", "--like", "{own}", "--run", "zz"], "has joined no run zz"),
         (["{new}", "--like", "{own}", "--target", "x0"], "no column"),
+        (["{new}", "--like", "{own}", "--classes", "a,b"], "--classes names 2 classes, and the run has 3"),
     ],
 )
 def test_what_cannot_be_predicted_is_one_line_with_a_way_out(more: list[str], text: str, tmp_path: Path) -> None:
