@@ -72,14 +72,16 @@ class Evaluations(Part):
         return 2 * self.bins if self.metric == "auroc" else 2
 
     def check(self, num_classes: int) -> None:
-        """Refuse a metric that so many classes do not have (1: real values, or one logit for two classes)."""
+        """Refuse a metric that so many classes do not have. 1: the targets are values."""
+        if self.every and self.metric != "loss" and num_classes == 1:
+            raise ConfigError(f"--evaluate-metric {self.metric} takes classes, and the targets are values: use loss")
         if self.every and self.metric == "auroc" and num_classes > 2:
             raise ConfigError(
                 f"--evaluate-metric auroc takes two classes, and there are {num_classes}: use accuracy or loss"
             )
 
     def measure(self, outputs: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """The cells of one client's records, (cells,); zeros if it has none, or if none has a finite output."""
+        """The cells of one client's records, (cells,); zeros if it has none."""
         counts = torch.zeros(self.cells, dtype=torch.float64)
         if not len(targets):
             return counts.float()

@@ -43,7 +43,7 @@ def planned_cautions(experiment: Experiment) -> list[str]:
 
 def untested(experiment: Experiment) -> list[str]:
     """What must be said if nobody will know how good the model is."""
-    if experiment.test is not None or experiment.holdout is not None:
+    if experiment.test is not None or experiment.holdout is not None or experiment.scheme.evaluations.every:
         return []
     return [
         "there are no test records, so nothing will say how good the model is and no round will be the best: put a file"

@@ -75,7 +75,7 @@ class Offer(Agreed):
     meaning: Meaning | None = None
 
     def __post_init__(self) -> None:
-        from laconic.experiment.experiment import check_rounds, check_votes
+        from laconic.experiment.experiment import check_evaluations, check_rounds, check_votes
         from laconic.train.losses import LOSSES
 
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
@@ -94,6 +94,7 @@ class Offer(Agreed):
             self.front_end.check(self.input_shape)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
+        check_evaluations(self.scheme, self.rounds)
         self.scheme.evaluations.check(self.num_classes)
         slack = self.max_dropouts + self.max_colluders
         check_rounds(self.scheme, self.sampler, self.num_clients, self.budget, slack)

@@ -39,6 +39,9 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
     """Scheme, initial weights and constants, loss, sampler, limits, digests of records, and the options that say so.
 
     Code of the user's own (loss, model, parts) is named by where it is and what it says."""
+    said = [one.name for one in declared_in(type(experiment)) if one.about.identity]
+    if not experiment.scheme.evaluations.every:
+        said.remove("held_out")  # it means nothing there, and older folders do not have it
     loss = experiment.loss if isinstance(experiment.loss, str) else code_of(experiment.loss)
     return {
         "scheme": experiment.scheme.fingerprint,
@@ -54,7 +57,7 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "test data": _digest(*_tensors(experiment.test)) if experiment.test else "none",
         "held-out data": _digest(*_tensors(experiment.holdout)) if experiment.holdout else "none",
         **({} if experiment.attack is None else {"attack": str(experiment.attack.to_dict())}),
-        **{one.name: getattr(experiment, one.name) for one in declared_in(type(experiment)) if one.about.identity},
+        **{name: getattr(experiment, name) for name in said},
     }
 
 

@@ -19,6 +19,7 @@ from laconic.clients.held_out import split_rows
 from laconic.codecs.measured import Evaluations
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError
+from laconic.experiment.cautions import untested
 from laconic.experiment.experiment import Experiment
 from laconic.observers.progress import PlainProgress
 from laconic.privacy.accounting.budget import Budget
@@ -28,6 +29,7 @@ from laconic.privacy.statement.statement import statement_lines
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.store.folder import RunFolder
+from laconic.store.identity import identity_of
 
 SIZES = [6, 9, 3, 12, 7, 5, 4, 8] * 2
 
@@ -166,6 +168,18 @@ def test_a_killed_run_repeats_an_evaluation_bit_for_bit_and_charges_it_once(tmp_
     assert again.journal.num_charged == 6
     rows = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert rows[2]["clients_accuracy"] == pytest.approx(whole.history[2]["clients_accuracy"])
+
+
+def test_a_run_whose_clients_measure_is_not_called_untested() -> None:
+    assert untested(experiment(measuring())) == []
+    assert "nothing will say how good the model is" in untested(experiment(scheme("fl-std-dp")))[0]
+
+
+def test_what_is_held_out_is_part_of_a_run_with_evaluations_and_of_no_other() -> None:
+    """So a folder that was begun before there were any goes on."""
+    for chosen, part in ((measuring(), True), (scheme("fl-std-dp"), False)):
+        run = Run(experiment(chosen))
+        assert ("held_out" in identity_of(run.experiment, run.model)) is part
 
 
 def test_patience_stops_on_what_clients_measured_and_the_statement_is_of_the_whole_plan() -> None:

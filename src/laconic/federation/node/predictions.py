@@ -28,6 +28,7 @@ from laconic.federation.node.log import JOINED
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.own_records import own_meaning
 from laconic.federation.offer import Offer, read_offer
+from laconic.federation.weights import check_model
 from laconic.options.sections import DataSection
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import RecordKind, schema_kind
@@ -84,8 +85,9 @@ def predict_at_node(
 
     `like` is a table that the node was served with: it says which columns a record has, and in which order.
     """
-    if kept.offer.meaning is not None:
-        check_meaning(kept.offer, own_meaning({"data": str(data)} | dict(settings)))
+    # Where records are plain numbers, the names of classes say nothing of them.
+    said = {key: value for key, value in settings.items() if key != "classes" or kept.offer.meaning is not None}
+    check_meaning(kept.offer, own_meaning({"data": str(data)} | said))
     kind, new = _read(kept.offer, data, settings, like)
     found = tuple(new.inputs.shape[1:])
     if kept.offer.input_shape != found:
@@ -94,6 +96,8 @@ def predict_at_node(
             " with which the node is served"
         )
     module = own_model(kept.offer, model)
+    if model is not None:  # another one with as many weights would take them without a word
+        check_model(module, kept.offer)
     inputs = new.inputs
     if kept.offer.front_end is not None:
         inputs = in_blocks(kept_front_end(kept.offer, kept.front_end), inputs, torch.device("cpu"))
@@ -110,6 +114,8 @@ def _read(offer: Offer, data: Path, settings: Mapping[str, object], like: Path |
         preprocessing = Preprocessing(schema)
         return schema_kind(schema, preprocessing.num_features), read_patients(preprocessing, data)
     classes = tuple(name.strip() for name in str(settings.get("classes") or "").split(",") if name.strip())
+    if classes and len(classes) != offer.num_classes:
+        raise ConfigError(f"--classes names {len(classes)} classes, and the run has {offer.num_classes}: name them all")
     kind = RecordKind(shape=offer.input_shape, num_classes=offer.num_classes, classes=classes)
     section = DataSection()
     if settings.get("text-column"):
@@ -122,7 +128,7 @@ def _read(offer: Offer, data: Path, settings: Mapping[str, object], like: Path |
         section = DataSection(image_size=str(settings["image-size"]))
     elif suffix(data) not in (None, ".npz"):
         kind = replace(kind, features=_columns(like, str(settings.get("target") or "target")))
-    return kind, read_new_records(kind, section, data.parent, data)
+    return kind, read_new_records(kind, section, None, data)
 
 
 def _columns(like: Path | None, target: str) -> tuple[str, ...]:

@@ -140,8 +140,8 @@ def _record_epsilon(accountant: RunAccountant | None, participations: int) -> fl
     noise."""
     if not isinstance(accountant, Accountant):
         return math.inf
-    noise = for_a_record(accountant.least_noise_multiplier, accountant.sampler)
-    return gaussian_epsilon(noise / math.sqrt(participations), accountant.delta)
+    noise = for_a_record(accountant.noise_multiplier_of(participations), accountant.sampler)
+    return gaussian_epsilon(noise, accountant.delta)
 
 
 def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], cohort: int) -> list[str]:

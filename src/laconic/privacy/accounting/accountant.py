@@ -232,6 +232,19 @@ class Accountant:
         """Of an evaluation, as it is accounted for; None if there are none."""
         return None if self.evaluations is None else float(self._evaluation_event.noise_multiplier)
 
+    def noise_multiplier_of(self, participations: int) -> float:
+        """z of the one Gaussian that tells as much as so many participations do: 1/z² = Σ 1/z_i².
+
+        They are of the kinds that cost most, as for the server's ε.
+        """
+        from dp_accounting import GaussianDpEvent
+
+        inverse = 0.0
+        for event, count in self._taken(participations):
+            assert isinstance(event, GaussianDpEvent)
+            inverse += count / event.noise_multiplier**2
+        return float(inverse**-0.5)
+
     def released(self, rounds: int, most: int | None = None) -> Figures:
         """ε against someone who sees all sums and models but not the cohorts.
 

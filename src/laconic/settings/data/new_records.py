@@ -20,7 +20,7 @@ from laconic.data.files.user_file import no_such_file, refused, suffix
 from laconic.data.inputs import Inputs
 from laconic.data.pictures import Pictures
 from laconic.data.text.encode import encoded
-from laconic.data.text.vocabulary import FITTED, read_words, vocabulary_of
+from laconic.data.text.vocabulary import FITTED, Vocabulary, read_words, vocabulary_of
 from laconic.errors import DataError, RunFolderError
 from laconic.options.sections import DataSection
 from laconic.settings.data.record_kind import RecordKind
@@ -44,8 +44,11 @@ def read_patients(preprocessing: Preprocessing, path: Path) -> NewRecords:
     return NewRecords("patient" if preprocessing.schema.patient else "row", names, preprocessing.transform(rows))
 
 
-def read_new_records(kind: RecordKind, data: DataSection, run: Path, path: Path) -> NewRecords:
-    """What a file or folder holds, as the records of the run in this folder are."""
+def read_new_records(kind: RecordKind, data: DataSection, run: Path | None, path: Path) -> NewRecords:
+    """What a file or folder holds, as the records of the run in this folder are.
+
+    Without a folder words have the numbers that `data` says.
+    """
     if not path.exists():
         raise DataError(no_such_file(str(path)))
     if path.is_dir() or is_picture(path):
@@ -91,13 +94,18 @@ def _fitting(kind: RecordKind, path: Path, inputs: Tensor) -> Tensor:
     return inputs if kind.whole else inputs.to(torch.float32)
 
 
-def _texts(kind: RecordKind, data: DataSection, run: Path, path: Path) -> NewRecords:
+def _texts(kind: RecordKind, data: DataSection, run: Path | None, path: Path) -> NewRecords:
     texts = read_plain_texts(path, text_column=kind.text_column)
-    listed, wanted = run / _WORDS, data.vocabulary
+    return _numbered("row", encoded(texts, _vocabulary(data.vocabulary, run), data.max_length))
+
+
+def _vocabulary(wanted: str | None, run: Path | None) -> Vocabulary:
+    if run is None:
+        return vocabulary_of(wanted, ())
+    listed = run / _WORDS
     if not listed.exists() and (wanted or "").startswith(FITTED):
         raise RunFolderError(f"{listed} is not there, so nobody knows which number a word has: restore it")
-    vocabulary = read_words(listed) if listed.exists() else vocabulary_of(wanted, ())
-    return _numbered("row", encoded(texts, vocabulary, data.max_length))
+    return read_words(listed) if listed.exists() else vocabulary_of(wanted, ())
 
 
 def _pictures(kind: RecordKind, data: DataSection, path: Path) -> NewRecords:

@@ -21,6 +21,7 @@ from laconic.cli.main import cli
 from laconic.clients import wire
 from laconic.clients.secure_sums import sum_plan
 from laconic.codecs.measured import Evaluations
+from laconic.errors import LaconicError
 from laconic.federation.courier import Answers
 from laconic.federation.node import refusals
 from laconic.federation.node.folder import NodeFolder
@@ -216,6 +217,25 @@ def test_evaluations_without_enough_noise_are_in_the_planned_figure_and_refused(
     assert refusals.against_offer(policy, make_offer(scheme=blind)) == []
 
 
+def test_bare_evaluations_are_in_the_figure_of_a_record_too() -> None:
+    bare = make_offer(scheme=replace(make_offer().scheme, evaluations=Evaluations(every=EVERY, noise_multiplier=0.1)))
+    policy = Policy(max_record_epsilon=10.0, max_delta=1e-5)
+    assert refusals.against_offer(policy, make_offer()) == []
+    reasons = refusals.against_offer(policy, bare)
+    assert len(reasons) == 1
+    assert "planned ε of a record" in reasons[0] and "is above max_record_epsilon 10" in reasons[0]
+    reasons = refusals.against_round(policy, bare, uploads=[(EVERY, 0)], cohort=3)
+    assert len(reasons) == 1 and "ε of a record would be" in reasons[0]
+
+
+def test_the_figure_of_a_record_has_each_kind_with_its_own_noise() -> None:
+    """Half the noise multipliers: one record more or less can turn a code around. Three rounds train, two measure."""
+    figure = gaussian_epsilon((3 / (SIGMA / 2) ** 2 + 2 / (OTHER / 2) ** 2) ** -0.5, 1e-5)
+    for limit, refused in ((1.01 * figure, False), (0.99 * figure, True)):
+        policy = Policy(max_record_epsilon=limit, max_delta=1e-5)
+        assert bool(refusals.against_offer(policy, make_offer())) is refused
+
+
 def test_a_lifetime_counts_training_and_evaluations_each_with_its_noise(tmp_path: Path) -> None:
     some = Federation(tmp_path)
     for round in (1, 2):
@@ -252,6 +272,18 @@ def test_the_owner_sees_the_nodes_own_figure_in_its_status(tmp_path: Path) -> No
     shown = CliRunner().invoke(cli, ["node", "status", str(tmp_path / "node-0")], catch_exceptions=False).output
     own = some.uploads()[0]["own_metrics"]
     assert f"here    accuracy {own['accuracy']:.4f} on 2 records of this node" in shown
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "why"),
+    [(b'"every":2', b'"every":6', "is never"), (b'"num_classes":3', b'"num_classes":1', "use loss")],
+)
+def test_an_offer_whose_evaluations_cannot_be_is_refused_before_records_are_read(
+    was: bytes, now: bytes, why: str
+) -> None:
+    """Else the node would wait for its owner, as if its records had failed: any server could silence it."""
+    with pytest.raises(LaconicError, match=why):
+        Offer.from_bytes(make_offer().to_bytes().replace(was, now))
 
 
 def test_an_offer_with_a_metric_that_its_classes_do_not_have_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import secrets
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,6 +114,7 @@ def test_the_newest_weights_predict_for_a_table_whatever_the_order_of_its_column
         (["{missing}", "--like", "{own}"], "no such file or folder"),
         (["{new}", "--like", "{own}", "--run", "zz"], "has joined no run zz"),
         (["{new}", "--like", "{own}", "--target", "x0"], "no column"),
+        (["{new}", "--like", "{own}", "--classes", "a,b"], "--classes names 2 classes, and the run has 3"),
     ],
 )
 def test_what_cannot_be_predicted_is_one_line_with_a_way_out(more: list[str], text: str, tmp_path: Path) -> None:
@@ -174,3 +176,42 @@ def test_new_records_are_read_as_the_nodes_own_are(made: Callable[[Path], dict[s
     data = Path(str(settings["data"]))
     _, new = predictions._read(offer, data, settings, data if made is _table else None)
     assert torch.equal(dense(new.inputs), own)
+
+
+def test_a_list_of_words_beside_the_data_does_not_number_them(tmp_path: Path) -> None:
+    """The vocabulary is the one that was agreed on, whatever other files are there."""
+    settings = _texts(tmp_path)
+    own = dense(own_records(settings).inputs)
+    (tmp_path / "vocabulary.txt").write_text("day\nbad\ngood\n")
+    offer: Any = SimpleNamespace(input_shape=tuple(own.shape[1:]), num_classes=2)
+    _, new = predictions._read(offer, Path(str(settings["data"])), settings, None)
+    assert torch.equal(dense(new.inputs), own)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "why"), [("", "are not the server's"), ("nn.Linear(6, 6), ", "weights, the server's 21")]
+)
+def test_another_model_than_the_runs_predicts_nothing(
+    hidden: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_part(tmp_path / "node")
+    own, new, _ = tables(tmp_path)
+    (tmp_path / "their_model.py").write_text(
+        f"from torch import nn\n\ndef make():\n    return nn.Sequential({hidden}nn.Tanh(), nn.Linear(6, 3))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "their_model", raising=False)
+    result = asked(tmp_path / "node", new, "--like", own, "--model", "their_model:make")
+    assert isinstance(result.exception, LaconicError) and why in str(result.exception), result.output
+
+
+def test_a_schema_is_refused_where_the_run_has_plain_numbers(tmp_path: Path) -> None:
+    """Features of a schema, as many as the table's, would give numbers that mean nothing."""
+    taken_part(tmp_path / "node")
+    names = [f"x{number}" for number in range(6)]
+    columns = "".join(f'[[numeric]]\ncolumn = "{name}"\nmin = 0\nmax = 100\n' for name in names)
+    (tmp_path / "schema.toml").write_text('label = "died"\npositive = 1\n' + columns)
+    _, new, _ = tables(tmp_path)
+    result = asked(tmp_path / "node", new, "--schema", tmp_path / "schema.toml")
+    assert isinstance(result.exception, LaconicError)
+    assert "does not say what its records mean" in str(result.exception)
