@@ -4,6 +4,7 @@
 # Plain connections on loopback, on ports that are free. For real hosts use TLS and node keys: see docs/flower.md.
 # Ctrl-C stops everything.
 set -euo pipefail
+umask 077
 files=(); options=()
 while [ "$#" -gt 0 ] && [ "$1" != -- ]; do files+=("$1"); shift; done
 [ "$#" -eq 0 ] || { shift; options=("$@"); }
@@ -34,6 +35,7 @@ printf '[superlink]\ndefault = "trial"\n\n[superlink.trial]\naddress = "127.0.0.
 for number in "${!files[@]}"; do
   node="$trial/node-$number" port="${ports[$((1 + number))]}"
   mkdir -p "$node"
+  [ -f "$node/laconic/identity.key" ] || laconic node identity "$node/laconic" > /dev/null
   laconic node serve "$node/laconic" --policy "$policy" --data "${files[$number]}" --socket "$node/socket" --threads 1 \
     ${options[@]+"${options[@]}"} > "$node.log" 2>&1 &
   FLWR_HOME="$node" flower-supernode --insecure --superlink "127.0.0.1:${ports[0]}" --isolation process \

@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from laconic import schemes as schemes
+    from laconic.advice.answer import advise as advise
     from laconic.api import audit_run as audit_run
     from laconic.api import run as run
     from laconic.audit.result import AuditResult as AuditResult
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "run": "laconic.api",
+    "advise": "laconic.advice.answer",
     "audit_run": "laconic.api",
     "AuditResult": "laconic.audit.result",
     "dead_leaves": "laconic.data.dead_leaves",

@@ -144,8 +144,9 @@ class World:
         self.sent: list[tuple[int, str, Fields]] = []
         for client in self.honest:
             folder = path / f"node-{client}"
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, mode=0o700)
             (folder / "identity.key").write_bytes(identity_of(client).private_bytes_raw())
+            (folder / "identity.key").chmod(0o600)
 
     # Nodes
 

@@ -26,8 +26,11 @@ PRIVATE = "fl-std-dp --dataset synthetic --sampling-rate 1 --noise-multiplier 1"
         (f"{PRIVATE} --clip-norm 1 --dropout-rate 0.1", "the nodes of a federation drop out by themselves"),
         (f"{PRIVATE} --clip-norm 1 --noise continuous", "cannot be masked"),
         ("centralized --dataset synthetic", "no federation"),
-        ("fl-std-record-dp --dataset synthetic --noise-multiplier 1 --clip-norm 1", "it is for simulations"),
-        ("fl-std --front-end scattering", "a front end is for simulations"),
+        (
+            "fl-std-record-dp --dataset synthetic --noise-multiplier 1 --clip-norm 1 --record-rate 0.2 --batch-size 4"
+            " --balance none",
+            "add --noise integer",
+        ),
         ("fl-std --dataset synthetic --nodes 5 --set federation.min_nodes=6", "more than nodes"),
         ("fl-std --dataset synthetic --num-clients 7", "5 nodes, but the data are of 7 clients: give --nodes 7"),
         (f"{PRIVATE} --clip-norm 1 --policy none.toml", "cannot read the policy none.toml"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "examples/start.sh"
-STAND_IN = '#!/bin/sh\necho "$(basename "$0") $*" >> "$STARTED"\nexec sleep 60\n'
+STAND_IN = '#!/bin/sh\n[ "$2" = identity ] && exit\necho "$(basename "$0") $*" >> "$STARTED"\nexec sleep 60\n'
 
 
 def test_two_trials_at_once_have_ports_of_their_own(tmp_path: Path) -> None:

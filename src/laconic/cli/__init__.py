@@ -3,6 +3,7 @@ user's own records, `display/` what they show, `inference/` the subcommands of `
 `laconic keys`, `pages/` the commands `compare`, `report` and `watch`, `node/` those of `laconic node`, `trained/` those
 for a model that is trained.
 
+advise          `laconic advise`
 audit           `laconic audit`
 doctor          `laconic doctor`
 epsilon         `laconic epsilon` and `laconic calibrate`

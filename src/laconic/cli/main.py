@@ -17,6 +17,7 @@ _COMMANDS = {
     "federate": ("laconic.cli.federate", "federate"),
     "node": ("laconic.cli.node.group", "node"),
     "keys": ("laconic.cli.keys.group", "keys"),
+    "advise": ("laconic.cli.advise", "advise"),
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),

@@ -117,13 +117,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             raise ConfigError(PATIENCE_NEEDS)
         check_evaluations(self.scheme, self.rounds, attacked=self.attack is not None)
         check_votes(self.scheme, self.rounds, trainable_size(self.model))
-        self.sampler.check(self.population.num_clients)
-        if self.scheme.downlink == "signs" and self.sampler.rate_in(self.population.num_clients) < 1:
-            raise ConfigError(
-                f"{self.scheme.name} sends only signs down, so every client must take part in every round:"
-                " use --sampling-rate 1"
-            )
-        check_cohort(self.scheme, self.sampler, self.population.num_clients)
+        slack = self.max_dropouts + self.max_colluders
+        check_rounds(self.scheme, self.sampler, self.population.num_clients, self.budget, slack)
         if self.group_testing:
             check_testable(self.scheme)
             if self.false_exclusions >= self.population.num_clients:
@@ -140,18 +135,9 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         if self.attack is not None:
             self._check_attack(self.attack)
         if self.scheme.private:
-            if self.budget is None:
-                raise ConfigError(f"{self.scheme.name} is private and needs a delta (--delta)")
-            self.budget.check(self.sampler, METHODS if self.scheme.record_level else None)
+            assert self.budget is not None
             one = "record" if self.scheme.record_level else "client"
             check_delta(self.budget.delta, units=self.protected, one=one, allowed=self.allow_large_delta)
-            slack = self.max_dropouts + self.max_colluders
-            planned = self.sampler.planned_cohort(self.population.num_clients, self.scheme.groups)
-            what = "cohort" if self.scheme.groups == 1 else "group"
-            if slack >= (math.floor(planned) if self.sampler.dealt(self.population.num_clients) else planned):
-                raise ConfigError(
-                    f"max_dropouts + max_colluders = {slack} leaves nobody of a {what} of {planned:g} to add the noise"
-                )
 
     def _check_attack(self, attack: Attack) -> None:
         """Refuse an attack that cannot be tried here."""
@@ -255,6 +241,27 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         return self.mechanism.delta_slack()
+
+
+def check_rounds(scheme: Scheme, sampler: Sampler, num_clients: int, budget: Budget | None, slack: int) -> None:
+    """Refuse what no round can be, or no accountant answers for. No record has to be read to know it."""
+    sampler.check(num_clients)
+    if scheme.downlink == "signs" and sampler.rate_in(num_clients) < 1:
+        raise ConfigError(
+            f"{scheme.name} sends only signs down, so every client must take part in every round: use --sampling-rate 1"
+        )
+    check_cohort(scheme, sampler, num_clients)
+    if not scheme.private:
+        return
+    if budget is None:
+        raise ConfigError(f"{scheme.name} is private and needs a delta (--delta)")
+    budget.check(sampler, METHODS if scheme.record_level else None)
+    planned = sampler.planned_cohort(num_clients, scheme.groups)
+    what = "cohort" if scheme.groups == 1 else "group"
+    if slack >= (math.floor(planned) if sampler.dealt(num_clients) else planned):
+        raise ConfigError(
+            f"max_dropouts + max_colluders = {slack} leaves nobody of a {what} of {planned:g} to add the noise"
+        )
 
 
 def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:

@@ -52,6 +52,8 @@ class Mechanism(Agreed):
     """Whether a round may be lost because of who took part."""
     group_testing: bool = False
     """Whether clients are excluded because of what their groups' sums show."""
+    spare_rounds: int = 0
+    """How many rounds may be repeated at most, where that is agreed on."""
 
     @property
     def slack(self) -> int:
@@ -145,14 +147,14 @@ class Mechanism(Agreed):
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
         if self.scheme.record_level:
-            return self._checked_slack(self.scheme.train.delta_slack(self.size, self.rounds))
+            return self._checked_slack(self.scheme.train.delta_slack(self.size, self._most_rounds))
         others = (kind._delta_slack() for kind in (self.voting, self.measuring) if kind is not None)
         return self._delta_slack() + sum(others)
 
     def _delta_slack(self) -> float:
         assert self.budget is not None
         clients = max(1, round(self.sampler.planned_cohort(self.num_clients)))
-        draws = 2.0 * self.code_size * clients * self.rounds  # twice: cohorts vary, rounds repeat
+        draws = float(self.code_size * clients * self._most_rounds)
         slack = self.scheme.noise.delta_slack(
             code_size=self.code_size,
             num_draws=draws,
@@ -160,6 +162,11 @@ class Mechanism(Agreed):
             plan=self.largest_plan,
         )
         return self._checked_slack(slack * (1 + math.exp(20)))  # so often a distance counts in δ, for any ε up to 20
+
+    @property
+    def _most_rounds(self) -> int:
+        """Twice as many as are planned, since cohorts vary and rounds repeat; more if more are agreed on."""
+        return max(2 * self.rounds, self.rounds + self.spare_rounds)
 
     def _checked_slack(self, slack: float) -> float:
         assert self.budget is not None

@@ -75,7 +75,8 @@ class Offer(Agreed):
     meaning: Meaning | None = None
 
     def __post_init__(self) -> None:
-        from laconic.experiment.experiment import check_evaluations, check_votes
+        from laconic.experiment.experiment import check_evaluations, check_rounds, check_votes
+        from laconic.train.losses import LOSSES
 
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
@@ -95,6 +96,9 @@ class Offer(Agreed):
         check_votes(self.scheme, self.rounds, self.size)
         check_evaluations(self.scheme, self.rounds)
         self.scheme.evaluations.check(self.num_classes)
+        slack = self.max_dropouts + self.max_colluders
+        check_rounds(self.scheme, self.sampler, self.num_clients, self.budget, slack)
+        one_of(("auto", *LOSSES), loss=self.loss)
 
     @property
     def head_shape(self) -> tuple[int, ...]:
@@ -124,7 +128,7 @@ class Offer(Agreed):
     @cached_property
     def mechanism(self) -> Mechanism:
         """What the offered run would do to one node's data: enough to know what it costs, without touching any."""
-        return Mechanism(**self.agreed)
+        return Mechanism(**self.agreed, spare_rounds=self.spare_rounds)
 
     def terms(self, beacon: bytes) -> Terms:
         """What secure aggregation is agreed on; the beacon is fixed when all keys are known."""

@@ -7,27 +7,33 @@ either: a request must name this machine as its host.
 
 from __future__ import annotations
 
+import hmac
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from laconic.errors import ConfigError
 from laconic.operations.exposition import CONTENT_TYPE
 
 ADDRESS = "127.0.0.1"
 _NAMES = (ADDRESS, "localhost")
+MOST_CONNECTIONS = 8
+"""At a time. Every user of this machine can open some, and the process needs its threads and files for other things."""
 
 
 class Endpoint:
-    """Answers scrapes with what `text` says at the time, from a thread of its own. Port 0 takes any free one."""
+    """Answers scrapes with what `text` says at the time, from a thread of its own. Port 0 takes any free one.
 
-    def __init__(self, port: int, text: Callable[[], str]) -> None:
+    With a `token`, whoever asks must bring it, as `Authorization: Bearer TOKEN`: other users of the machine cannot.
+    """
+
+    def __init__(self, port: int, text: Callable[[], str], token: bytes | None = None) -> None:
         try:
-            self._server = ThreadingHTTPServer((ADDRESS, port), _handler(text))
+            self._server = _Server((ADDRESS, port), _handler(text, token))
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"cannot listen on port {port} of {ADDRESS} for metrics: {why}") from None
-        self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
         self._thread.start()
@@ -38,7 +44,33 @@ class Endpoint:
         self._thread.join()
 
 
-def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
+class _Server(ThreadingHTTPServer):
+    """Takes some connections at a time, and closes any further one."""
+
+    daemon_threads = True
+
+    def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(place, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+
+def _handler(text: Callable[[], str], token: bytes | None) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 5  # of a client that says nothing
         server_version, sys_version = "laconic", ""
@@ -47,6 +79,10 @@ def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
             host = (self.headers.get("Host") or "").rpartition(":")[0] or self.headers.get("Host")
             if host not in _NAMES:
                 self.send_error(403, "this port is for this machine")
+                return
+            brought = (self.headers.get("Authorization") or "").encode("utf-8", "replace")
+            if token is not None and not hmac.compare_digest(brought, b"Bearer " + token):
+                self.send_error(401, "bring the token of this port")
                 return
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404, "there is /metrics and nothing else")

@@ -13,6 +13,7 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.record_sampling import RecordSampler
 from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.clip import check_norm
 from laconic.privacy.mechanism.record_noise import NOISES, record_delta_slack
 
 OPTIMIZERS = ("sgd", "adam")
@@ -154,7 +155,7 @@ class LocalDPSGD(LocalTraining):
         super().__post_init__()
         one_of(NOISES, noise=self.noise)
         positive_int(local_steps=self.local_steps)
-        positive(clip_norm=self.clip_norm)
+        check_norm(self.clip_norm)
         if self.noise_multiplier is not None:
             positive(noise_multiplier=self.noise_multiplier)
 
@@ -181,8 +182,8 @@ class LocalDPSGD(LocalTraining):
     def about_noise(self) -> str:
         if self.noise == "integer":
             return (
-                "the noise of every local step is drawn on integers; that sums of gradients are rounded to float32"
-                " before it is added is not accounted for"
+                "the noise of every local step is drawn on integers; what rounding does to the gradients, computed in"
+                " float32 and added up in float64, is not accounted for"
             )
         return "the noise is float32, not drawn on integers: its low-order bits are not accounted for"
 
@@ -209,4 +210,4 @@ class LocalDPSGD(LocalTraining):
     def delta_slack(self, size: int, rounds: int) -> float:
         if self.noise == "continuous":
             return 0.0
-        return record_delta_slack(size, 2 * rounds * self.local_steps, self.sigma)  # twice: rounds repeat
+        return record_delta_slack(size, rounds * self.local_steps, self.sigma)

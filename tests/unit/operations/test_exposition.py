@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import math
+import socket
+import threading
+import time
 
 import pytest
 from scrapes import read_scrape
 
 from laconic.errors import ConfigError
-from laconic.operations.endpoint import Endpoint
+from laconic.operations.endpoint import MOST_CONNECTIONS, Endpoint
 from laconic.operations.exposition import CONTENT_TYPE, counter, exposition, gauge
 
 
@@ -73,3 +77,36 @@ def test_a_port_of_this_machine_and_of_no_other() -> None:
     finally:
         endpoint.close()
     Endpoint(endpoint.port, written).close()  # it is free again
+
+
+def test_with_a_token_other_users_of_the_machine_read_nothing() -> None:
+    endpoint = Endpoint(0, written, b"fifteen-letters")
+    try:
+        for wrong in ({}, {"Authorization": "Bearer fifteen-letter"}, {"Authorization": "fifteen-letters"}):
+            status, _, text = ask(endpoint.port, **wrong)
+            assert status == 401 and "gauge" not in text
+        assert ask(endpoint.port, Authorization="Bearer fifteen-letters") == (200, CONTENT_TYPE, written())
+    finally:
+        endpoint.close()
+
+
+def test_whoever_opens_many_connections_takes_no_more_of_the_process_than_some() -> None:
+    """Any user of the machine can: the process would have no file left for the node's own socket."""
+    endpoint = Endpoint(0, written)
+    silent = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(MOST_CONNECTIONS)]
+    try:
+        before = threading.active_count()
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5) as further:
+                assert further.recv(1) == b""
+        assert threading.active_count() <= before + MOST_CONNECTIONS
+        for connection in silent:
+            connection.close()
+        end = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                assert ask(endpoint.port)[0] == 200
+                break
+            assert time.monotonic() < end
+    finally:
+        endpoint.close()

@@ -389,3 +389,45 @@ def test_epsilon_and_calibrate_of_records() -> None:
     assert "Protected is one record of one client" in found.output and "not proven" in found.output
     found = CliRunner().invoke(cli, ["calibrate", *common, "--epsilon", str(result["released"]["pld"]), "--json"])
     assert json.loads(found.output)["noise_multiplier"]["pld"] == pytest.approx(1.5, abs=2e-4)
+
+
+def test_a_clip_norm_with_which_one_record_more_makes_a_sum_infinite_is_refused() -> None:
+    """Whoever chooses the weights can make gradients that long. An infinite sum shows under any noise."""
+    records = Records(torch.ones(3, 12), torch.zeros(3, dtype=torch.int64))
+    model = flat(nn.Sequential(nn.Linear(12, 7), nn.Linear(7, 1), nn.Flatten(0)), records)
+    keys, gradients = torch.zeros(3, dtype=torch.int64), clipped_gradients(model)
+    weights = torch.zeros(model.size)
+    model.split(weights)[2].fill_(3e38)
+
+    def total(count: int, clip_norm: float) -> Tensor:
+        return gradients.total(weights, records.inputs[:count], records.targets[:count], keys[:count], clip_norm)
+
+    assert total(2, 3e39).isfinite().all() and not total(3, 3e39).isfinite().all()
+    assert total(3, 1e30).isfinite().all()
+    drawn = {"record_rate": 0.1, "batch_size": 1, "balance": "none"}
+    assert fl_std_record_dp(clip_norm=1e30, noise_multiplier=1.0, local_lr=1.0, **drawn).record_level
+    for clip_norm in (3e39, 1.1e30, 7e-43):
+        with pytest.raises(ConfigError, match=r"clip_norm must be 1e-30 to 1e\+30"):
+            fl_std_record_dp(clip_norm=clip_norm, noise_multiplier=1.0, local_lr=1.0, **drawn)
+
+
+def test_small_gradients_are_not_rounded_away_because_of_one_record_more() -> None:
+    """One record lifts the sum over a power of two, where float32 has half as many digits behind the point. Four
+    thousand small gradients then move it in the one sum and not in the other: neighbours that differ by more than S."""
+    many, step = 4096, 2.0**-12
+    targets = torch.cat([torch.full((many,), -1.0), torch.tensor([-1.0]), torch.full((many,), 0.3 * step / 32)])
+    inputs, keys = torch.ones(len(targets), 1), torch.zeros(len(targets), dtype=torch.int64)
+    model = FlatModel(nn.Linear(1, 1, bias=False), example=(inputs[:2], targets[:2, None]), loss="mean-squared-error")
+    gradients = WholeGradients(model)
+    gradients._at_once = 32  # as with half a million weights
+    without = torch.arange(len(targets)) != many
+
+    def difference(dtype: torch.dtype) -> float:
+        sums = [
+            gradients.total(torch.zeros(1), inputs[some], targets[some, None], keys[some], 1.0, dtype)
+            for some in (slice(None), without)
+        ]
+        return float(abs(sums[0].double() - sums[1].double()))
+
+    assert difference(torch.float32) > 1.02
+    assert difference(torch.float64) <= 1.0

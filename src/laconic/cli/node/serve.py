@@ -11,6 +11,7 @@ from laconic.cli.keys.secret import secret_for, secret_options
 
 if TYPE_CHECKING:
     from laconic.data.population import Records
+    from laconic.federation.keys.secret import Secret
     from laconic.federation.node.serve.kept_work import KeptRecords
 
 
@@ -54,6 +55,11 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 65535),
     help="A port of 127.0.0.1 with figures for Prometheus. They show when this node took part: for its owner only.",
 )
+@click.option(
+    "--metrics-token-file",
+    type=click.Path(path_type=Path),
+    help="A file whose first line a scrape must bring as its bearer token; else every user here can read them.",
+)
 def serve(
     folder: Path,
     policy: Path,
@@ -69,6 +75,7 @@ def serve(
     passphrase_file: Path | None,
     log_file: Path | None,
     metrics_port: int | None,
+    metrics_token_file: Path | None,
     **own: Any,
 ) -> None:
     """Serve the node in FOLDER until it is stopped: answer what its policy allows, and refuse the rest.
@@ -89,6 +96,7 @@ def serve(
     from laconic.federation.node.serve.served_node import serve as serve_node
     from laconic.models.registry import find_model
 
+    _check_made(folder.expanduser())
     if model is not None:
         find_model(model)  # what cannot be imported is said now
     if front_end is not None:
@@ -104,11 +112,39 @@ def serve(
         secret=secret_for(folder.expanduser(), key_file, passphrase_file),
         log=None if log_file is None else log_file.expanduser(),
         metrics_port=metrics_port,
+        metrics_token=_token(metrics_port, metrics_token_file),
         front_end=front_end,
     )
     given = {name.replace("_", "-"): value for name, value in own.items() if value is not None}
     kept, meaning = _records(records, given), UNCHECKED if records is not None else own_meaning(given)
     serve_node(settings, kept, lambda offer: own_model(offer, model), meaning=meaning, on_ready=_say_ready)
+
+
+def _token(port: int | None, file: Path | None) -> Secret | None:
+    from laconic.errors import ConfigError
+    from laconic.federation.keys.secret import read_passphrase_file
+
+    if file is None:
+        return None
+    if port is None:
+        raise ConfigError("--metrics-token-file means nothing without --metrics-port")
+    return read_passphrase_file(file.expanduser())
+
+
+def _check_made(folder: Path) -> None:
+    """Refuse a folder that was not made before. A slip in its name, or a disk that is not mounted, would begin a node
+    that knows nothing of what its records have spent."""
+    from laconic.errors import RunFolderError
+
+    try:
+        made = (folder / "identity.key").exists()
+    except OSError as error:
+        raise RunFolderError(f"cannot read {folder}: {error.strerror}") from None
+    if not made:
+        raise RunFolderError(
+            f"{folder} is no folder of a node: mind its name, and whether its disk is mounted; laconic node identity"
+            f" {folder} makes a new node, which has spent nothing"
+        )
 
 
 def _say_ready(path: Path) -> None:
@@ -118,15 +154,25 @@ def _say_ready(path: Path) -> None:
 def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
     """Where this node's records come from."""
     from laconic.data.population import as_records
-    from laconic.errors import ConfigError
-    from laconic.federation.node.own_records import own_records
+    from laconic.errors import ConfigError, DataError
+    from laconic.federation.node.own_records import own_meaning, own_records
     from laconic.federation.node.serve.kept_work import KeptRecords
     from laconic.models.registry import imported
 
     if function is None:
         if "data" not in own:
             raise ConfigError("this node has no records: name them with --data, or a function of yours with --records")
-        return KeptRecords(lambda: own_records(own), Path(own["data"]).expanduser())
+        meant = own_meaning(own)
+
+        def read_own() -> Records:
+            if own_meaning(own) != meant:
+                raise DataError(
+                    "the schema or vocabulary was changed since this process has started: start it again, so that what"
+                    " the records mean is compared with every offer"
+                )
+            return own_records(own)
+
+        return KeptRecords(read_own, Path(own["data"]).expanduser())
     if own:
         raise ConfigError(f"--records reads the data by itself: leave out --{', --'.join(own)}")
     load = imported("records", function)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from laconic.federation.node.folder import NodeFolder
     from laconic.federation.node.policy import Policy
 
+_HELLO = 10.0
+"""Seconds for a process that hangs: monitoring must not hang with it."""
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -89,7 +92,7 @@ def _process(folder: Path) -> dict[str, Any]:
     state = read_state(folder)
     if serving(folder) is None:
         return {"answers": False}
-    answers = "socket" in state and HELLO in hand_over(state["socket"], HELLO, {}, patience=2.0)
+    answers = "socket" in state and HELLO in hand_over(state["socket"], HELLO, {}, patience=2.0, within=_HELLO)
     return {"answers": answers, **state}
 
 

@@ -26,7 +26,8 @@ def replace_file(target: Path, data: bytes) -> None:
     temporary = target.with_name(target.name + ".new")
     try:
         target.parent.mkdir(exist_ok=True, mode=0o700)
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        temporary.unlink(missing_ok=True)  # in a folder that others may write to, it could be theirs, or a link
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

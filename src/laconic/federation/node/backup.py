@@ -2,8 +2,9 @@
 
 The archive holds who the node is and what it has spent: identities, wrapping key, log. It holds no key of a run. A node
 that is restored can therefore not go on with a run, and never masks a second vector in an attempt of before. What it
-has spent since the backup it cannot know. So every planned round that may have come since is entered in its log as
-taken part in, and the node does nothing until its owner has looked: runs that it joined since are missing altogether.
+has spent since the backup it cannot know. So every planned or spare round that may have come since is entered in its
+log as taken part in, and the node does nothing until its owner has looked: runs that it joined since are missing
+altogether.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError
 from laconic.federation.keys import wrapping
@@ -60,25 +62,40 @@ def restore(archive: Path, path: Path, *, nothing_since: bool = False) -> int:
 
 
 def _assume_the_worst(folder: NodeFolder) -> int:
-    """Enter every planned round after the last logged one: the node may have taken part in each of them."""
+    """Enter every attempt that may have come after the logged ones: planned rounds, and spare ones that are left."""
     joined = {row["run"]: row for row in folder.log.rows() if row["what"] == JOINED}
     entered = 0
-    for run, (last, rounds) in folder.log.unfinished().items():
-        before = folder.log.participations(bytes.fromhex(run))
-        for number in range(last + 1, rounds + 1):
+    for run, row in joined.items():
+        uploads = folder.log.uploads(bytes.fromhex(run))
+        for taken, (round, attempt) in enumerate(_may_follow(row, uploads), start=len(uploads) + 1):
             folder.log.add(
                 UPLOADED,
                 bytes.fromhex(run),
-                round=number,
-                attempt=0,
+                round=round,
+                attempt=attempt,
                 cohort=None,
-                participations=before + number - last,
+                participations=taken,
                 participant_epsilon=None,
-                cost=joined[run]["cost"],
+                cost=row["cost"],
                 assumed=True,
             )
             entered += 1
     return entered
+
+
+def _may_follow(joined: dict[str, Any], uploads: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(round, attempt) of every upload that the run, as it was agreed on, may have asked for since."""
+    from laconic.federation.node.lifetime import charges
+
+    rounds, last = joined.get("cost", {}).get("rounds", 0), max((round for round, _ in uploads), default=0)
+    repeated = charges(uploads) - last
+    final = max(rounds, last)
+    begun = max((attempt for round, attempt in uploads if round == final), default=0)
+    spare = max(0, joined.get("spare_rounds", 0) - repeated)
+    return [
+        *((round, 0) for round in range(last + 1, rounds + 1)),
+        *((final, begun + number) for number in range(1, spare + 1)),
+    ]
 
 
 def _contents(archive: Path) -> dict[str, bytes]:

@@ -26,7 +26,7 @@ class LastAnswers:
 
     def known(self, kind: str, fields: Mapping[str, Any]) -> Fields | None:
         """What this node has answered to exactly this, if that was its last answer of the kind."""
-        run = _run(fields)
+        run = _run(kind, fields)
         kept = None if run is None else self._folder.kept(run, f"answer-{kind}")
         if kept is None or kept[:_DIGEST] != self._digest(kind, fields):
             return None
@@ -34,7 +34,7 @@ class LastAnswers:
         return {name.decode(): data}
 
     def keep(self, kind: str, fields: Mapping[str, Any], answer: Fields) -> None:
-        run = _run(fields)
+        run = _run(kind, fields)
         if run is None:
             return
         ((name, data),) = answer.items()
@@ -49,6 +49,7 @@ class LastAnswers:
         return digest.digest()
 
 
-def _run(fields: Mapping[str, Any]) -> bytes | None:
-    run = fields.get("run")
+def _run(kind: str, fields: Mapping[str, Any]) -> bytes | None:
+    """The run that a message is of. An offer names its own, so a field beside it counts for nothing."""
+    run = None if kind == "keys" else fields.get("run")
     return run if isinstance(run, bytes) and len(run) == RUN_BYTES else None

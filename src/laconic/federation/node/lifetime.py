@@ -89,7 +89,7 @@ class Cost:
         rounds = largest(lambda count: budget.released_fits(accountant, count, count), most)
         cap = min(rounds, budget.max_participations or rounds)
         # What no proof covers is not amplified.
-        amplified = accountant.amplified(offer.rounds) and not offer.sampler.caveat
+        amplified = accountant.amplified(offer.attempts) and not offer.sampler.caveat
         planned = cls(
             noise_multiplier=None,
             sampler=sampler,
@@ -107,7 +107,7 @@ class Cost:
                 record_rate=accountant.record_rate,
                 local_steps=accountant.local_steps,
             )
-        visible = accountant.visible_delta(offer.rounds) if amplified else 0.0
+        visible = accountant.visible_delta(offer.attempts) if amplified else 0.0
         least = accountant.least_noise_multiplier
         planned = replace(planned, noise_multiplier=least, delta=planned.delta + visible)
         other = accountant.evaluation_noise_multiplier

@@ -17,6 +17,8 @@ from typing import Any
 from laconic.errors import RunFolderError
 
 JOINED, UPLOADED, CONSENTED, REVEALED, REFUSED = "joined", "uploaded", "consented", "revealed", "refused"
+MOST_REFUSALS = 200
+"""In a row. Whoever reaches the node's socket can have it refuse as often as they like, and the log is kept forever."""
 
 
 class NodeLog:
@@ -38,6 +40,17 @@ class NodeLog:
             self._note_length()
         except OSError as error:
             raise RunFolderError(f"cannot write {self._path}: {error.strerror}; nothing was sent") from None
+
+    def add_refusal(self, run: bytes, **values: Any) -> None:
+        """Write a refusal down, unless too many came in a row: nothing is spent by one."""
+        in_a_row = 0
+        for row in reversed(self.rows()):
+            if row["what"] != REFUSED:
+                break
+            in_a_row += 1
+        if in_a_row < MOST_REFUSALS:
+            last = {"last_logged": True} if in_a_row + 1 == MOST_REFUSALS else {}
+            self.add(REFUSED, run, **values, **last)
 
     def rows(self, run: bytes | None = None) -> list[dict[str, Any]]:
         """All rows, or those of one run."""

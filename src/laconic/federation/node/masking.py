@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from laconic.errors import WireError
 from laconic.federation.node.folder import NodeFolder
+from laconic.federation.node.withheld import on_own_keys
 from laconic.federation.roster import read_roster
 from laconic.secagg import AttemptsOnDisk, SecAggClient, Terms
 
@@ -29,13 +30,15 @@ def masking(folder: NodeFolder, run: bytes) -> Iterator[SecAggClient]:
     client = fields.pop("client")
     fields |= {name: bytes.fromhex(fields[name]) for name in ("run", "offer", "beacon")}
     entries = read_roster(roster)
+    with on_own_keys():
+        identity, agreement = folder.identity(), folder.agreement(run)
     with AttemptsOnDisk(folder.attempts) as attempts:
         yield SecAggClient(
             client,
             Terms(**fields),
-            identity=folder.identity(),
+            identity=identity,
             identities={entry.client: entry.identity for entry in entries},
             attempts=attempts,
-            agreement=folder.agreement(run),
+            agreement=agreement,
             roster=entries,
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laconic.errors import LaconicError, PrivacyError, WireError, one_line
+from laconic.errors import LaconicError, PrivacyError, RunFolderError, WireError, one_line
 from laconic.federation.agreement import UNCHECKED, check_meaning
 from laconic.federation.entropy import refuse_test_seed, seed_for_tests
 from laconic.federation.front_ends import kept_front_end, own_front_end
@@ -25,7 +25,7 @@ from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.last_answers import LastAnswers
 from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.masking import keep_terms, masking
-from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_records
+from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_own_keys, on_records
 from laconic.federation.requests import Fields, UploadRequest, bytes_in, run_in
 from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.secagg import SecAggClient, SumPlan
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from laconic.federation.offer import Offer
     from laconic.plan import RoundPlan
 
-_LONGEST = 2000
-"""Characters of a reason."""
+_LONGEST, _LONGEST_KIND = 2000, 30
+"""Characters of a reason, and of a kind of message that is none."""
 
 
 class Node:
@@ -95,8 +95,10 @@ class Node:
                 return answer
             except LaconicError as error:
                 told, detail = one_line(error, _LONGEST), getattr(error, "detail", None)
+                if isinstance(error, RunFolderError):  # it names files of the owner's, and says what is in them
+                    told, detail = WITHHELD, str(error)
                 if isinstance(error, RecordsFailed):
-                    self._folder.call_for_attention(error.detail)
+                    self._records_failed(fields, error)
             except Exception as error:  # nothing that a server sends may tell it more than this
                 told, detail = WITHHELD, f"{type(error).__name__}: {error}"
             self._note_refusal(kind, fields, told, detail)
@@ -135,6 +137,7 @@ class Node:
                 client=client,
                 scheme=offer.scheme.name,
                 server=offer.server.hex(),
+                spare_rounds=offer.spare_rounds,
                 cost=planned.row(),
             )
             self._folder.keep(offer.run, "offer", data)
@@ -299,8 +302,16 @@ class Node:
             self._folder.keep(offer.run, "held-out", kept)
         return {"held_out": float(kept)}
 
+    def _records_failed(self, fields: Mapping[str, Any], error: RecordsFailed) -> None:
+        """Wait for the owner, who may mend the records: what was made of the bad ones is not used again."""
+        self._folder.call_for_attention(error.detail)
+        if self._kept is not None:
+            self._kept.drop(run_in(fields))
+
     def _keys(self, client: int, offer: Offer) -> PublicKeys:
-        return PublicKeys.signed(offer.context, client, self._folder.agreement(offer.run), self._folder.identity())
+        with on_own_keys():
+            agreement, identity = self._folder.agreement(offer.run), self._folder.identity()
+        return PublicKeys.signed(offer.context, client, agreement, identity)
 
     def _within_lifetime(self, run: bytes, cost: Cost) -> None:
         """Refuse what the limits over all runs do not allow, if the run came to cost this much. What other servers were
@@ -360,7 +371,7 @@ class Node:
         run = fields.get("run", self._offered)
         named = run if isinstance(run, bytes) and len(run) == RUN_BYTES else b""
         more = {} if detail is None else {"detail": one_line(detail, _LONGEST)}
-        self._folder.log.add(REFUSED, named, message=one_line(kind, _LONGEST), reason=reason, **more)
+        self._folder.log.add_refusal(named, message=one_line(kind, _LONGEST_KIND), reason=reason, **more)
 
 
 def _check_delta(offer: Offer, num_records: int) -> None:

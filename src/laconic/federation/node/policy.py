@@ -109,6 +109,8 @@ def read_policy(path: str | Path) -> Policy:
         raise ConfigError(f"cannot read the policy {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the policy {path} is not valid TOML: {error}") from None
+    if not values:  # a full disk, or an editor that is just writing, leaves such a file
+        raise ConfigError(f"the policy {path} is empty, which would allow everything: say at least min_cohort = 2")
     known = {field.name: field for field in fields(Policy)}
     for key, value in values.items():
         if key not in known:

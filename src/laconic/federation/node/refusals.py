@@ -7,6 +7,7 @@ break one now.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from laconic.federation.node.lifetime import (
@@ -117,7 +118,7 @@ def _against_planned(policy: Policy, offer: Offer, unit: str) -> list[str]:
     if outside in limits and offer.sampler.caveat:
         reasons.append(f"no proof covers the planned ε that {outside} would limit: {offer.sampler.caveat}")
     for name, against, figure in ((outside, "", released), (server, " against the server", participant)):
-        if name in limits and figure > limits[name]:
+        if name in limits and _above(figure, limits[name]):
             what = f"planned ε{_OF[unit]}{against}"
             reasons.append(f"{what} {_figure(figure)} is above {name} {limits[name]:g}{_over(offer)}")
     return reasons
@@ -171,15 +172,15 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], co
     limit = _least(getattr(policy, outside), budget.epsilon)
     if limit is not None:
         released = accountant.released_epsilon(charged, budget.accountant, participations)
-        if released > limit:
+        if _above(released, limit):
             reasons.append(f"ε would be {_figure(released)}, above {limit:g}")
     limit = _least(getattr(policy, server), budget.participant_epsilon)
     if limit is not None:
         participant = accountant.participant_epsilon(participations)
-        if participant > limit:
+        if _above(participant, limit):
             reasons.append(f"ε against the server would be {_figure(participant)}, above {limit:g}")
     limit = None if record_level else _least(policy.max_record_epsilon, policy.max_record_participant_epsilon)
-    if limit is not None and (of_record := _record_epsilon(accountant, participations)) > limit:
+    if limit is not None and _above(of_record := _record_epsilon(accountant, participations), limit):
         reasons.append(f"ε of a record would be {_figure(of_record)}, above {limit:g}")
     return reasons
 
@@ -201,7 +202,7 @@ def against_lifetime(policy: Policy, before: Mapping[str, Cost], run: str, cost:
         if limit is None:
             continue
         value = getattr(spent(after, policy.max_delta or 1.0, unit), figure)
-        if value > limit:
+        if _above(value, limit):
             shown = "∞ (uploads without noise, or for single records)" if value == math.inf else _figure(value)
             reasons.append(f"over the lifetime of this node's data {what} would be {shown}, above {name} {limit:g}")
     return reasons
@@ -212,7 +213,7 @@ def planned_epsilons(mechanism: Mechanism, spare_rounds: int = 0) -> tuple[float
 
     Spare rounds count: whoever agrees to a run agrees to what it may cost, and is not asked again after a crash.
     """
-    accountant, budget = mechanism.accountant, mechanism.budget
+    accountant, budget = replace(mechanism, spare_rounds=spare_rounds).accountant, mechanism.budget
     if accountant is None or budget is None:
         return math.inf, math.inf
     most = most_participations(mechanism, spare_rounds)
@@ -229,6 +230,11 @@ def most_participations(mechanism: Mechanism, spare_rounds: int = 0) -> int:
     """How often one node may be asked."""
     cap, rounds = mechanism.budget.max_participations if mechanism.budget else None, mechanism.rounds + spare_rounds
     return rounds if cap is None else min(cap, rounds)
+
+
+def _above(figure: float, limit: float) -> bool:
+    """Whether a limit is broken. A figure that is not a number keeps none."""
+    return not figure <= limit
 
 
 def _least(*limits: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from laconic.errors import LaconicError
+from laconic.errors import ConfigError, LaconicError, RunFolderError
 
 WITHHELD = "this node cannot do that now; its own log says why"
 
@@ -28,3 +28,12 @@ def on_records() -> Iterator[None]:
         yield
     except Exception as error:  # whatever records and engines raise
         raise RecordsFailed(f"{type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def on_own_keys() -> Iterator[None]:
+    """How this node keeps its keys (permissions, passphrase) is nobody else's business."""
+    try:
+        yield
+    except (ConfigError, RunFolderError) as error:
+        raise Withheld(str(error)) from None

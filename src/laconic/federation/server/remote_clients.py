@@ -200,6 +200,8 @@ class RemoteClients(Clients):
         )
         if message.client != client:
             raise WireError(f"sent a code of client {message.client}")
+        if self._offer.scheme.weighting == "uniform" and message.weight != 1:
+            raise WireError(f"wants to count as {message.weight:g} nodes, but every node counts as one")
         if self._offer.scheme.aggregator.sums:
             result.total += (message.weight * message.values).to(self.device)
         else:

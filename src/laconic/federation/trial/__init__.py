@@ -7,6 +7,7 @@ keeper        starts processes again that ended by themselves
 leases        signs off SuperNodes that were killed
 node          a node of a trial as a process of its own
 processes     Flower's programs as processes of ours
+registration  tells the SuperLink the nodes' public keys
 server        the `ServerApp` of a trial
 supervise     `Supervisor`: shows a trial's rounds, and resumes after a crash
 trial         a SuperLink and SuperNodes on this machine

@@ -33,6 +33,6 @@ def sign_off(address: str, authority: Path, key: Path, node: int) -> None:
     # Whatever goes wrong, the SuperNode is started again until the SuperLink's minute is over.
     with (
         contextlib.suppress(httpx.HTTPError),
-        FleetHttpClient.from_server_address(address, False, str(authority), signing) as client,
+        FleetHttpClient.from_server_address(address, False, authority.read_bytes(), signing) as client,
     ):
         client.DeactivateNode(DeactivateNodeRequest(node_id=node))

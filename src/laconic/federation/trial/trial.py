@@ -32,6 +32,7 @@ from laconic.federation.trial.keeper import Keeper
 from laconic.federation.trial.leases import sign_off
 from laconic.federation.trial.node import SOCKET
 from laconic.federation.trial.processes import Processes, environment, free_port, program
+from laconic.federation.trial.registration import register
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
 _START_SECONDS = 60.0
@@ -141,12 +142,11 @@ class Trial:
 
     def _register(self) -> None:
         """Tell the SuperLink the nodes' public keys, in the order of the nodes: no other node is let in."""
-        for number in range(self._nodes):
-            place = self._node(number)
+        for place in map(self._node, range(self._nodes)):
             if not (place / "key").exists():
                 public = make_node_key(place / "key.new")
-                answer = self._flwr("supernode", "register", str(public), "trial", "--format", "json")
-                (place / "flower-id.txt").write_text(str(json.loads(answer)["node-id"]))
+                number = register(f"{self._host}:{self.port}", self._tls.authority, public)
+                (place / "flower-id.txt").write_text(str(number))
                 (place / "key.new").rename(place / "key")  # last: a key is a registered one
 
     def _flwr(self, *arguments: str) -> str:

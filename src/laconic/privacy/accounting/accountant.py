@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from laconic.parts import positive_int, probability
 from laconic.privacy.accounting.promise import Promise, client_promise
 from laconic.privacy.accounting.record_events import RecordEvent
@@ -462,11 +464,13 @@ def renyi_divergences(event: DpEvent | RecordEvent, orders: tuple[float, ...], r
     # Zero-out has the formulas of add-or-remove for a (sampled) Gaussian: one sum has the client's code, one has 0.
     relation = NeighboringRelation.REPLACE_ONE if replace_one else NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = RdpAccountant(orders=list(orders), neighboring_relation=relation)
-    # An order whose series does not converge is left out, which only makes ε larger: no reason to alarm anyone.
+    # An order whose series does not converge is left out, which only makes ε larger: no reason to alarm anyone. So
+    # is one that is not a number (there is next to no noise): dp-accounting would take that for an ε of 0.
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
-        accountant.compose(event)
+        with np.errstate(over="ignore", invalid="ignore"):
+            accountant.compose(event)
     finally:
         logging.set_verbosity(verbosity)
-    return tuple(float(d) for d in accountant._rdp)
+    return tuple(math.inf if math.isnan(d) else float(d) for d in accountant._rdp)

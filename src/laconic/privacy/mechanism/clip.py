@@ -13,9 +13,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAFE = 1.0 - 2.0**-20
-SMALLEST_NORM, LARGEST_NORM = 1e-30, 1e30
-"""Where float32 has all its bits: among the smallest numbers of all, rounding doubles a norm."""
 """Norms are clipped to S times this, so that float32 rounding cannot push one above S."""
+SMALLEST_NORM, LARGEST_NORM = 1e-30, 1e30
+"""Where float32 has all its bits: among the smallest numbers of all, rounding doubles a norm; and of the largest, the
+sum of a few is infinite."""
+
+
+def check_norm(clip_norm: float) -> None:
+    """Refuse a bound S that float32 cannot keep."""
+    positive(clip_norm=clip_norm)
+    if not SMALLEST_NORM <= clip_norm <= LARGEST_NORM:
+        raise ConfigError(
+            f"clip_norm must be {SMALLEST_NORM:g} to {LARGEST_NORM:g}, not {clip_norm:g}: float32 cannot hold codes of"
+            " other norms exactly enough to bound them"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +106,7 @@ class L2Clip(Clip):
     clip_norm: float
 
     def __post_init__(self) -> None:
-        positive(clip_norm=self.clip_norm)
-        if not SMALLEST_NORM <= self.clip_norm <= LARGEST_NORM:
-            raise ConfigError(
-                f"clip_norm must be {SMALLEST_NORM:g} to {LARGEST_NORM:g}, not {self.clip_norm:g}: float32 cannot hold"
-                " codes of other norms exactly enough to bound them"
-            )
+        check_norm(self.clip_norm)
 
     def __call__(self, code: Tensor) -> Tensor:
         import torch

@@ -8,7 +8,9 @@ made up for by more noise, so that the noise multiplier is σ as it was asked fo
 
     ξ² = (u·S·σ·(1 + η))² + 4,   √n/256 ≤ η·u·S,   η = 1/1024
 
-Gradients are added up in float32. How far that rounding moves a sum is not accounted for; the statement says so.
+Gradients are added up in float64, so rounding moves the sum of N records by N²·S/2^52 at most: S/4500 for a million.
+They are computed in float32, where the size of a batch may show in the last bits of the others' gradients. Neither is
+accounted for; the statement says so.
 """
 
 from __future__ import annotations

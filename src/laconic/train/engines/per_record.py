@@ -51,6 +51,7 @@ class PerRecord:
         labels, weights = targets.cpu().numpy(), task.weights.clone()
         optimizer = make_optimizer(train.optimizer, [weights], train.local_lr)
         draws = task.streams.numpy(*task.path, client, "records")
+        dtype = torch.float64 if train.noise == "integer" else torch.float32
         for step in range(train.local_steps):
             drawn = train.records.draw(labels, draws)
             divisor = train.records.divisor
@@ -59,10 +60,10 @@ class PerRecord:
                     continue
                 divisor = float(len(drawn))
             rows = torch.from_numpy(drawn).to(self._device)
-            total = torch.zeros_like(weights)
+            total = torch.zeros_like(weights, dtype=dtype)
             if len(drawn):  # an empty sample is noise alone: that it was empty must not show
                 keys = self._dropout_keys(task, client, step, drawn)
-                total = self._gradients.total(weights, inputs[rows], targets[rows], keys, train.clip_norm)
+                total = self._gradients.total(weights, inputs[rows], targets[rows], keys, train.clip_norm, dtype)
             optimizer.step([weights], [self._noisy(total, task, train, client, step) / divisor])
         self._model.check_constants()
         return Updates(np.array([client]), (weights - task.weights)[None], np.array([len(targets)]))

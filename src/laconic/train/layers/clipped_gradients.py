@@ -26,8 +26,15 @@ _MOST_NUMBERS = 1 << 24
 
 
 class ClippedGradients(Protocol):
-    def total(self, weights: Tensor, inputs: Inputs, targets: Tensor, keys: Tensor, clip_norm: float) -> Tensor:
-        """(n,): the sum over the records of their gradients at the weights, each clipped; `keys` are for dropout."""
+    def total(
+        self, weights: Tensor, inputs: Inputs, targets: Tensor, keys: Tensor, clip_norm: float, dtype: torch.dtype = ...
+    ) -> Tensor:
+        """(n,): the sum over the records of their gradients at the weights, each clipped; `keys` are for dropout.
+
+        It is added up in `dtype`. In float32 the sums of neighbours can differ by more than S: where a sum passes a
+        power of two, small gradients that moved it before are rounded away. In float64 N records move it by N²·S/2^52
+        at most.
+        """
 
 
 def clipped_gradients(model: FlatModel) -> ClippedGradients:
@@ -49,15 +56,23 @@ class WholeGradients:
         self._gradient = vmap(grad(loss_of(model)), in_dims=(None, 0, 0, 0, 0), randomness="error")
         self._at_once = max(1, _MOST_NUMBERS // model.size)
 
-    def total(self, weights: Tensor, inputs: Inputs, targets: Tensor, keys: Tensor, clip_norm: float) -> Tensor:
+    def total(
+        self,
+        weights: Tensor,
+        inputs: Inputs,
+        targets: Tensor,
+        keys: Tensor,
+        clip_norm: float,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
         self._model.module.train()
-        params, total = self._model.split(weights), torch.zeros_like(weights)
+        params, total = self._model.split(weights), torch.zeros_like(weights, dtype=dtype)
         for some in _pieces(len(targets), self._at_once):
             x, y = dense(inputs[some]), targets[some]
             ones = torch.ones(len(y), 1, device=weights.device)
             gradients = self._gradient(params, x[:, None], y[:, None], ones, keys[some])
             factors = _Factors(torch.stack([_squares(s) for s in gradients]).sum(0), clip_norm)
-            total += self._model.join([factors.sum(s) for s in gradients])
+            total += self._model.join([factors.sum(s, dtype) for s in gradients])
         return total
 
 
@@ -70,10 +85,18 @@ class FirstApart:
         self._gradient = vmap(gradients, in_dims=(None, 0, 0, 0, 0), randomness="error")
         self._at_once = max(1, _MOST_NUMBERS // max(model.shapes[first.position][1], first.rest.size))
 
-    def total(self, weights: Tensor, inputs: Inputs, targets: Tensor, keys: Tensor, clip_norm: float) -> Tensor:
+    def total(
+        self,
+        weights: Tensor,
+        inputs: Inputs,
+        targets: Tensor,
+        keys: Tensor,
+        clip_norm: float,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
         self._first.rest.module.train()
         weight, others = self._first.apart(self._model.split(weights))
-        total = torch.zeros_like(weights)
+        total = torch.zeros_like(weights, dtype=dtype)
         total_weight, total_others = self._first.apart(self._model.split(total))
         for some in _pieces(len(targets), self._at_once):
             columns, x = _narrow(inputs[some])
@@ -84,9 +107,9 @@ class FirstApart:
             by_hidden = by_hidden[:, 0]
             squares = torch.stack([_squares(by_hidden) * _squares(x), *(_squares(s) for s in gradients)]).sum(0)
             factors = _Factors(squares, clip_norm)
-            total_weight[:, columns] += factors.scaled(by_hidden).t() @ x
+            total_weight[:, columns] += factors.scaled(by_hidden).to(dtype).t() @ x.to(dtype)
             for place, gradient in zip(total_others, gradients, strict=True):
-                place += factors.sum(gradient)
+                place += factors.sum(gradient, dtype)
         return total
 
 
@@ -109,8 +132,8 @@ class _Factors:
         # where(), not a product: 0 × NaN would stay NaN.
         return (gradients * root * root).where(self._finite.reshape(lead), 0.0)
 
-    def sum(self, gradients: Tensor) -> Tensor:
-        return self.scaled(gradients).sum(0)
+    def sum(self, gradients: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.scaled(gradients).sum(0, dtype=dtype)
 
 
 def _squares(gradients: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from key_tools import cheap_scrypt, private_file
 
 from laconic.federation.keys.secret import read_key_file
 from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.lifetime import Cost
+from laconic.federation.node.lifetime import Cost, charges
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
 __all__ = ["cheap_scrypt"]
@@ -19,13 +19,13 @@ RUN = bytes(16)
 WORDS = "staple battery horse correct"
 
 
-def joined_node(path: Path, rounds: int = 5, uploads: int = 2) -> NodeFolder:
+def joined_node(path: Path, rounds: int = 5, uploads: int = 2, spare_rounds: int = 0) -> NodeFolder:
     """A node that has joined a run, and has taken part in some of its rounds."""
     node = NodeFolder(path)
     node.identity()
     cost = Cost(4.0, {"kind": "Poisson", "sampling_rate": 1.0}, 5, False, rounds, 0.0).row()
     node.agreement(RUN)
-    node.log.add("joined", RUN, client=2, scheme="fl-std-dp", server="ab", cost=cost)
+    node.log.add("joined", RUN, client=2, scheme="fl-std-dp", server="ab", spare_rounds=spare_rounds, cost=cost)
     for number in range(1, uploads + 1):
         node.log.add(
             "uploaded", RUN, round=number, attempt=0, participations=number, participant_epsilon=1.0, cost=cost
@@ -138,6 +138,36 @@ def test_a_restored_node_counts_what_it_cannot_know_and_has_no_key_of_a_run(
     assert "all runs  5 participations" in call(capsys, "node", "status", tmp_path / "again").out
     refused = call(capsys, "keys", "restore", tmp_path / "node.tar", tmp_path / "again")
     assert "is not empty: restore to a new folder" in refused.err
+
+
+def test_a_backup_is_not_written_to_a_file_that_somebody_else_has_put_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder of many users they would have it open already, and read the identity."""
+    joined_node(tmp_path / "node")
+    theirs = tmp_path / "node.tar.new"
+    theirs.touch(0o666)
+    with open(theirs, "rb") as stream:
+        assert call(capsys, "keys", "backup", tmp_path / "node", tmp_path / "node.tar").code == 0
+        assert stream.read() == b""
+    assert (tmp_path / "node.tar").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("uploads", "repeated", "entered"), [(2, 0, 5), (5, 0, 2), (5, 1, 1), (5, 2, 0)])
+def test_spare_rounds_count_as_taken_part_in_too(
+    uploads: int, repeated: int, entered: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server may repeat a round after the backup, also when all rounds were over: 5 rounds and 2 spare ones."""
+    node = joined_node(tmp_path / "node", uploads=uploads, spare_rounds=2)
+    cost = node.log.rows()[0]["cost"]
+    for attempt in range(1, repeated + 1):
+        node.log.add("uploaded", RUN, round=5, attempt=attempt, participations=5 + attempt, cost=cost)
+    call(capsys, "keys", "backup", tmp_path / "node", tmp_path / "node.tar")
+    done = call(capsys, "keys", "restore", tmp_path / "node.tar", tmp_path / "again")
+    assert f"{entered} rounds since are counted" in done.out
+    uploaded = NodeFolder(tmp_path / "again").log.uploads(RUN)
+    assert len(set(uploaded)) == len(uploaded) == 7
+    assert charges(uploaded) == 7
 
 
 def test_a_node_that_was_stopped_is_restored_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

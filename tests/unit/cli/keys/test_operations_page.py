@@ -27,7 +27,7 @@ def lines() -> list[str]:
     return [
         line.strip()
         for block in blocks
-        for line in block.splitlines()
+        for line in re.sub(r"\\\n *", "", block).splitlines()
         if re.match(r" *(laconic [a-z]|head|chmod)", line)
     ]
 

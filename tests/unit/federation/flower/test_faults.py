@@ -36,7 +36,7 @@ class Killed(BaseException):
 
 def federation(path: Path, *, policies: dict[int, str] | None = None, **changes: Any) -> LocalFederation:
     config = config_for("fl-std-dp", **PRIVATE | {"run.rounds": 3} | changes)
-    return LocalFederation(path, config, policies or {}, policy="")
+    return LocalFederation(path, config, policies or {}, policy="min_cohort = 2\n")
 
 
 def loser(clients: tuple[int, ...], kind: str, when: str, round: int) -> Callable[[int, Message, str], bool]:

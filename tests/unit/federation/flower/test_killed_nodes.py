@@ -84,7 +84,7 @@ class Killer:
 
 def finished(path: Path, killer: Killer, fatal: int) -> LocalFederation:
     config = config_for("fl-std-dp", **PRIVATE, run__rounds=1, sampler__max_dropouts=1, federation__round_timeout=5.0)
-    some = LocalFederation(path, config, policy="")
+    some = LocalFederation(path, config, policy="min_cohort = 2\n")
     some.grid._apps[VICTIM] = killer.restarted(some.grid._apps[VICTIM])
     killer.writes, killer.fatal = 0, fatal
     killer.masked.clear()

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -28,14 +28,14 @@ from laconic.federation.node.log import NodeLog
 from laconic.federation.node.policy import Policy
 from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.node.withheld import WITHHELD
-from laconic.federation.offer import read_offer, sign_offer
+from laconic.federation.offer import Offer, read_offer, sign_offer
 from laconic.federation.requests import REFUSED, Fields, UploadRequest, bytes_in
 from laconic.federation.roster import read_roster
 from laconic.federation.server import remote_clients as server
 from laconic.federation.server.members import Members
 from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.sampling import Poisson
+from laconic.privacy.accounting.sampling import FixedSize, Poisson
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.crypto.run_key import RunKey
 from laconic.streams import Streams
@@ -224,6 +224,41 @@ def test_an_offer_is_what_it_was_when_it_was_signed() -> None:
     for damaged in (data[:4], data[:10], data[:-5], data[:105]):
         with pytest.raises(WireError):
             read_offer(damaged)
+
+
+@pytest.mark.parametrize(
+    ("bent", "reason"),
+    [
+        ({"loss": "anything"}, "unknown loss"),
+        ({"budget": None}, "needs a delta"),
+        ({"sampler": FixedSize(cohort_size=4).to_dict()}, "larger than the population"),
+        ({"budget": Budget(delta=1e-5, epsilon=50.0, participant_epsilon=50.0).to_dict()}, "max-participations"),
+        (
+            {
+                "sampler": FixedSize(cohort_size=2).to_dict(),
+                "budget": Budget(delta=1e-5, max_participations=2).to_dict(),
+            },
+            "no proof covers",
+        ),
+    ],
+)
+def test_what_no_server_can_run_is_refused_before_a_record_is_read(
+    bent: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    """No honest server makes such an offer. Once joined, it would look as if the node's records had failed, and the
+    node would wait for its owner."""
+    small = Small(tmp_path)
+
+    class Bent:
+        server = small.offer.server
+
+        def to_bytes(self) -> bytes:
+            values = json.loads(small.offer.to_bytes()) | bent
+            return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+    told = small.node(0).answer("keys", {"offer": sign_offer(cast(Offer, Bent()), 0, SERVER)})
+    assert reason in str(told[REFUSED])
+    assert NodeFolder(tmp_path / "node-0").attention is None
 
 
 def test_a_run_is_joined_on_one_offer_only(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from node_tools import OFFER, SERVER, Small, make_offer, refusals
 from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.federation.node import refusals as node_refusals
+from laconic.federation.node import training
 from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, accountant_of, spent
+from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, Spent, accountant_of, spent
 from laconic.federation.node.policy import Policy
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, sign_offer
@@ -128,6 +129,39 @@ def test_over_a_lifetime_each_unit_is_composed_by_itself() -> None:
     assert spent([cost(OFFER, 1)], 1e-5, CLIENT) == spent([cost(OFFER, 1)], 1e-5)
 
 
+@pytest.mark.parametrize("noise_multiplier", [1e-160, 1e-153])
+def test_next_to_no_noise_does_not_count_as_nothing(noise_multiplier: float) -> None:
+    """Where divergences are not numbers any more: beside another run they add up to no ε that any limit allows."""
+    bare = replace(cost(records_offer(), 1), noise_multiplier=noise_multiplier)
+    both = spent([cost(records_offer(noise_multiplier=3.0), 2), bare], 1e-5, RECORD)
+    assert both.participant_epsilon > 1e300
+
+
+def test_a_figure_that_is_not_a_number_is_above_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_refusals, "spent", lambda *_: Spent(1, math.nan, math.nan))
+    policy = Policy(max_delta=1e-5, lifetime_record_epsilon=50.0)
+    told = node_refusals.against_lifetime(policy, {}, "ab", cost(records_offer(), 1))
+    assert "above lifetime_record_epsilon 50" in told[0]
+
+
+@pytest.mark.parametrize("offer", [OFFER, records_offer()], ids=["client", "record"])
+def test_spare_rounds_are_in_what_the_noise_sampler_costs(offer: Offer) -> None:
+    """A server may offer one round and a thousand spare ones: all of them draw noise."""
+    honest, bent = replace(offer, rounds=1001), replace(offer, rounds=1, spare_rounds=1000)
+    assert bent.attempts == honest.attempts
+    assert bent.mechanism.delta_slack() >= honest.mechanism.delta_slack() / 2 * 0.999
+    assert Cost.planned(bent).delta == bent.mechanism.delta_slack()
+
+
+def test_cohorts_that_show_themselves_are_counted_over_spare_rounds_too() -> None:
+    sampled = replace(OFFER, num_clients=100, sampler=Poisson(sampling_rate=0.5), max_dropouts=15, rounds=1)
+    more = replace(sampled, spare_rounds=10**6)
+    assert Cost.planned(sampled).amplified
+    accountant = more.mechanism.accountant
+    assert accountant is not None and not accountant.amplified(more.attempts)
+    assert not Cost.planned(more).amplified
+
+
 def test_a_joined_run_of_records_ends_what_is_promised_of_the_whole() -> None:
     policy = Policy(max_delta=1e-5, lifetime_epsilon=50.0, lifetime_record_epsilon=50.0)
     told = node_refusals.against_lifetime(policy, {}, "ab", cost(records_offer(), 1))
@@ -166,3 +200,13 @@ def test_one_attempt_is_answered_once_in_the_clear_as_well(tmp_path: Path) -> No
     other = asked | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
     assert "has uploaded to round 1, attempt 0, before" in str(small.node(0).answer("upload", other)["refused"])
     assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
+
+
+def test_a_node_that_sends_in_the_clear_counts_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signs are bounded, but a vote is not if a node says how often its own counts."""
+    small = Small(tmp_path, Policy(secure_aggregation="optional"), scheme=schemes.fl_sign_record_dp(**OPTIONS))
+    clients = small.join()
+    monkeypatch.setattr(training, "client_weight", lambda scheme, num_records: 1e9 if num_records == 8 else 1.0)
+    sent = clients.collect(small.plan(clients), clients.model.initial)
+    assert sent.messages == 2 and sent.weight == 2.0
+    assert float(sent.total.abs().max()) <= 2.0

@@ -16,8 +16,9 @@ from laconic.federation.requests import REFUSED, Fields
 
 _LOG = getLogger("laconic.node")
 _POLL = 0.25
-_READING, _ENDING = 30.0, 30.0
-"""Seconds that a courier has to hand a message over, and that the last answer has when the process is told to end."""
+_READING, _WRITING, _ENDING = 30.0, 30.0, 30.0
+"""Seconds that a courier has to hand a message over and to take its answer; and that the last answer has when the
+process is told to end."""
 HELLO = "hello"
 
 
@@ -31,10 +32,11 @@ class Daemon:
         *,
         most_bytes: Callable[[], int],
         waiting: int,
+        reading: float = _READING,
     ) -> None:
         self._listening, self._answer, self._most_bytes = listening, answer, most_bytes
         self._room, self._turn = threading.BoundedSemaphore(waiting), threading.Lock()
-        self._waiting, self._ended = waiting, threading.Event()
+        self._waiting, self._reading, self._ended = waiting, reading, threading.Event()
 
     def serve(self) -> None:
         """Answer until `stop`. A message that is being answered then is answered to its end."""
@@ -50,7 +52,6 @@ class Daemon:
                 _LOG.error("a connection could not be taken")
                 self._ended.wait(_POLL)  # as if there were too many open files, which passes
                 continue
-            stream.settimeout(_READING)
             threading.Thread(target=self._visited, args=(stream,), daemon=True).start()
         self._listening.close()
         self._turn.acquire(timeout=_ENDING)
@@ -60,6 +61,7 @@ class Daemon:
 
     def _visited(self, stream: socket.socket) -> None:
         with stream, contextlib.suppress(OSError):
+            stream.settimeout(_WRITING)
             if not self._room.acquire(blocking=False):
                 frames.send(stream, ANSWER, {REFUSED: f"this node is busy: {self._waiting} messages wait already"})
                 return
@@ -70,7 +72,8 @@ class Daemon:
 
     def _one_message(self, stream: socket.socket) -> None:
         try:
-            message = frames.receive(stream, most=self._most_bytes())
+            message = frames.receive(stream, most=self._most_bytes(), within=self._reading)
+            stream.settimeout(_WRITING)
         except WireError as error:
             frames.send(stream, ANSWER, {REFUSED: one_line(error, 300)})
             return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from typing import Any
 
 from laconic.errors import WireError
@@ -19,7 +20,7 @@ from laconic.federation.requests import Fields
 _HEAD = struct.Struct("<4sBIQ")
 _MAGIC, _VERSION = b"LNOD", 1
 _MOST_HEAD = 1 << 16
-_TYPES = {"bytes": bytes, "int": int, "str": str}
+_TYPES = ("bytes", "int", "str")
 MOST_BYTES = 1 << 30
 """Of a body, where nothing smaller is asked for."""
 
@@ -37,20 +38,24 @@ def send(stream: socket.socket, kind: str, fields: Fields) -> None:
         stream.sendall(part)
 
 
-def receive(stream: socket.socket, *, most: int = MOST_BYTES) -> tuple[str, Fields] | None:
-    """Read one message; None if the other side has closed the connection before it began one."""
-    start = stream.recv(1)
+def receive(stream: socket.socket, *, most: int = MOST_BYTES, within: float | None = None) -> tuple[str, Fields] | None:
+    """Read one message; None if the other side has closed the connection before it began one.
+
+    It has to be here `within` so many seconds, however it drips.
+    """
+    end = None if within is None else time.monotonic() + within
+    start = _some(stream, 1, end)
     if not start:
         return None
-    magic, version, head_size, body_size = _HEAD.unpack(start + _exactly(stream, _HEAD.size - 1))
+    magic, version, head_size, body_size = _HEAD.unpack(start + _exactly(stream, _HEAD.size - 1, end))
     if magic != _MAGIC or version != _VERSION:
         raise WireError("this socket does not speak the node's protocol, or another version of it")
     if head_size > _MOST_HEAD or body_size > most:
         raise WireError(f"a message of {body_size:,} bytes, more than {most:,}")
-    kind, described = _described(_exactly(stream, head_size))
+    kind, described = _described(_exactly(stream, head_size, end))
     if sum(size for _, _, size in described) != body_size:
         raise WireError("a message whose fields are not as long as it is")
-    return kind, {name: _value(type_, _exactly(stream, size)) for name, type_, size in described}
+    return kind, {name: _value(type_, _exactly(stream, size, end)) for name, type_, size in described}
 
 
 def _described(head: bytes) -> tuple[str, list[tuple[str, str, int]]]:
@@ -63,7 +68,13 @@ def _described(head: bytes) -> tuple[str, list[tuple[str, str, int]]]:
     if not isinstance(kind, str) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise WireError("a message whose head cannot be read")
     for _, type_, size in fields:
-        if type_ not in _TYPES or isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        if (
+            not isinstance(type_, str)
+            or type_ not in _TYPES
+            or isinstance(size, bool)
+            or not isinstance(size, int)
+            or size < 0
+        ):
             raise WireError("a message whose head cannot be read")
     return kind, fields
 
@@ -84,10 +95,19 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _exactly(stream: socket.socket, size: int) -> bytes:
+def _some(stream: socket.socket, most: int, end: float | None) -> bytes:
+    if end is not None:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the message did not come in time")
+        stream.settimeout(left)
+    return stream.recv(most)
+
+
+def _exactly(stream: socket.socket, size: int, end: float | None) -> bytes:
     data = bytearray()
     while len(data) < size:
-        chunk = stream.recv(min(size - len(data), 1 << 20))
+        chunk = _some(stream, min(size - len(data), 1 << 20), end)
         if not chunk:
             raise ConnectionError("the connection ended in the middle of a message")
         data += chunk

@@ -21,12 +21,17 @@ _POLL = 0.2
 ANSWER = "answer"
 
 
-def hand_over(path: str | Path, kind: str, fields: Fields, *, patience: float = PATIENCE) -> Fields:
-    """The node's answer. If its process is not there, that is an answer too: a refusal that says so."""
+def hand_over(
+    path: str | Path, kind: str, fields: Fields, *, patience: float = PATIENCE, within: float | None = None
+) -> Fields:
+    """The node's answer. If its process is not there, that is an answer too: a refusal that says so.
+
+    A process that is there has as long as it takes, or so many seconds for each step (`within`).
+    """
     end = time.monotonic() + patience
     while True:
         try:
-            return _asked(path, kind, fields)
+            return _asked(path, kind, fields, within)
         except PermissionError:
             return {REFUSED: "this node's courier may not open the node's socket; its owner must allow it"}
         except OSError:
@@ -37,8 +42,9 @@ def hand_over(path: str | Path, kind: str, fields: Fields, *, patience: float = 
             return {REFUSED: "this node's courier and its process do not understand each other: install the same"}
 
 
-def _asked(path: str | Path, kind: str, fields: Fields) -> Fields:
+def _asked(path: str | Path, kind: str, fields: Fields, within: float | None) -> Fields:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.settimeout(within)
         with address(path) as short:
             stream.connect(short)
         frames.send(stream, kind, fields)

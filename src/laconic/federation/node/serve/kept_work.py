@@ -29,6 +29,9 @@ class KeptWork:
             self._kept.popitem(last=False)
         return work
 
+    def drop(self, run: bytes) -> None:
+        self._kept.pop(run, None)
+
 
 class KeptRecords:
     """Records that are read once. When a run begins they are read again, if their files have changed since.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import grp
 import os
+import shlex
 import socket
 import stat
 from pathlib import Path
@@ -16,9 +17,12 @@ from pathlib import Path
 from laconic.errors import ConfigError
 from laconic.federation.node.serve.address import address
 
+_PROBE = 5.0
+
 
 def open_socket(path: Path, group: str | None, *, waiting: int) -> socket.socket:
     """A listening socket that its owner, and the group if one is named, may open."""
+    _check_folder(path)
     _clear(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)  # from the first instant: nobody else opens it before its group is set
@@ -41,25 +45,48 @@ def open_socket(path: Path, group: str | None, *, waiting: int) -> socket.socket
     return listening
 
 
+def _check_folder(path: Path) -> None:
+    """Refuse a folder in which others could put something else in the socket's place: what is then opened to the group
+    would be a file of theirs to name."""
+    try:
+        found = path.parent.stat()
+    except OSError:
+        found = None
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"--socket {path}: there is no folder {path.parent}")
+    folder = shlex.quote(str(path.parent))
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        raise ConfigError(
+            f"--socket {path}: others may write to {path.parent}, and could put a socket of theirs there:"
+            f" chmod go-w {folder}"
+        )
+    user = os.geteuid()
+    if found.st_uid not in (0, user) and user != 0:
+        raise ConfigError(
+            f"--socket {path}: {path.parent} belongs to another user (number {found.st_uid}): chown {user} {folder}"
+        )
+
+
 def _clear(path: Path) -> None:
     """Remove the socket of a process that is gone. What is no socket is left alone."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
-        if not path.parent.is_dir():
-            raise ConfigError(f"--socket {path}: there is no folder {path.parent}") from None
         return
     except OSError as error:
         raise ConfigError(f"--socket {path}: {error.strerror}") from None
     if not stat.S_ISSOCK(mode):
         raise ConfigError(f"--socket {path} is a file that is no socket: name another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE)
         try:
             with address(path) as short:
                 probe.connect(short)
-        except OSError:
+        except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return
+        except OSError as error:  # a process that hangs, or one of another user
+            raise ConfigError(f"--socket {path}: another process may be there ({error.strerror or error})") from None
     raise ConfigError(f"--socket {path}: another process answers there already")
 
 

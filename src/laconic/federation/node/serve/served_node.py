@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laconic import __version__
-from laconic.errors import LaconicError
+from laconic.errors import LaconicError, one_line
 from laconic.federation.agreement import UNCHECKED
+from laconic.federation.keys.files import replace_file
 from laconic.federation.keys.secret import Secret
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
@@ -25,7 +26,9 @@ from laconic.federation.node.serve.figures import NodeFigures
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
 from laconic.federation.node.serve.lock import ServingLock
 from laconic.federation.node.serve.place import open_socket
+from laconic.federation.node.serve.settled_policy import SettledPolicy
 from laconic.federation.node.serve.watched import WatchedNode
+from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
 from laconic.operations.endpoint import Endpoint
 from laconic.operations.events import EventLog
@@ -44,9 +47,10 @@ class Serving:
     """How a node is served. `socket` is in the folder unless it is named; `group` may open it, too.
 
     `secret` opens the keys, if they are encrypted. Events go to `log`, or to stderr; `metrics_port` has figures for
-    Prometheus. `kept_runs` are the runs whose work stays in memory, `waiting` the messages that may be open at a time.
-    `front_end` is the owner's copy of a front end. `held_out` is the fraction of the records that is measured on and
-    never trained on, in runs with evaluations. With `keep_weights` the newest weights of each run stay in the folder.
+    Prometheus, for whoever has the `metrics_token`. `kept_runs` are the runs whose work stays in memory, `waiting` the
+    messages that may be open at a time. `front_end` is the owner's copy of a front end. `held_out` is the fraction of
+    the records that is measured on and never trained on, in runs with evaluations. With `keep_weights` the newest
+    weights of each run stay in the folder.
     """
 
     folder: Path
@@ -61,6 +65,7 @@ class Serving:
     secret: Secret | None = None
     log: Path | None = None
     metrics_port: int | None = None
+    metrics_token: Secret | None = None
     front_end: Path | None = None
 
     @property
@@ -80,12 +85,16 @@ class ServedNode:
     ) -> None:
         self._serving, self._records, self._model, self._meaning = serving, records, model, meaning
         self.folder, self._kept = NodeFolder(serving.folder, serving.secret), KeptWork(serving.kept_runs)
+        self._policy = SettledPolicy(serving.policy)
+        self._most_bytes = self._policy.read().max_message_bytes
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         try:
-            policy = read_policy(self._serving.policy)
-        except LaconicError:  # its text names a path; `laconic node status` says it to the owner
-            return {REFUSED: "this node's policy cannot be read; its owner must mend it"}
+            policy = self._policy.read()
+        except LaconicError as error:  # it may quote the policy, which is its owner's alone
+            with self.folder.alone():
+                self.folder.log.add_refusal(b"", message=one_line(kind, 30), reason=WITHHELD, detail=str(error))
+            return {REFUSED: WITHHELD}
         held_out = self._serving.held_out
         node = Node(
             self.folder,
@@ -102,10 +111,10 @@ class ServedNode:
 
     @property
     def most_bytes(self) -> int:
-        try:
-            return read_policy(self._serving.policy).max_message_bytes
-        except LaconicError:
-            return 0
+        """As the policy says, or as it said before somebody broke it: a message is read, to be refused."""
+        with contextlib.suppress(LaconicError):
+            self._most_bytes = read_policy(self._serving.policy).max_message_bytes
+        return self._most_bytes
 
 
 def serve(
@@ -154,10 +163,9 @@ def _write_state(serving: Serving, path: Path) -> None:
         "process": os.getpid(),
         "laconic": __version__,
         "socket": str(path),
-        "policy": str(serving.policy),
+        "policy": str(serving.policy.expanduser().absolute()),  # `status` may be called elsewhere
     }
-    with open(os.open(serving.folder / STATE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        json.dump(state, stream)
+    replace_file(serving.folder / STATE, json.dumps(state).encode())
 
 
 @contextmanager
@@ -166,7 +174,8 @@ def _watched(serving: Serving, node: ServedNode) -> Iterator[WatchedNode]:
     events = EventLog(serving.log)
     watched = WatchedNode(node, events)
     figures = NodeFigures(node.folder, read_policy(serving.policy), watched)
-    port = None if serving.metrics_port is None else Endpoint(serving.metrics_port, figures.text)
+    token = None if serving.metrics_token is None else serving.metrics_token.value
+    port = None if serving.metrics_port is None else Endpoint(serving.metrics_port, figures.text, token)
     events.write("node started", version=__version__)
     try:
         yield watched

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -18,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.node.serve import frames
+from laconic.federation.node.serve import frames, place
 from laconic.federation.node.serve.daemon import HELLO, Daemon
 from laconic.federation.node.serve.hand_over import hand_over
 from laconic.federation.node.serve.lock import ServingLock, serving
@@ -30,8 +32,11 @@ Answer = Callable[[str, Fields], Fields]
 
 
 @contextmanager
-def served(path: Path, answer: Answer, *, waiting: int = 4, most: int = 10_000) -> Iterator[Daemon]:
-    daemon = Daemon(open_socket(path, None, waiting=waiting), answer, most_bytes=lambda: most, waiting=waiting)
+def served(
+    path: Path, answer: Answer, *, waiting: int = 4, most: int = 10_000, reading: float = 30.0
+) -> Iterator[Daemon]:
+    listening = open_socket(path, None, waiting=waiting)
+    daemon = Daemon(listening, answer, most_bytes=lambda: most, waiting=waiting, reading=reading)
     thread = threading.Thread(target=daemon.serve)
     thread.start()
     try:
@@ -109,6 +114,25 @@ def test_garbage_ends_nothing(tmp_path: Path) -> None:
         assert hand_over(tmp_path / "s", HELLO, {}) == {HELLO: 1}
 
 
+def test_a_message_that_drips_does_not_keep_its_place(tmp_path: Path) -> None:
+    """Each byte came in time, and the message never."""
+    with served(tmp_path / "s", echo, waiting=1, reading=0.6), socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(str(tmp_path / "s"))
+        began = time.monotonic()
+        with pytest.raises(OSError):
+            for byte in frames._HEAD.pack(b"LNOD", 1, 1 << 15, 0) + bytes(1 << 15):
+                stream.sendall(bytes([byte]))
+                time.sleep(0.1)
+        assert time.monotonic() - began < 10
+        assert hand_over(tmp_path / "s", HELLO, {}) == {HELLO: 1}
+
+
+def test_somebody_who_asks_a_process_that_hangs_does_not_hang_too(tmp_path: Path) -> None:
+    with open_socket(tmp_path / "s", None, waiting=1):  # it never accepts
+        answer = hand_over(tmp_path / "s", HELLO, {}, patience=0.0, within=0.2)
+        assert "does not answer" in str(answer[REFUSED])
+
+
 def test_a_courier_waits_for_a_node_that_is_restarted(tmp_path: Path) -> None:
     told: list[Fields] = []
     courier = threading.Thread(target=lambda: told.append(hand_over(tmp_path / "s", "keys", {}, patience=20)))
@@ -159,12 +183,56 @@ def test_a_place_that_cannot_be(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "precious"
 
 
+def test_a_folder_that_others_may_write_to_is_no_place_for_a_socket(tmp_path: Path) -> None:
+    """They could put a link to a file of the owner's in its place, which is then opened to the group."""
+    for mode in (0o770, 0o757):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run").chmod(mode)
+        with pytest.raises(ConfigError, match=r"others may write to .*: chmod go-w"):
+            open_socket(tmp_path / "run/s", str(os.getgid()), waiting=1)
+    (tmp_path / "run").chmod(0o1777)  # as /tmp: nobody can replace what is another's
+    open_socket(tmp_path / "run/s", None, waiting=1).close()
+
+
+def test_a_socket_that_may_be_in_use_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind(str(tmp_path / "s"))
+        hanging.listen(0)
+        with socket.socket(socket.AF_UNIX) as first:
+            first.connect(str(tmp_path / "s"))  # nobody accepts, and no other one may wait
+            monkeypatch.setattr(place, "_PROBE", 0.2)
+            with pytest.raises(ConfigError, match="another process may be there"):
+                open_socket(tmp_path / "s", None, waiting=1)
+    assert (tmp_path / "s").exists()
+
+
 def test_one_process_serves_a_folder(tmp_path: Path) -> None:
     assert serving(tmp_path) is None
     with ServingLock(tmp_path):
         assert serving(tmp_path) == os.getpid()
         with pytest.raises(RunFolderError, match=f"process {os.getpid()} serves"), ServingLock(tmp_path):
             pass
+    assert serving(tmp_path) is None
+
+
+def test_looking_whether_a_process_serves_a_folder_keeps_none_from_starting(tmp_path: Path) -> None:
+    with ServingLock(tmp_path):
+        pass
+    with open(tmp_path / "serving.lock") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert serving(tmp_path) is None
+        threading.Timer(0.1, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with ServingLock(tmp_path):
+            assert serving(tmp_path) == os.getpid()
+
+
+def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(handle: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("laconic.federation.node.serve.lock.os.write", write)
+    with pytest.raises(RunFolderError, match="serving.lock: No space left on device"), ServingLock(tmp_path):
+        pass
     assert serving(tmp_path) is None
 
 

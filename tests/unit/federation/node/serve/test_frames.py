@@ -56,6 +56,7 @@ def packed(
     [
         packed(b"{}", magic=b"HTTP"),
         packed(b"{}", version=2),
+        packed(b'{"kind": "k", "fields": [["a", ["bytes"], 0]]}'),
         packed(b"{}", size=2000),
         frames._HEAD.pack(b"LNOD", 1, 2**31, 0),
         packed(b"not json"),

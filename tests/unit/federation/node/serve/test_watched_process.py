@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import stat
+import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,11 @@ from scrapes import read_scrape
 from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.federation.keys.change import encrypt_keys
-from laconic.federation.keys.secret import read_key_file
+from laconic.federation.keys.secret import passphrase, read_key_file
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.serve.hand_over import hand_over
 from laconic.federation.node.serve.kept_work import KeptRecords
-from laconic.federation.node.serve.served_node import Serving, serve
+from laconic.federation.node.serve.served_node import Serving, read_state, serve
 from laconic.federation.trial.processes import free_port
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
@@ -53,9 +55,14 @@ def test_a_node_with_encrypted_keys_says_how_it_is(tmp_path: Path) -> None:
 
     def look(path: Path) -> None:
         assert stat.S_ISSOCK(path.stat().st_mode)
-        scraped.append(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/metrics", headers={"Authorization": "Bearer a-token"}
+        )
+        scraped.append(urllib.request.urlopen(request).read().decode())
 
-    serve_once(settings(tmp_path, secret=secret, log=log, metrics_port=port), look)
+    serve_once(settings(tmp_path, secret=secret, log=log, metrics_port=port, metrics_token=passphrase("a-token")), look)
     assert read_scrape(scraped[0])["laconic_node_log_in_order", ""] == 1
     assert [json.loads(line)["event"] for line in log.read_text().splitlines()] == ["node started", "node stopped"]
     with pytest.raises(OSError):
@@ -81,3 +88,11 @@ def test_what_must_not_be_served_is_said_before_the_socket_is_there(change: Any,
         serve_once(settings(tmp_path))
     assert not (tmp_path / "node/node.socket").exists()
     assert "does not answer" in str(hand_over(tmp_path / "node/node.socket", "keys", {}, patience=0.0))
+
+
+def test_the_state_names_the_policy_wherever_the_process_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    serve_once(replace(settings(tmp_path), policy=Path("policy.toml")))
+    assert read_state(tmp_path / "node")["policy"] == str(tmp_path / "policy.toml")

@@ -1,0 +1,224 @@
+"""The answer: the best settings, what stands in the way of better ones, and a command."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from laconic.advice.command import run_command
+from laconic.advice.exact import exact, with_noise
+from laconic.advice.question import FEATURES, OUTSIDER, ROUNDS, SERVER, Question
+from laconic.advice.search import Candidate, candidates
+from laconic.advice.setting import Setting
+from laconic.errors import ConfigError
+
+SHOWN = 5
+_GAIN = 5e-4
+"""A limit whose relaxing lowers the expected error by less does not bind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relaxed:
+    """What twice as much of something would buy.
+
+    Attributes:
+        what: the limit that is relaxed.
+        to: its new value.
+        expected_error: of the best setting then.
+        gain: by how much that is less.
+        cohort: of that setting.
+        rounds: of that setting.
+        features: of that setting.
+    """
+
+    what: str
+    to: str
+    expected_error: float
+    gain: float
+    cohort: int
+    rounds: int
+    features: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The answer to a `Question`.
+
+    Attributes:
+        question: what was asked.
+        best: the setting to run.
+        others: the next best ones, each with another cohort or another number of rounds.
+        relaxed: what twice as much of each would buy, the most useful first.
+        command: the run.
+    """
+
+    question: Question
+    best: Setting
+    others: tuple[Setting, ...]
+    relaxed: tuple[Relaxed, ...]
+    command: str
+
+    @property
+    def binding(self) -> tuple[str, ...]:
+        """The limits that stand in the way of a better setting, the most important first."""
+        return tuple(r.what for r in self.relaxed if r.gain >= _GAIN)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "question": asdict(self.question),
+            "best": self.best.to_dict(),
+            "others": [setting.to_dict() for setting in self.others],
+            "binding": list(self.binding),
+            "relaxed": [asdict(r) for r in self.relaxed],
+            "command": self.command,
+        }
+
+
+def advise(
+    *,
+    num_clients: int,
+    epsilon: float,
+    delta: float = 1e-5,
+    against: str = SERVER,
+    weights: int | None = None,
+    classes: int | None = None,
+    features: int | None = None,
+    records: int | None = None,
+    bytes_up: float | None = None,
+    bytes_down: float | None = None,
+    cohort: int | None = None,
+    max_participations: int | None = None,
+    max_rounds: int = ROUNDS,
+    round_seconds: float | None = None,
+    max_seconds: float | None = None,
+    dataset: str | None = None,
+) -> Advice:
+    """Which settings of `fl-std-dp` to run within these limits; nothing is trained.
+
+    Give `weights` of the model that is trained, or `classes` of a linear layer behind the scattering front end: then
+    the number of features is part of the answer. What is None is not limited. Settings are ranked by a model of the
+    error that was fitted to runs (docs/advise.md); both ε, bits and bytes are those of the run itself.
+
+    Args:
+        num_clients: N, the size of the population.
+        epsilon: the ε that is promised.
+        delta: δ of the promise; below one over the number of clients.
+        against: 'server', which knows who took part, or 'outsider', who does not.
+        weights: how many weights are trained.
+        classes: how many classes a linear layer has.
+        features: the most features of that layer.
+        records: records of a client; they are one batch.
+        bytes_up: bytes that one client may send in the whole run, on average over the clients.
+        bytes_down: bytes that it may receive.
+        cohort: how many clients can be had at a time.
+        max_participations: in how many rounds one client can take part.
+        max_rounds: the most rounds.
+        round_seconds: how long a round takes, as measured.
+        max_seconds: how long the run may take.
+        dataset: is put into the command.
+
+    Returns:
+        The best setting and the next best ones, what binds, what relaxing buys, and the command.
+
+    Raises:
+        LaconicError: where the limits leave nothing, or are no limits.
+
+    Examples:
+        >>> advice = laconic.advise(num_clients=6000, classes=10, epsilon=1, bytes_up=110_880, max_rounds=20)
+        >>> advice.best.sampling_rate, round(advice.best.epsilon_server, 2), advice.best.bytes_up <= 110_880
+        (1.0, 1.0, True)
+        >>> advice.command.startswith("laconic run fl-std-dp")
+        True
+
+    References:
+        docs/advise.md
+    """
+    given = locals()
+    question = Question(**{name: value for name, value in given.items() if name != "dataset"})
+    found = candidates(question)
+    if not found:
+        raise ConfigError(_nothing(question))
+    chosen = _different(found)
+    best = exact(question, chosen[0])
+    return Advice(
+        question=question,
+        best=best,
+        others=tuple(with_noise(question, c, _rounded_up(c.sigma), "rdp") for c in chosen[1:]),
+        relaxed=_relaxed(question, found[0]),
+        command=run_command(question, best, dataset),
+    )
+
+
+def _rounded_up(sigma: float) -> float:
+    """To three digits, after a thousandth for the integers and for the interpolation."""
+    digits = 2 - math.floor(math.log10(sigma))
+    return math.ceil(sigma * 1.001 * 10.0**digits) / 10.0**digits
+
+
+def _different(found: list[Candidate]) -> list[Candidate]:
+    """The best one, and the best ones of other cohorts and of clearly other numbers of rounds."""
+    chosen: list[Candidate] = []
+    for candidate in found:
+        if all(c.cohort != candidate.cohort or not 0.7 < c.rounds / candidate.rounds < 1.4 for c in chosen):
+            chosen.append(candidate)
+        if len(chosen) == SHOWN:
+            break
+    return chosen
+
+
+def _relaxed(question: Question, best: Candidate) -> tuple[Relaxed, ...]:
+    """Every limit doubled, one at a time; and both kinds of bytes together."""
+    doubled: list[tuple[str, str, Question]] = []
+
+    def add(what: str, to: str, **changes: Any) -> None:
+        doubled.append((what, to, replace(question, **changes)))
+
+    add("ε", f"{2 * question.epsilon:g}", epsilon=2 * question.epsilon)
+    add("clients in all", f"{2 * question.num_clients:,}", num_clients=2 * question.num_clients)
+    up, down = question.bytes_up, question.bytes_down
+    if up is not None:
+        add("bytes up", f"{2 * up:,.0f}", bytes_up=2 * up)
+    if down is not None:
+        add("bytes down", f"{2 * down:,.0f}", bytes_down=2 * down)
+    if up is not None and down is not None:
+        add("bytes up and down", f"{2 * up:,.0f}, {2 * down:,.0f}", bytes_up=2 * up, bytes_down=2 * down)
+    if question.cohort is not None and question.cohort < question.num_clients:
+        add("clients at a time", f"{2 * question.cohort:,}", cohort=2 * question.cohort)
+    if question.max_participations is not None:
+        times = 2 * question.max_participations
+        add("participations", f"{times:,}", max_participations=times)
+    if question.max_seconds is not None:
+        add("seconds", f"{2 * question.max_seconds:g}", max_seconds=2 * question.max_seconds)
+    if question.max_rounds != ROUNDS:
+        add("rounds", f"{2 * question.max_rounds:,}", max_rounds=2 * question.max_rounds)
+    if question.features is not None and question.features < FEATURES:
+        add("features", f"{2 * question.features:,}", features=2 * question.features)
+    found = []
+    for what, to, easier in doubled:
+        first = candidates(easier)[0]
+        found.append(
+            Relaxed(
+                what=what,
+                to=to,
+                expected_error=first.error,
+                gain=max(0.0, best.error - first.error),
+                cohort=first.cohort,
+                rounds=first.rounds,
+                features=first.features,
+            )
+        )
+    return tuple(sorted(found, key=lambda r: -r.gain))
+
+
+def _nothing(question: Question) -> str:
+    """Why no setting is within the limits, and which one to raise."""
+    if question.most_rounds < 1:
+        return "there is no time for one round: raise --max-seconds"
+    bare = replace(question, bytes_up=None, bytes_down=None)
+    if candidates(bare):
+        return "not even one round fits within the bytes: raise --bytes-up and --bytes-down, or lower --weights"
+    who = "an outsider" if question.against == OUTSIDER else "the server"
+    return (
+        f"no noise keeps ε = {question.epsilon:g} against {who} at δ = {question.delta:g}: raise --epsilon or --delta"
+    )

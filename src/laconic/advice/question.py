@@ -1,0 +1,104 @@
+"""What is asked: who is there, what is promised, and what it may cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from laconic.errors import ConfigError, several
+from laconic.parts import one_of, positive, positive_int, probability
+from laconic.privacy.statement.cautions import check_delta
+
+SERVER, OUTSIDER = "server", "outsider"
+ADVERSARIES = (SERVER, OUTSIDER)
+FEATURES = 820
+"""The most features that are looked at, unless said otherwise: as many as the fitted runs had."""
+ROUNDS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A federation, a promise, and limits. What is None is not limited.
+
+    The model is given by `weights`, or by `classes`: then it is a linear layer behind a front end, and the number of
+    features is part of the answer. Bytes are those of one client in the whole run, on average over the clients.
+    """
+
+    num_clients: int
+    epsilon: float
+    delta: float = 1e-5
+    against: str = SERVER
+    weights: int | None = None
+    classes: int | None = None
+    features: int | None = None
+    records: int | None = None
+    bytes_up: float | None = None
+    bytes_down: float | None = None
+    cohort: int | None = None
+    max_participations: int | None = None
+    max_rounds: int = ROUNDS
+    round_seconds: float | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        problems = [text for text in self._problems() if text]
+        if problems:
+            raise ConfigError(several(problems))
+
+    def _problems(self) -> list[str]:
+        found = []
+        counts = ("num_clients", "weights", "classes", "features", "records", "cohort")
+        for name in (*counts, "max_participations", "max_rounds"):
+            value = getattr(self, name)
+            found.append("" if value is None else _said(positive_int, **{name: value}))
+        for name in ("epsilon", "bytes_up", "bytes_down", "round_seconds", "max_seconds"):
+            value = getattr(self, name)
+            found.append("" if value is None else _said(positive, **{name: value}))
+        found.append(_said(one_of, ADVERSARIES, against=self.against))
+        delta = _said(probability, delta=self.delta)
+        if not delta and not found[0]:
+            delta = _said(check_delta, self.delta, units=self.num_clients, one="client", allowed=False)
+            delta = delta.replace(", or insist with --allow-large-delta", "")
+        found.append(delta)
+        if (self.weights is None) == (self.classes is None):
+            found.append(
+                "give either --weights (of the model that is trained) or --classes (of a linear layer behind a front"
+                " end, whose features are then chosen)"
+            )
+        elif self.features is not None and self.classes is None:
+            found.append("--features is the most features of a linear layer: give --classes, not --weights")
+        if self.classes == 1:
+            found.append("--classes must be 2 or more")
+        if self.max_seconds is not None and self.round_seconds is None:
+            found.append("--max-seconds needs --round-seconds: how long one round takes, as measured")
+        return found
+
+    @property
+    def most_features(self) -> int:
+        return FEATURES if self.features is None else self.features
+
+    @property
+    def largest_cohort(self) -> int:
+        return self.num_clients if self.cohort is None else min(self.cohort, self.num_clients)
+
+    @property
+    def most_rounds(self) -> int:
+        """As the limits of rounds and of time allow; 0 if there is no time for one."""
+        if self.max_seconds is None or self.round_seconds is None:
+            return self.max_rounds
+        return min(self.max_rounds, int(self.max_seconds / self.round_seconds))
+
+    def weights_of(self, features: int | None) -> int:
+        """d: the trained weights of a head with so many features, biases included, or of the model as given."""
+        if self.weights is not None:
+            return self.weights
+        assert self.classes is not None and features is not None
+        return self.classes * (features + 1)
+
+
+def _said(check: object, *args: object, **value: object) -> str:
+    """What a validator complains of; empty if it does not."""
+    try:
+        check(*args, **value)  # type: ignore[operator]
+    except ConfigError as error:
+        return str(error)
+    return ""

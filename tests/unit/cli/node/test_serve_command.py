@@ -1,0 +1,49 @@
+"""`laconic node serve`: what a tired owner gets wrong before it starts, and while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from e2e_tools import call
+
+from laconic.cli.node.serve import _records
+from laconic.errors import DataError
+
+SCHEMA = """\
+label = "outcome"
+positive = "died"
+
+[[numeric]]
+column = "age"
+min = 30
+max = 90
+"""
+
+
+def test_a_folder_that_is_not_there_is_no_new_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its disk may not be mounted; a new node would not know what its records have spent."""
+    (tmp_path / "policy.toml").write_text("max_nodes = 10\n")
+    (tmp_path / "mount").mkdir()
+    for name in ("mount", "laconik"):
+        ended = call(capsys, "node", "serve", tmp_path / name, "--policy", tmp_path / "policy.toml", "--data", "a.csv")
+        assert ended.code == 5
+        assert "whether its disk is mounted" in ended.err
+    assert not (tmp_path / "laconik").exists()
+    assert not list((tmp_path / "mount").iterdir())
+
+
+def test_a_schema_that_changes_while_the_node_runs_is_not_used_unseen(tmp_path: Path) -> None:
+    """What records mean was told when the process started, and is compared with every offer."""
+    data, schema = tmp_path / "a.csv", tmp_path / "schema.toml"
+    data.write_text("age,outcome\n40,died\n50,lived\n")
+    schema.write_text(SCHEMA)
+    records = _records(None, {"data": str(data), "schema": str(schema)})
+    first = records.read()
+    schema.write_text(SCHEMA.replace("90", "900"))
+    assert records.read() is first
+    data.write_text("age,outcome\n41,died\n50,lived\n60,lived\n")
+    with pytest.raises(DataError, match="changed since this process has started"):
+        records.read()
+    schema.write_text(SCHEMA)
+    assert len(records.read().targets) == 3
