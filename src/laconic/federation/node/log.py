@@ -33,7 +33,7 @@ class NodeLog:
         try:
             self._check_length()
             self._mend()
-            with open(self._path, "a", encoding="utf-8", errors="backslashreplace") as stream:
+            with open(self._path, "a", encoding="utf-8", errors="backslashreplace", opener=_owned) as stream:
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -130,3 +130,8 @@ class NodeLog:
             with open(self._path, "r+b") as stream:
                 stream.truncate(data.rfind(b"\n") + 1)
                 os.fsync(stream.fileno())
+
+
+def _owned(path: str, flags: int) -> int:
+    """Opened, and readable by its owner alone also where a backup takes it: rows have the node's own metrics."""
+    return os.open(path, flags, 0o600)

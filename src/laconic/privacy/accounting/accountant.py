@@ -269,20 +269,27 @@ class Accountant:
 
         Nothing else is charged before every vote was, so the votes among the first rounds are all that there are.
         Which of the others are evaluations follows from their numbers, once those that were repeated are set apart.
+        What goes beyond the plan will be repeated: it counts as the dearest kind.
         """
-        votes = 0 if self.votes is None else min(rounds, self.votes.rounds + self.repeats.votes)
-        measured = min(rounds - votes, self._measured_of(rounds))
-        split = self._split(votes, measured, rounds - votes - measured)
-        return tuple((self.sampler.released_event(event, self.num_clients), count) for event, count in split)
-
-    def _measured_of(self, rounds: int) -> int:
-        """How many of so many charges are evaluations. What goes beyond the plan is repeated, as the dearer kind."""
-        if self.evaluations is None:
-            return 0
         numbers = max(0, rounds - self.repeats.total)
         beyond = max(0, numbers - self.horizon) if self.horizon else 0
-        dearer = self._evaluation_event.noise_multiplier < self._round_event.noise_multiplier
-        return self._evaluations_through(numbers - beyond) + self.repeats.evaluations + (beyond if dearer else 0)
+        within = rounds - beyond
+        votes = 0 if self.votes is None else min(within, self.votes.rounds + self.repeats.votes)
+        measured = min(within - votes, self._evaluations_through(numbers - beyond) + self.repeats.evaluations)
+        counts = [votes, measured, within - votes - measured]
+        counts[self._dearest_first[0]] += beyond
+        split = self._split(*counts)
+        return tuple((self.sampler.released_event(event, self.num_clients), count) for event, count in split)
+
+    @property
+    def _dearest_first(self) -> list[int]:
+        """The kinds of rounds that there are, by their noise: 0 votes, 1 evaluations, 2 training."""
+        events = {2: self._round_event}
+        if self.votes is not None:
+            events[0] = self._vote_event
+        if self.evaluations is not None:
+            events[1] = self._evaluation_event
+        return sorted(events, key=lambda kind: (events[kind].noise_multiplier, -kind))
 
     def _evaluations_through(self, number: int) -> int:
         """How many rounds up to this number are evaluations."""
@@ -301,21 +308,12 @@ class Accountant:
                 most_measured = self._evaluations_through(self.horizon) + self.repeats.evaluations
                 votes = 0 if self.votes is None else self.votes.rounds
                 most_trained = self.horizon - votes - self._evaluations_through(self.horizon) + self.repeats.training
-        kinds = [
-            (event.noise_multiplier, most, kind)
-            for kind, event, most in (
-                (0, self._vote_event if self.votes is not None else None, most_votes),
-                (1, self._evaluation_event if self.evaluations is not None else None, most_measured),
-                (2, self._round_event, most_trained),
-            )
-            if event is not None
-        ]
-        counts, left = [0, 0, 0], participations
-        kinds.sort(key=lambda kind: (kind[0], -kind[2]))
-        for _, most, kind in kinds:
-            counts[kind] = min(left, most)
+        most = (most_votes, most_measured, most_trained)
+        counts, left, kinds = [0, 0, 0], participations, self._dearest_first
+        for kind in kinds:
+            counts[kind] = min(left, most[kind])
             left -= counts[kind]
-        counts[kinds[0][2]] += left  # more than were planned: of the dearest kind
+        counts[kinds[0]] += left  # more than were planned
         return self._split(*counts)
 
     def _split(self, votes: int, measured: int, trained: int) -> Releases:

@@ -270,6 +270,7 @@ def test_the_owner_sees_the_nodes_own_figure_in_its_status(tmp_path: Path) -> No
     some = Federation(tmp_path)
     assert "upload" in some.node(0).answer("upload", some.requests(EVERY)[0])
     shown = CliRunner().invoke(cli, ["node", "status", str(tmp_path / "node-0")], catch_exceptions=False).output
+    assert (tmp_path / "node-0" / "log.jsonl").stat().st_mode & 0o077 == 0
     own = some.uploads()[0]["own_metrics"]
     assert f"here    accuracy {own['accuracy']:.4f} on 2 records of this node" in shown
 

@@ -69,6 +69,16 @@ def test_repeats_count_as_what_they_are() -> None:
     assert figures == sorted(figures)
 
 
+def test_spare_rounds_are_planned_as_the_dearest_of_all_kinds() -> None:
+    """Before anything is repeated nobody knows which rounds will be: ten are planned, and two are spare."""
+    for vote, kind in ((0.7, "votes"), (2.0, "evaluations"), (9.0, "evaluations")):
+        votes = Votes(noise=Gaussian(noise_multiplier=vote), sensitivity=1.0, rounds=2)
+        plan = accountant(1.2, 0.9, votes=votes, horizon=10)
+        worst = plan.with_repeats(Repeats(**{kind: 2}))
+        assert plan.released_epsilon(12, "rdp") == pytest.approx(worst.released_epsilon(12, "rdp"), rel=1e-12)
+        assert plan.released_epsilon(10, "rdp") < plan.released_epsilon(11, "rdp")
+
+
 def test_the_servers_figure_is_that_of_the_worst_split_that_the_plan_allows() -> None:
     def figure(trained: int, measured: int, sigma: float, other: float) -> float:
         return gaussian_epsilon((trained / sigma**2 + measured / other**2) ** -0.5, DELTA)
