@@ -112,8 +112,9 @@ def full_path(key: str) -> str:
     if "." in key:
         return key
     owners = [s for s, keys in _known_keys().items() if key in keys and key not in ("name", "kind")]
-    if len(owners) > 1 and "attack" in owners:  # data.target was there first
-        owners.remove("attack")
+    for later in ("attack", "evaluation"):  # data.target and scheme.noise_multiplier were there first
+        if len(owners) > 1 and later in owners:
+            owners.remove(later)
     if len(owners) == 1:
         return f"{owners[0]}.{key}"
     if owners:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 import laconic
 from laconic import schemes
+from laconic.codecs.measured import Evaluations
 from laconic.data.population import Records
 from laconic.runner.evaluation import ONE_CLASS, Evaluation, OneClass
 
@@ -87,6 +89,7 @@ def test_which_round_is_best(given: list[dict[str, Any]], best: int) -> None:
     class Judge(Evaluation):
         def __init__(self) -> None:
             self.metric = "accuracy"  # type: ignore[misc]
+            self._experiment = SimpleNamespace(scheme=SimpleNamespace(evaluations=Evaluations()))  # type: ignore[assignment]
 
     state = _State()
     for row in given:

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from laconic.errors import ConfigError, RunFolderError
 from laconic.federation.keys.secret import KEY_FILE, PASSPHRASE, Secret
+from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.labels import labelled
 
 FILE = "wrapping.json"
@@ -111,7 +112,7 @@ def _derived(secret: Secret, head: dict[str, Any]) -> bytes:
 
 def _bound(head: dict[str, Any]) -> bytes:
     """All that stands beside the sealed bytes, authenticated with them."""
-    return labelled(b"laconic key at rest", json.dumps(head, sort_keys=True).encode())
+    return labelled(labels.AT_REST, json.dumps(head, sort_keys=True).encode())
 
 
 def _written(content: dict[str, Any]) -> bytes:

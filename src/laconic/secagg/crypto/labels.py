@@ -26,6 +26,7 @@ MASK = b"laconic/2 mask"
 SHARE = b"laconic/2 share"
 CHECK = b"laconic/2 check"
 MESSAGE = b"laconic/2 message"
+AT_REST = b"laconic/2 key at rest"
 
 
 def labelled(label: bytes, *parts: bytes | int) -> bytes:
