@@ -7,17 +7,17 @@ from adversary_sabotage import SABOTAGES, copied_keys_accepted, copied_keys_usef
 from adversary_search import Sabotage, search
 
 
-def searched(messages: int, length: int) -> None:
+def searched(messages: int, length: int, stories: int = 40) -> None:
     """Search until nodes were sent so many messages, with longer and longer stories."""
     sent = 0
     while sent < messages:
-        sent += search(40, length)
+        sent += search(stories, length)
         length += 1
 
 
-@pytest.mark.parametrize(("messages", "length"), [(2_000, 10), (1_000, 20)])
-def test_no_lie_opens_less_than_an_honest_sum(messages: int, length: int) -> None:
-    searched(messages, length)
+@pytest.mark.parametrize(("messages", "length", "stories"), [(2_000, 10, 40), (1_500, 20, 15)])
+def test_no_lie_opens_less_than_an_honest_sum(messages: int, length: int, stories: int) -> None:
+    searched(messages, length, stories)
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def killed_at(run: Run, writes: Writes, out: Path, number: int, *options: str, t
 @pytest.mark.parametrize(
     ("checkpoints", "torn"),
     [
-        pytest.param(EVERY_ROUND, False, id="checkpoints-before"),
+        pytest.param(EVERY_ROUND, False, id="checkpoints-before", marks=pytest.mark.slow),
         pytest.param(EVERY_ROUND, True, id="checkpoints-halfway"),
         pytest.param(NEVER, False, id="no checkpoint-before", marks=pytest.mark.slow),
         pytest.param(NEVER, True, id="no checkpoint-halfway", marks=pytest.mark.slow),
