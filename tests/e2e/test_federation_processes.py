@@ -46,9 +46,9 @@ def test_nodes_and_couriers_that_are_killed_at_work(tmp_path: Path) -> None:
         wait_for_rounds(folder, 2)
         kill("laconic.federation.trial.node", str(nodes[1]))
         wait_for_upload(nodes[2], 3)
-        kill("courier", str(nodes[2]))
+        kill("--runtime", str(nodes[2]))
         wait_for_rounds(folder, 3)
-        kill("courier", str(nodes[3]))
+        kill("--runtime", str(nodes[3]))
         out, told = running.communicate(timeout=900)
     assert running.returncode == 0, told
     history = rounds(folder)

@@ -117,13 +117,13 @@ def wait_for_rounds(folder: Path, count: int, seconds: float = 400) -> None:
 
 def kill(*words: str) -> None:
     """Kill the one process whose command line has all these words, and no signal that it could handle."""
-    found = []
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            line = (process / "cmdline").read_bytes().decode(errors="replace")
+            line = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
         except OSError:
             continue
         if all(word in line for word in words):
-            found.append(int(process.name))
+            found[int(process.name)] = line
     assert len(found) == 1, found
-    os.kill(found[0], signal.SIGKILL)
+    os.kill(next(iter(found)), signal.SIGKILL)
