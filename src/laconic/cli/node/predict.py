@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from laconic.cli.node.record_options import record_options
 from laconic.cli.options import AllMissing
 
 
@@ -15,15 +16,7 @@ from laconic.cli.options import AllMissing
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option("--run", help="Which run's model, by the first digits of its name.  [the last one that was kept]")
 @click.option("--like", type=click.Path(path_type=Path), help="The node's own table, for its columns.")
-@click.option("--target", metavar="COLUMN", help="The column of that table which is predicted.  [target]")
-@click.option("--schema", metavar="FILE", help="The schema that the node is served with (health records).")
-@click.option("--text-column", metavar="COLUMN", help="The column with texts.")
-@click.option("--vocabulary", metavar="hash:N|FILE", help="How words are numbered.")
-@click.option("--max-length", type=int, help="Words of a text.")
-@click.option("--classes", metavar="A,B,…", help="The names of all classes, in the order of the run.")
-@click.option("--image-size", metavar="HEIGHTxWIDTH", help="To which pictures are resized.")
-@click.option("--channels", type=int, help="Of pictures: 3 is colour, 1 is grey.  [3]")
-@click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's.")
+@record_options
 @click.option("--out", type=click.Path(path_type=Path), help="Write the CSV here instead of to the screen.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def predict(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laconic.cli.keys.secret import secret_for, secret_options
+from laconic.cli.node.record_options import record_options
 
 if TYPE_CHECKING:
     from laconic.data.population import Records
@@ -24,16 +25,8 @@ if TYPE_CHECKING:
     help="The file that says what this node allows.",
 )
 @click.option("--data", metavar="PATH", help="This node's records: a table, an .npz file, or a folder of pictures.")
-@click.option("--target", metavar="COLUMN", help="The column to be predicted, in a table without a schema.  [target]")
-@click.option("--schema", metavar="FILE", help="A schema that fixes everything, as all nodes have it (health records).")
-@click.option("--text-column", metavar="COLUMN", help="The column with texts; goes with --vocabulary and --max-length.")
-@click.option("--vocabulary", metavar="hash:N|FILE", help="How words are numbered, alike on all nodes.")
-@click.option("--max-length", type=int, help="Words of a text.")
-@click.option("--classes", metavar="A,B,…", help="Of pictures: the names of all classes, alike on all nodes.")
-@click.option("--image-size", metavar="HEIGHTxWIDTH", help="To which pictures are resized, alike on all nodes.")
-@click.option("--channels", type=int, help="Of pictures: 3 is colour, 1 is grey.  [3]")
+@record_options
 @click.option("--records", metavar="MODULE:FUNCTION", help="Your own function that returns (inputs, targets).")
-@click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's.")
 @click.option(
     "--front-end",
     type=click.Path(path_type=Path),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import node_tools
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from torch import nn
+from node_tools import SERVER, SIZES, model
 
 from conftest import make_population
 from laconic import schemes
@@ -33,44 +32,20 @@ from laconic.federation.populations import FarRecords
 from laconic.federation.requests import REFUSED, Fields
 from laconic.federation.server.members import invite
 from laconic.federation.server.remote_clients import RemoteClients
-from laconic.federation.weights import initial_weights, weights_digest
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
 from laconic.planning import plan_round
-from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
-SERVER = Ed25519PrivateKey.generate()
-SIZES = [8, 7, 6]
 SIGMA, OTHER, EVERY = 4.0, 2.0, 2
 
 
-def model() -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return nn.Linear(6, 3)
-
-
 def make_offer(**changes: Any) -> Offer:
-    weights = initial_weights(model())
+    """The offer of the other tests of nodes, with evaluations."""
     scheme = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=SIGMA, local_lr=0.1, local_steps=2)
-    offer = Offer(
-        run=secrets.token_bytes(16),
-        server=SERVER.public_key().public_bytes_raw(),
-        scheme=replace(scheme, evaluations=Evaluations(every=EVERY, noise_multiplier=OTHER)),
-        sampler=Poisson(sampling_rate=1.0),
-        num_clients=len(SIZES),
-        rounds=5,
-        budget=Budget(delta=1e-5),
-        public_seed=4,
-        model="own",
-        input_shape=(6,),
-        num_classes=3,
-        size=len(weights),
-        initial=weights_digest(weights),
-    )
-    return replace(offer, **changes)
+    evaluating = replace(scheme, evaluations=Evaluations(every=EVERY, noise_multiplier=OTHER))
+    return node_tools.make_offer(**{"scheme": evaluating} | changes)
 
 
 class Federation:
