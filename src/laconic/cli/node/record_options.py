@@ -11,7 +11,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--target", metavar="COLUMN", help="The column that is predicted, without a schema.  [target]"),
     click.option("--schema", metavar="FILE", help="A schema that fixes everything, as all nodes have it."),
-    click.option("--text-column", metavar="COLUMN", help="The column with texts; goes with --vocabulary, --max-length."),
+    click.option("--text-column", metavar="COLUMN", help="The column with texts; see --vocabulary, --max-length."),
     click.option("--vocabulary", metavar="hash:N|FILE", help="How words are numbered, alike on all nodes."),
     click.option("--max-length", type=int, help="Words of a text."),
     click.option("--classes", metavar="A,B,…", help="The names of all classes in the order of the run, for pictures."),
