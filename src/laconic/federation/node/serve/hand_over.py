@@ -6,6 +6,7 @@ down what it will send before it sends it, and masks no second vector in an atte
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from pathlib import Path
@@ -47,7 +48,8 @@ def _asked(path: str | Path, kind: str, fields: Fields, within: float | None) ->
         stream.settimeout(within)
         with address(path) as short:
             stream.connect(short)
-        frames.send(stream, kind, fields)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            frames.send(stream, kind, fields)  # a busy node answers and hangs up before it reads: its answer waits
         answer = frames.receive(stream)
     if answer is None:
         raise ConnectionError("the node's process ended before it answered")

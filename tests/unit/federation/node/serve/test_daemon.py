@@ -97,6 +97,28 @@ def test_no_more_wait_than_may(tmp_path: Path) -> None:
             other.join()
 
 
+def test_a_refusal_that_came_before_the_message_was_sent_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy node hangs up without reading. The courier must say "busy", not that there is no process."""
+    hung_up, send = threading.Event(), frames.send
+    monkeypatch.setattr(frames, "send", lambda *args: (hung_up.wait(20), send(*args)))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        listening.listen()
+
+        def refusing() -> None:
+            stream, _ = listening.accept()
+            with stream:
+                send(stream, "answer", {REFUSED: "busy"})
+            hung_up.set()
+
+        node = threading.Thread(target=refusing)
+        node.start()
+        assert hand_over(tmp_path / "s", "upload", {}, patience=0) == {REFUSED: "busy"}
+        node.join()
+
+
 def test_a_message_longer_than_the_policy_allows_is_not_read(tmp_path: Path) -> None:
     with served(tmp_path / "s", echo, most=100), socket.socket(socket.AF_UNIX) as stream:
         stream.connect(str(tmp_path / "s"))
