@@ -81,8 +81,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
         _filled(
             "Mean of three seeds, lowest to highest in parentheses. A seed draws hospitals, batches and noise. δ is"
             " 10⁻⁵ at hospital level and 10⁻⁶ at record level. Noise is drawn on integers, and ε is the tightest of"
-            ' three accountants. "Each alone": a hospital trains on its own records and shares nothing; mean of up'
-            " to five hospitals. The test patients are the same in all runs; their number of deaths (about 330)"
+            ' three accountants. "Each alone": a hospital trains on its own records and shares nothing; mean of'
+            " three hospitals. The test patients are the same in all runs; their number of deaths (about 330)"
             " makes every AUROC uncertain by about ±0.02, in the same direction for all rows."
         ),
     ]
@@ -135,7 +135,7 @@ def _limits(rows: list[dict[str, Any]]) -> str:
             ),
             _item(
                 "- Settings were chosen on held-out patients of the same hospitals, which is not counted in ε. A"
-                " consortium chooses settings on public data, or takes those below."
+                " consortium chooses settings on public data, or takes those above."
             ),
             _item(
                 "- Which diagnosis codes are columns was taken from the training records; the statement of every run"
