@@ -119,6 +119,7 @@ WAYS = (
             *_hospital_level(_ALL, 60, 1.0, (_ONCE, _FOUR)),
         ),
     ),
+    Way(level="record", public=False, settings=tuple(_record_level(_ALL, (0.5, 2.0)))),
     Way(
         level="hospital",
         public=True,
@@ -128,7 +129,6 @@ WAYS = (
             _top(0.1, *_FOUR),
         ),
     ),
-    Way(level="record", public=False, settings=tuple(_record_level(_ALL, (0.5, 2.0)))),
     Way(
         level="record",
         public=True,
@@ -142,8 +142,17 @@ _PLAIN: dict[str, Any] = _ALL | {
     "scheme.batch_size": 50,
     "scheme.local_lr": 0.2,
 }
-_TOGETHER, _ALONE = _PLAIN | {"run.rounds": 10}, _PLAIN | {"run.rounds": 5}
 _MOST_ALONE = 3
+
+
+def together_settings(hospitals: int) -> dict[str, Any]:
+    """Without privacy: smaller hospitals make fewer steps in a round, so steps are longer and rounds more."""
+    return _PLAIN | {"scheme.local_lr": 0.2 * math.sqrt(hospitals / 5), "run.rounds": 10 if hospitals <= 20 else 20}
+
+
+def alone_settings(hospitals: int) -> dict[str, Any]:
+    """About 2,000 steps, however small a hospital is."""
+    return _PLAIN | {"run.rounds": max(1, round(0.75 * hospitals))}
 
 
 @lru_cache(maxsize=4)
@@ -185,7 +194,7 @@ def alone(hospitals: int, seed: int) -> dict[str, Any]:
     scores = []
     for one in range(min(hospitals, _MOST_ALONE)):
         only = dataclasses.replace(data, population=PooledPopulation(data.population.pool, [data.population.rows(one)]))
-        scores.append(measured(_ALONE, only, seed)["auroc"])
+        scores.append(measured(alone_settings(hospitals), only, seed)["auroc"])
     return {"auroc": statistics.fmean(scores), "each": scores}
 
 
@@ -211,42 +220,57 @@ class Results:
         return known
 
 
-def tried(results: Results, hospitals: int, way: Way, epsilon: float, settings: dict[str, Any]) -> float:
+def tried(results: Results, hospitals: int, way: Way, settings: dict[str, Any]) -> float:
     """The mean AUROC of a setting on held-out patients."""
     scores = []
     for seed in TRIED[way.level]:
-        privacy = {"privacy.epsilon": epsilon, "privacy.delta": DELTAS[way.level]}
 
-        def make(seed: int = seed, privacy: dict[str, Any] = privacy) -> dict[str, Any]:
-            return measured(settings, federation(hospitals, seed, way.public, True), seed, **privacy)
+        def make(seed: int = seed) -> dict[str, Any]:
+            data = federation(hospitals, seed, way.public, True)
+            return measured(settings, data, seed, **_privacy(way, CHOSEN_AT))
 
-        key = {"step": "tried", "hospitals": hospitals, "way": way.name, "epsilon": epsilon, "seed": seed}
+        key = {"step": "tried", "hospitals": hospitals, "way": way.name, "epsilon": CHOSEN_AT, "seed": seed}
         scores.append(results.ensure(make, **key, settings=settings)["auroc"])
     return statistics.fmean(scores)
 
 
+def tested(
+    results: Results, hospitals: int, way: Way, epsilon: float, seed: int, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """A chosen setting on the test patients."""
+
+    def make() -> dict[str, Any]:
+        data = federation(hospitals, seed, way.public, False)
+        return measured(settings, data, seed, **_privacy(way, epsilon))
+
+    key = {"step": "tested", "hospitals": hospitals, "way": way.name, "epsilon": epsilon, "seed": seed}
+    return results.ensure(make, **key, settings=settings)
+
+
+def _privacy(way: Way, epsilon: float) -> dict[str, float]:
+    return {"privacy.epsilon": epsilon, "privacy.delta": DELTAS[way.level]}
+
+
 def run(results: Results, hospitals: int) -> None:
-    """Choose settings for every way and ε, and test the choices."""
-    for way in WAYS:
-        for epsilon in EPSILONS:
-            scores = [tried(results, hospitals, way, CHOSEN_AT, settings) for settings in way.settings]
-            best = way.settings[int(np.argmax(scores))]
-            privacy = {"privacy.epsilon": epsilon, "privacy.delta": DELTAS[way.level]}
-            for seed in TESTED:
-
-                def make(seed: int = seed, best: dict[str, Any] = best) -> dict[str, Any]:
-                    return measured(best, federation(hospitals, seed, way.public, False), seed, **privacy)  # noqa: B023
-
-                key = {"step": "tested", "hospitals": hospitals, "way": way.name, "epsilon": epsilon, "seed": seed}
-                results.ensure(make, **key, settings=best)
+    """Without privacy; then choose settings for every way, and test the choices."""
     for seed in TESTED:
+        settings = together_settings(hospitals)
         key = {"hospitals": hospitals, "seed": seed}
         results.ensure(
-            lambda seed=seed: measured(_TOGETHER, federation(hospitals, seed, False, False), seed),
+            lambda seed=seed, settings=settings: measured(settings, federation(hospitals, seed, False, False), seed),
             step="no privacy",
+            settings=settings,
             **key,
         )
-        results.ensure(lambda seed=seed: alone(hospitals, seed), step="alone", **key)
+        results.ensure(
+            lambda seed=seed: alone(hospitals, seed), step="alone", settings=alone_settings(hospitals), **key
+        )
+    for way in WAYS:
+        scores = [tried(results, hospitals, way, settings) for settings in way.settings]
+        best = way.settings[int(np.argmax(scores))]
+        for epsilon in EPSILONS:
+            for seed in TESTED:
+                tested(results, hospitals, way, epsilon, seed, best)
 
 
 def main(arguments: list[str] | None = None) -> None:

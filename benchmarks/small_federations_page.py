@@ -97,11 +97,12 @@ def _reading(rows: list[dict[str, Any]]) -> str:
         together = _mean(_scores(rows, step="no privacy", hospitals=hospitals))
         text = f"- **{hospitals} hospitals.** Without privacy, sharing gains {together - alone:+.3f} over being alone."
         for level, ways in (("hospital", _WAYS[:2]), ("record", _WAYS[2:])):
-            gains = {e: max(_mean(_tested(rows, hospitals, w, e)) for w in ways) - alone for e in _epsilons(rows)}
+            means = {e: [_mean(s) for w in ways if (s := _tested(rows, hospitals, w, e))] for e in _epsilons(rows)}
+            gains = {epsilon: max(found) - alone for epsilon, found in means.items() if found}
             worth = [epsilon for epsilon, gain in gains.items() if gain > 0]
             shown = ", ".join(f"{gain:+.3f} at ε = {epsilon:g}" for epsilon, gain in gains.items())
             verdict = f"better than alone from ε = {min(worth):g}" if worth else "no better than alone"
-            text += f" At {level} level, with the better of the two ways: {shown}: {verdict}."
+            text += f" At {level} level, by the better way: {shown}: {verdict}."
         lines.append(_item(text))
     return "\n".join(lines)
 
