@@ -28,7 +28,7 @@ def test_no_lie_in_a_long_search_opens_less_than_an_honest_sum(length: int) -> N
 
 
 def found(sabotage: Sabotage) -> bool:
-    """Whether the search finds a sabotage. It takes short searches of several lengths: each fix has its own best one."""
+    """Whether the search finds a sabotage, by short searches of several lengths: each fix has its own best one."""
     for stories in (20, 40, 80, 160):
         for length in (3, 5, 2, 4, 6):
             try:
