@@ -20,7 +20,8 @@ def own_source(name: str) -> SourceInfo:
     """
     file, _, column = name.rpartition(":")
     if Path(file).is_file():
-        raise ConfigError(f"--dataset {name}: {file} is a file; name its column with --dataset {file} --target {column}")
+        way = f"--dataset {file} --target {column}"
+        raise ConfigError(f"--dataset {name}: {file} is a file; name its column with {way}")
     made = imported("dataset", name)
     if callable(made):
         made = _called(name, made)
