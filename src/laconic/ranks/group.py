@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,7 @@ from laconic.ranks.messages import Said, read, written
 _PATIENCE = timedelta(minutes=30)
 """A rank that says nothing for so long is given up. One that ends is noticed at once: its connections close."""
 _GOODBYE = timedelta(seconds=2)
+_PLACE = re.compile(r"^\[[^]]*\] *")
 
 
 @dataclass(frozen=True)
@@ -112,4 +114,6 @@ def _parts(said: Said) -> tuple[Tensor, Tensor]:
 
 
 def _reason(error: RuntimeError) -> str:
-    return one_line(str(error).splitlines()[0] if str(error) else "no reason given", 120)
+    """The first sentence, without the place in torch's source."""
+    first = _PLACE.sub("", str(error)).partition(". ")[0].partition("\n")[0]
+    return one_line(first or "no reason given", 120)

@@ -43,10 +43,14 @@ def lead(ranks: Ranks, config: RunConfig, folder: Path, *, new: bool) -> tuple[S
     said = {"what": "settings", "config": config.to_dict(), "folder": str(folder), "new": new}
     for rank in ranks.others:
         ranks.tell(said, rank)
-    settled, clients = _built(ranks, config, folder, new)
+    try:
+        settled, clients = _built(ranks, config, folder, new)
+    except LaconicError:
+        for rank in ranks.others:  # who say much the same, and then wait
+            ranks.hear(rank)
+        raise
     mine = _about(clients)
-    for rank in ranks.others:
-        theirs = ranks.hear(rank)
+    for rank, theirs in [(rank, ranks.hear(rank)) for rank in ranks.others]:
         if theirs["what"] == "failed":
             raise RankFailed(f"rank {rank}: {theirs['error']}", theirs["code"])
         for name, value in mine.items():
