@@ -14,6 +14,7 @@ from laconic.errors import LaconicError, unknown
 
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
+    "sweep": ("laconic.cli.sweep", "sweep"),
     "federate": ("laconic.cli.federate", "federate"),
     "node": ("laconic.cli.node.group", "node"),
     "keys": ("laconic.cli.keys.group", "keys"),

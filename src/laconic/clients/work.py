@@ -141,10 +141,13 @@ class ClientWork:
         if self.view.experiment.scheme.evaluates(plan.round):
             yield from map(then, self._measured(plan, clients, weights))
             return
+        if self.attackers is None:
+            yield from self._honest(plan, clients, weights, then)
+            return
         attacking = np.isin(clients, self.view.experiment.attackers(plan))
         if not attacking.all():
             yield from self._honest(plan, clients[~attacking], weights, then)
-        if self.attackers is not None and attacking.any():
+        if attacking.any():
             start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
             for forged in self.attackers.forged(plan, clients[attacking], start, self._trained(plan)):
                 yield then(forged)
