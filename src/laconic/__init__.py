@@ -48,10 +48,12 @@ if TYPE_CHECKING:
     from laconic.runner.outcome import RunResult as RunResult
     from laconic.runner.run import Run as Run
     from laconic.scheme import Scheme as Scheme
+    from laconic.sweeps.sweep import sweep as sweep
 
 _HOMES = {
     "run": "laconic.api",
     "advise": "laconic.advice.answer",
+    "sweep": "laconic.sweeps.sweep",
     "audit_run": "laconic.api",
     "AuditResult": "laconic.audit.result",
     "dead_leaves": "laconic.data.dead_leaves",

@@ -16,6 +16,7 @@ from laconic.ranks.launched import under_torchrun
 
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
+    "sweep": ("laconic.cli.sweep", "sweep"),
     "federate": ("laconic.cli.federate", "federate"),
     "node": ("laconic.cli.node.group", "node"),
     "keys": ("laconic.cli.keys.group", "keys"),
