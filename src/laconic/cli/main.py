@@ -27,6 +27,7 @@ _COMMANDS = {
     "schema": ("laconic.cli.data.schema", "schema"),
     "predict": ("laconic.cli.data.predict", "predict"),
     "export": ("laconic.cli.trained.export", "export"),
+    "features": ("laconic.cli.data.features", "features"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
     "infer": ("laconic.cli.inference.group", "infer"),
     "audit": ("laconic.cli.audit", "audit"),
