@@ -19,7 +19,14 @@ from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, empty_sum, uplink_encoding
+from laconic.round import (
+    client_weight,
+    downlink_encoding,
+    empty_sum,
+    noise_around,
+    sum_noise_stream,
+    uplink_encoding,
+)
 from laconic.streams import Streams
 from laconic.train.engines.engine import Trained, Updates
 
@@ -87,6 +94,11 @@ class SimulatedClients(Clients):
                 result.total += chunk.values[0]
             result.weight += sum(client_weight(scheme, int(size)) for size in chunk.num_records)
             result.messages += len(chunk.clients)
+        if self.draws_per_sum(plan):
+            with self.clock("noise"):
+                shares = self.work.num_shares(plan, clients)
+                stream = sum_noise_stream(self.streams, plan)
+                result.total = noise_around(scheme, plan, result.total, shares=shares, stream=stream)
         if on_sum:
             with self.clock("encode"):
                 result.total = scheme.codec.encode(result.total[None], plan, [])[0]
@@ -99,10 +111,16 @@ class SimulatedClients(Clients):
                 self._open(attempt, result)
         return result
 
+    def draws_per_sum(self, plan: RoundPlan) -> bool:
+        """Whether the clients' shares of the noise in a sum are drawn at once: then no client has a noisy code."""
+        return self.experiment.draws_per_sum and self.experiment.scheme.at(plan.round).noise.draws_at_once
+
     def _summed(self, plan: RoundPlan, trained: Trained) -> Updates:
         """The weighted sum of the clients' codes; or of their updates, where one code of the sum does."""
         scheme = self.experiment.scheme.at(plan.round)
         counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
+        if self.draws_per_sum(plan):
+            return Updates(trained.clients, self.work.summed_terms(plan, trained)[None], trained.num_records)
         codes = None if self.work.sums_only(plan) else self.work.encoded(plan, trained)
         with self.clock("sum"):
             if codes is None:
