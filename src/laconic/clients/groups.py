@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +11,8 @@ from torch import Tensor
 from laconic.clients import wire
 from laconic.clients.base import Collected
 from laconic.clients.secure_sums import Attempt
-from laconic.clients.work import ClientWork
 from laconic.plan import RoundPlan
 from laconic.round import downlink_encoding, empty_sum, noise_around, sum_noise_stream, uplink_encoding
-from laconic.train.engines.engine import Trained, Updates
 
 if TYPE_CHECKING:
     from laconic.clients.simulated import SimulatedClients
@@ -28,15 +25,13 @@ def collect_groups(clients: SimulatedClients, plan: RoundPlan, weights: Tensor) 
     attempts = clients.secure.attempts(plan)
     result = Collected(empty_sum(scheme, plan, code_size, clients.device), groups=[0] * len(attempts))
     coming = np.sort(np.concatenate([attempt.clients for attempt in attempts if attempt is not None]))
-    at_once = clients.draws_per_sum(plan)
-    then = functools.partial(_terms if at_once else ClientWork.messages, clients.work, plan)
-    for chunk in clients.work.each(plan, coming, weights, then) if len(coming) else ():
+    for chunk in clients.work.each(plan, coming, weights, clients.answer(plan)) if len(coming) else ():
         groups = plan.group_of(chunk.clients)
         for group in np.unique(groups).tolist():
             rows = np.flatnonzero(groups == group)
             _add(clients, attempts[group], chunk.clients[rows], chunk.values[torch.from_numpy(rows)], result, group)
         result.messages += len(chunk.clients)
-    if at_once:
+    if clients.draws_per_sum(plan):
         with clients.clock("noise"):
             _draw(clients, plan, attempts, result)
     result.up = [wire.message_size(code_size, uplink_encoding(scheme, code_size, plan))] * result.messages
@@ -45,10 +40,6 @@ def collect_groups(clients: SimulatedClients, plan: RoundPlan, weights: Tensor) 
     clients.check_counted(plan, int(plan.cohort[0]), result.total[0], weights)
     _open(clients, attempts, result)
     return result
-
-
-def _terms(work: ClientWork, plan: RoundPlan, trained: Trained) -> Updates:
-    return Updates(trained.clients, work.terms(plan, trained), trained.num_records)
 
 
 def _draw(clients: SimulatedClients, plan: RoundPlan, attempts: list[Attempt | None], result: Collected) -> None:

@@ -28,10 +28,12 @@ from laconic.plan import RoundPlan
 from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received, summed_terms
 from laconic.scheme import Scheme
 from laconic.streams import Stream
-from laconic.train.engines.engine import Task, Trained, Updates, Work
+from laconic.train.engines.engine import Task, Trained, Updates, Work, some_updates
 from laconic.train.engines.precision import products_in
 from laconic.train.local import LocalSGD
 
+_VALUES = 1 << 22
+"""Values of updates that a CPU holds at once where only their sum is kept: so much memory is used again and again."""
 Tamper = Callable[[RoundPlan, Trained], Trained]
 
 
@@ -48,6 +50,8 @@ class ClientWork:
             seed = view.streams.public_seed("public")
             self.population, self.held_out = trained_and_held(self.population, e.held_out, seed)
         self.attackers = None if e.attack is None else Attackers(view, self.population, e.attack)
+        self.part = (0, 1)
+        """Which chunks of a cohort are trained here: see `Task`."""
         self._packing_checked = False
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
 
@@ -68,7 +72,8 @@ class ClientWork:
         if not isinstance(scheme.train, LocalSGD):
             return None
         share = scheme.codec.trained_share
-        if share == 1 and not (scheme.train.optimizer == "sgd" and self._sums_only(scheme)):
+        adds_up = self._sums_only(scheme) or self.view.experiment.draws_per_sum
+        if share == 1 and not (scheme.train.optimizer == "sgd" and adds_up):
             return None
         steps, batch = int(scheme.train.steps_of(size)[0]), int(scheme.train.batch_of(size)[0])
         return Work(num_records=steps * batch, batch_size=batch, share=share)
@@ -119,8 +124,15 @@ class ClientWork:
             terms = self.terms(plan, trained)
             return len(terms) * terms[0] if len(trained.updates) == 1 else terms.sum(0)
         scheme = self.view.experiment.scheme.at(plan.round)
+        streams, size = self._streams(plan, trained), self.view.model.size
+        on_cpu = self.view.device.type == "cpu"
+        total: Tensor | None = None
         with self.view.clock("encode"):
-            return summed_terms(scheme, plan, trained.values, streams=self._streams(plan, trained))
+            for rows, updates in some_updates(trained, max(1, _VALUES // size) if on_cpu else len(trained.clients)):
+                terms = summed_terms(scheme, plan, updates, streams=streams[rows])
+                total = terms if total is None else total.add_(terms)
+        assert total is not None, "a chunk has clients"
+        return total
 
     def num_shares(self, plan: RoundPlan, clients: np.ndarray) -> int:
         """How many of these clients add a share of the noise: attackers may leave theirs out."""
@@ -173,22 +185,25 @@ class ClientWork:
     def each(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
-        """What `then` makes of the trained clients, chunk by chunk; attackers come last. In an evaluation clients
-        measure instead."""
-        if self.view.experiment.scheme.evaluates(plan.round):
-            yield from map(then, self._measured(plan, clients, weights))
+        """What `then` makes of the trained clients, chunk by chunk; attackers come last."""
+        if self.attackers is None or self.view.experiment.scheme.evaluates(plan.round):
+            yield from self.honest(plan, clients, weights, then)
             return
         attacking = np.isin(clients, self.view.experiment.attackers(plan))
         if not attacking.all():
-            yield from self._honest(plan, clients[~attacking], weights, then)
-        if self.attackers is not None and attacking.any():
+            yield from self.honest(plan, clients[~attacking], weights, then)
+        if attacking.any():
             start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
             for forged in self.attackers.forged(plan, clients[attacking], start, self._trained(plan)):
                 yield then(forged)
 
-    def _honest(
+    def honest(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
+        """What `then` makes of clients that follow the protocol; in an evaluation they measure instead."""
+        if self.view.experiment.scheme.evaluates(plan.round):
+            yield from map(then, self._measured(plan, clients, weights))
+            return
         task = Task(
             train=self.view.experiment.scheme.train,
             weights=received(self.view.experiment.scheme.at(plan.round), plan, weights),
@@ -198,6 +213,7 @@ class ClientWork:
             path=("batches", plan.round, plan.attempt),
             trained=self._trained(plan),
             clock=self.view.clock,
+            part=self.part,
         )
         then = self._tampered(plan, then)
         # With a running clock, one thing after another: otherwise nobody could say what took how long.
@@ -214,7 +230,8 @@ class ClientWork:
     def _measured(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
         """Each client's cells. One by one: whoever else is in the cohort changes no bit of them."""
         start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
-        for client in clients.tolist():
+        first, turn = self.part
+        for client in clients[first::turn].tolist():
             with self.view.clock("evaluate"):
                 cells, size = self.cells(client, start)
             yield Updates(np.array([client]), cells[None].to(self.view.device), np.array([size]))
