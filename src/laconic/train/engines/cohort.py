@@ -268,18 +268,18 @@ class _Block:
         for name in (*self._layers, *self._kept):
             self._dense[name].end()
 
-    def updates(self, count: int) -> Tensor:
-        """Δw of the first clients, (count, n)."""
-        update = self._start.new_empty(count, self._model.size)
+    def updates(self, rows: slice) -> Tensor:
+        """Δw of some clients, (rows, n)."""
+        update = self._start.new_empty(rows.stop - rows.start, self._model.size)
         for name, value in self._params.items():
             part = update[:, self._model.places[name]]
             if name in self._kept:
                 part.zero_()
-                part[:, self._kept[name].numbers] = value[:count]
+                part[:, self._kept[name].numbers] = value[rows]
             else:
-                torch.sub(value[:count].flatten(1), self._start[self._model.places[name]], out=part)
+                torch.sub(value[rows].flatten(1), self._start[self._model.places[name]], out=part)
         for name, factors in self._factors.items():
-            factors.write_change(update[:, self._model.places[name]], self._settings.local_lr)
+            factors.of(rows).write_change(update[:, self._model.places[name]], self._settings.local_lr)
         return update
 
     def weighted_sum(self, counts: Tensor) -> Tensor:
@@ -307,7 +307,10 @@ class _TrainedBlock:
 
     @property
     def values(self) -> Tensor:
-        return self.block.updates(len(self.clients))
+        return self.some(slice(0, len(self.clients)))
+
+    def some(self, rows: slice) -> Tensor:
+        return self.block.updates(rows)
 
     def weighted_sum(self, counts: Tensor) -> Tensor:
         return self.block.weighted_sum(counts)
