@@ -16,6 +16,7 @@ from laconic.ranks.launched import under_torchrun
 
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
+    "sweep": ("laconic.cli.sweep", "sweep"),
     "federate": ("laconic.cli.federate", "federate"),
     "node": ("laconic.cli.node.group", "node"),
     "keys": ("laconic.cli.keys.group", "keys"),
@@ -26,6 +27,7 @@ _COMMANDS = {
     "schema": ("laconic.cli.data.schema", "schema"),
     "predict": ("laconic.cli.data.predict", "predict"),
     "export": ("laconic.cli.trained.export", "export"),
+    "features": ("laconic.cli.data.features", "features"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
     "infer": ("laconic.cli.inference.group", "infer"),
     "audit": ("laconic.cli.audit", "audit"),

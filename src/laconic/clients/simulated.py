@@ -22,13 +22,24 @@ from laconic.packing import Encoding
 from laconic.plan import RoundPlan
 from laconic.round import client_weight, downlink_encoding, empty_sum, uplink_encoding
 from laconic.streams import Streams
-from laconic.train.engines.engine import Trained, Updates
+from laconic.train.engines.engine import Engine, Trained, Updates, Work
+from laconic.train.flat import FlatModel
 
 
 class SimulatedClients(Clients):
-    """All clients of an experiment, on one machine. `tamper` is what clients that attack do to their updates."""
+    """All clients of an experiment, on one machine. `tamper` is what clients that attack do to their updates.
 
-    def __init__(self, experiment: Experiment, *, tamper: Tamper | None = None) -> None:
+    `through` is given every engine that trains, and says what trains instead: several runs may share one.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        tamper: Tamper | None = None,
+        through: Callable[[Engine], Engine] = lambda engine: engine,
+    ) -> None:
+        self._through = through
         super().__init__(experiment, Streams(experiment.seed))
         self.work = self._make_work(tamper)
         engine = self.work.engine
@@ -37,6 +48,9 @@ class SimulatedClients(Clients):
         private = experiment.scheme.noise.private
         self.secure = SecureSums(experiment, self.streams, self.model.size) if private else None
         self._counted: set[tuple[Encoding, Encoding]] = set()
+
+    def engine_for(self, model: FlatModel, work: Work | None = None) -> Engine:
+        return self._through(super().engine_for(model, work))
 
     def _make_work(self, tamper: Tamper | None) -> ClientWork:
         return ClientWork(self, tamper=tamper)

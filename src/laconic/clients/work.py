@@ -139,10 +139,13 @@ class ClientWork:
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
         """What `then` makes of the trained clients, chunk by chunk; attackers come last."""
+        if self.attackers is None or self.view.experiment.scheme.evaluates(plan.round):
+            yield from self.honest(plan, clients, weights, then)
+            return
         attacking = np.isin(clients, self.view.experiment.attackers(plan))
         if not attacking.all():
             yield from self.honest(plan, clients[~attacking], weights, then)
-        if self.attackers is not None and attacking.any():
+        if attacking.any():
             start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
             for forged in self.attackers.forged(plan, clients[attacking], start, self._trained(plan)):
                 yield then(forged)

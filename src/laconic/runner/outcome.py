@@ -11,7 +11,7 @@ from torch import nn
 
 from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
-from laconic.features.front_end import describe
+from laconic.features.base import describe
 from laconic.privacy.statement.statement import privacy_statement
 from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding

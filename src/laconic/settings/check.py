@@ -42,9 +42,14 @@ def check_config(config: RunConfig, *, data_given: bool = False, planned: bool =
 
     With `data_given` the data are there, whatever the section says. What is only `planned` needs no public records.
     """
-    problems = dict.fromkeys(_problems(config, data_given, data_given or planned))
+    problems = problems_in(config, data_given=data_given, planned=planned)
     if problems:
-        raise ConfigError(several(list(problems)))
+        raise ConfigError(several(problems))
+
+
+def problems_in(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> list[str]:
+    """All that is wrong with a configuration, each once."""
+    return list(dict.fromkeys(_problems(config, data_given, data_given or planned)))
 
 
 def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterator[str]:

@@ -37,6 +37,16 @@ class _Job:
     dropout: Tensor
 
 
+@dataclass(frozen=True)
+class Vectorised:
+    """A model made ready for many clients at once, its large dense layers by the name of their weight, and where."""
+
+    model: FlatModel
+    layers: dict[str, FactoredLinear]
+    device: torch.device
+    precision: str
+
+
 class CohortAtOnce(Crew[_Job]):
     """Many clients at once: on a GPU the whole cohort, on a CPU a few for every worker.
 
@@ -72,6 +82,12 @@ class CohortAtOnce(Crew[_Job]):
         """How many weights each client has a copy of when it does this work; None: of all."""
         return self._members[0].own_weights(work)
 
+    @property
+    def vectorised(self) -> Vectorised:
+        """The model as its first worker trains it."""
+        worker = self._members[0]
+        return Vectorised(worker._model, worker._factored, worker._device, worker._precision)
+
 
 class _Worker:
     """Blocks of clients in fixed memory; on a GPU the whole local training of a block is one recorded graph."""
@@ -101,7 +117,7 @@ class _Worker:
         block = self._blocks.get(key)
         if block is None:
             block = _Block(self._model, self._factored, task, count, records, schedule, ragged)
-            most = max(1, _memory(self._device) // (4 * block.num_bytes))
+            most = max(1, memory_of(self._device) // (4 * block.num_bytes))
             while len(self._blocks) >= most:
                 self._blocks.popitem(last=False)
             self._blocks[key] = block
@@ -118,7 +134,7 @@ class _Worker:
         self._model.module.train()
         inputs, targets = (torch.stack([t[:1], t[:1]]).to(self._device) for t in (inputs, targets))
         ones, keys = torch.ones(2, 1, device=self._device), torch.zeros(2, dtype=torch.int64, device=self._device)
-        _gradients(self._model, params, params, inputs, targets, ones, keys)
+        gradients(self._model, params, params, inputs, targets, ones, keys)
         self._model.check_constants()
 
 
@@ -221,7 +237,7 @@ class _Block:
             # The mean over the real records, unless classes have weights.
             weight = (place < count) / count.clamp(min=1) if self._shares is None else self._shares[:, step]
             inputs, targets = self._inputs[rows, index], self._targets[rows, index]
-            grads = _gradients(model, self._params, self._moving, inputs, targets, weight, self._keys[:, step])
+            grads = gradients(model, self._params, self._moving, inputs, targets, weight, self._keys[:, step])
             grads = [_some(g, chosen) for g, chosen in zip(grads, self._moving.values(), strict=True)]
             gates = None
             if self._ragged:
@@ -279,7 +295,7 @@ class _TrainedBlock:
         return self.block.weighted_sum(counts)
 
 
-def _gradients(
+def gradients(
     model: FlatModel,
     params: dict[str, Tensor],
     moving: Collection[str],
@@ -307,10 +323,10 @@ def rounded_up(count: int) -> int:
     return -(-count // step) * step
 
 
-def _memory(device: torch.device) -> int:
+def memory_of(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 31
 
 
 def chunk_for(size: int, device: torch.device) -> int:
     """How many clients at once: weights, gradients, and temporaries of that order, in half of the memory."""
-    return int(max(1, min(1024, _memory(device) // 2 // (size * 4 * 6))))
+    return int(max(1, min(1024, memory_of(device) // 2 // (size * 4 * 6))))

@@ -69,13 +69,11 @@ class Task:
 
         `targets` (clients, most, ...) are looked at only where classes are balanced.
         """
-        keys = np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
-        train = self._plain
-        schedule = batch_schedule(train, sizes, keys)
-        if train.balance != "none":
-            schedule = balanced(schedule, train.balance, targets.cpu().numpy(), sizes, keys)
-        dropout = torch.from_numpy(keys.view(np.int64))[:, None] + torch.arange(schedule.indices.shape[1])
-        return schedule, dropout
+        return batches_of(self._plain, sizes, self.keys(clients), targets)
+
+    def keys(self, clients: np.ndarray) -> np.ndarray:
+        """What each client draws its batches with."""
+        return np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
 
     def client(self, number: int, device: torch.device) -> Client:
         """One client, ready to be trained."""
@@ -87,6 +85,16 @@ class Task:
             pairs = zip(schedule.shares[0], batches, strict=False)
             shares = [torch.from_numpy(share[: len(batch)]).to(device) for share, batch in pairs]
         return Client(number, records.inputs[0], records.targets[0], batches, dropout[0].to(device), shares)
+
+
+def batches_of(train: LocalTraining, sizes: np.ndarray, keys: np.ndarray, targets: Tensor) -> tuple[Schedule, Tensor]:
+    """The batches of clients, whoever else is among them, and a dropout key per client and step."""
+    assert isinstance(train, LocalSGD), "private steps draw their records themselves"
+    schedule = batch_schedule(train, sizes, keys)
+    if train.balance != "none":
+        schedule = balanced(schedule, train.balance, targets.cpu().numpy(), sizes, keys)
+    dropout = torch.from_numpy(keys.view(np.int64))[:, None] + torch.arange(schedule.indices.shape[1])
+    return schedule, dropout
 
 
 @dataclass(frozen=True)
