@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
+from laconic.observers.observer import Row, Together
 from laconic.sweeps.single import failure_of, ready
 from laconic.sweeps.ways import Job, Reporting, Watch
 from laconic.train.engines.cohort import CohortAtOnce
@@ -81,26 +82,31 @@ class _Member:
         return self.asked is not None or self.ended
 
     def interrupt(self) -> None:
-        """Let the run save its state and end, now or where it next asks for something."""
-        self._stop = True
+        """Let the run finish its round by itself, save its state and end.
+
+        The round is charged already, and could not be replayed: to give it up would cost ε.
+        """
+        self._stop, self._answer = True, None
         if self._thread.ident is not None:
             self._go.release()
             self._thread.join()
 
     def trained(self, seat: _Seat, task: Task) -> Trained | None:
         """Called by the run: wait until its task is trained; None: it shall train alone."""
+        if self._stop:
+            return None
         self.asked = (seat, task)
         self._back.release()
         self._go.acquire()
-        if self._stop:
-            raise KeyboardInterrupt
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
 
     def _run(self, watch: Reporting) -> None:
         try:
-            with ready(self.job.config, self.job.path, watch, through=self._seated) as run:
+            with ready(
+                self.job.config, self.job.path, Together(watch, self._end_of_round), through=self._seated
+            ) as run:
                 run.run()
         except KeyboardInterrupt:
             pass
@@ -109,6 +115,10 @@ class _Member:
         finally:
             self.ended = True
             self._back.release()
+
+    def _end_of_round(self, row: Row) -> None:
+        if self._stop:
+            raise KeyboardInterrupt
 
     def _seated(self, engine: Engine) -> Engine:
         """Engines that cannot train several runs at once stay as they are."""
