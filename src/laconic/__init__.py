@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from laconic.export.loaded import load as load
     from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.front_end import scattering_front_end as scattering_front_end
+    from laconic.features.tables import fourier_front_end as fourier_front_end
     from laconic.observers.observer import Observer as Observer
     from laconic.privacy.accounting.accountant import Accountant as Accountant
     from laconic.privacy.accounting.budget import Budget as Budget
@@ -62,6 +63,7 @@ _HOMES = {
     "Records": "laconic.data.population",
     "LaconicError": "laconic.errors",
     "ScatteringFrontEnd": "laconic.features.front_end",
+    "fourier_front_end": "laconic.features.tables",
     "scattering_front_end": "laconic.features.front_end",
     "Accountant": "laconic.privacy.accounting.accountant",
     "Budget": "laconic.privacy.accounting.budget",

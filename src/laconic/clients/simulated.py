@@ -82,14 +82,13 @@ class SimulatedClients(Clients):
         up_size = wire.message_size(code_size, uplink_encoding(scheme, code_size, plan))
         down_size = wire.message_size(weights_down, downlink_encoding(scheme))
         masked = attempt is not None and attempt.masked is not None
-        single = not scheme.aggregator.sums and not scheme.noise.private
+        single = self._single(plan)
         on_sum = self.work.sums_only(plan)
         result = Collected(empty_sum(scheme, plan, self.model.size if on_sum else code_size, self.device))
         if single:
             result.total = torch.empty(len(clients), code_size, device=self.device)
             result.counts = torch.empty(len(clients), device=self.device)
-        then = functools.partial(self.work.messages if masked or single else self._summed, plan)
-        for chunk in self.work.each(plan, clients, weights, then) if len(clients) else ():
+        for chunk in self.work.each(plan, clients, weights, self.answer(plan)) if len(clients) else ():
             if attempt is not None and masked:
                 with self.clock("mask"):
                     attempt.upload(chunk.clients, chunk.values)
@@ -113,6 +112,20 @@ class SimulatedClients(Clients):
             with self.clock("unmask" if masked else "sum"):
                 self._open(attempt, result)
         return result
+
+    def _single(self, plan: RoundPlan) -> bool:
+        """Whether the aggregator looks at single codes."""
+        scheme = self.experiment.scheme.at(plan.round)
+        return not scheme.aggregator.sums and not scheme.noise.private
+
+    def apart(self, plan: RoundPlan) -> bool:
+        """Whether every message is kept by itself, not added up where it is made."""
+        masked = self.secure is not None and self.experiment.secagg == "masked"
+        return masked or self._single(plan) or len(plan.groups) > 0
+
+    def answer(self, plan: RoundPlan) -> Callable[[Trained], Updates]:
+        """What becomes of trained clients: the message of each, or their sum."""
+        return functools.partial(self.work.messages if self.apart(plan) else self._summed, plan)
 
     def _summed(self, plan: RoundPlan, trained: Trained) -> Updates:
         """The weighted sum of the clients' codes; or of their updates, where one code of the sum does."""

@@ -47,6 +47,8 @@ class ClientWork:
             seed = view.streams.public_seed("public")
             self.population, self.held_out = trained_and_held(self.population, e.held_out, seed)
         self.attackers = None if e.attack is None else Attackers(view, self.population, e.attack)
+        self.part = (0, 1)
+        """Which chunks of a cohort are trained here: see `Task`."""
         self._packing_checked = False
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
 
@@ -136,25 +138,25 @@ class ClientWork:
     def each(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
-        """What `then` makes of the trained clients, chunk by chunk; attackers come last. In an evaluation clients
-        measure instead."""
-        if self.view.experiment.scheme.evaluates(plan.round):
-            yield from map(then, self._measured(plan, clients, weights))
-            return
-        if self.attackers is None:
-            yield from self._honest(plan, clients, weights, then)
+        """What `then` makes of the trained clients, chunk by chunk; attackers come last."""
+        if self.attackers is None or self.view.experiment.scheme.evaluates(plan.round):
+            yield from self.honest(plan, clients, weights, then)
             return
         attacking = np.isin(clients, self.view.experiment.attackers(plan))
         if not attacking.all():
-            yield from self._honest(plan, clients[~attacking], weights, then)
+            yield from self.honest(plan, clients[~attacking], weights, then)
         if attacking.any():
             start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
             for forged in self.attackers.forged(plan, clients[attacking], start, self._trained(plan)):
                 yield then(forged)
 
-    def _honest(
+    def honest(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
+        """What `then` makes of clients that follow the protocol; in an evaluation they measure instead."""
+        if self.view.experiment.scheme.evaluates(plan.round):
+            yield from map(then, self._measured(plan, clients, weights))
+            return
         task = Task(
             train=self.view.experiment.scheme.train,
             weights=received(self.view.experiment.scheme.at(plan.round), plan, weights),
@@ -164,6 +166,7 @@ class ClientWork:
             path=("batches", plan.round, plan.attempt),
             trained=self._trained(plan),
             clock=self.view.clock,
+            part=self.part,
         )
         then = self._tampered(plan, then)
         # With a running clock, one thing after another: otherwise nobody could say what took how long.
@@ -180,7 +183,8 @@ class ClientWork:
     def _measured(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
         """Each client's cells. One by one: whoever else is in the cohort changes no bit of them."""
         start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
-        for client in clients.tolist():
+        first, turn = self.part
+        for client in clients[first::turn].tolist():
             with self.view.clock("evaluate"):
                 cells, size = self.cells(client, start)
             yield Updates(np.array([client]), cells[None].to(self.view.device), np.array([size]))

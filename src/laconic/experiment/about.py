@@ -12,7 +12,7 @@ from laconic.aggregate.base import Aggregator
 from laconic.codecs.votes import VotedSubset
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
-from laconic.features.front_end import describe
+from laconic.features.base import FrontEnd, describe
 from laconic.group_testing.detector import Detector, detector_of
 from laconic.group_testing.evidence import chance_of_a_group
 from laconic.group_testing.forecast import Prospects
@@ -207,7 +207,10 @@ def _left_of_noise(rule: Aggregator, groups: int, size: int, scale: float) -> fl
 
 
 def _front_end(e: Experiment) -> dict[str, Any]:
-    return {} if e.front_end is None else {"front_end": describe(e.front_end)}
+    if e.front_end is None:
+        return {}
+    named = {"front_end_digest": e.front_end.digest} if isinstance(e.front_end, FrontEnd) else {}
+    return {"front_end": describe(e.front_end)} | named
 
 
 def about_grid(e: Experiment) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from laconic.clients.base import Clients, Collected, shared_bytes
 from laconic.clients.simulated import SimulatedClients
-from laconic.errors import Diverged, PrivacyError
+from laconic.errors import Diverged, PrivacyError, RankLost
 from laconic.experiment.experiment import Experiment
 from laconic.observers.observer import Ended, Observer, Row, as_observer
 from laconic.plan import RoundPlan
@@ -121,7 +121,7 @@ class Run(Progress):
                 if time.monotonic() - saved > self.experiment.checkpoint_seconds:
                     self._save()
                     saved = time.monotonic()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RankLost):
             if not self._committing:  # else the state is half of one round: the last checkpoint counts
                 self._save()
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from laconic.catalogue import scheme_entry
@@ -11,7 +10,7 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.experiment.about import about_evaluations, about_grid, about_groups, about_testing, about_votes
 from laconic.experiment.cautions import planned_cautions
 from laconic.experiment.experiment import Experiment
-from laconic.features.front_end import ScatteringFrontEnd, full_shape
+from laconic.features.base import FrontEnd, num_values
 from laconic.packing import integers
 from laconic.report.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
@@ -111,12 +110,18 @@ def _first_evaluation(experiment: Experiment) -> int:
 def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:
     """How many features the model sees, of how many, and how large the public projection is that clients must have."""
     front_end = experiment.front_end
-    if not isinstance(front_end, ScatteringFrontEnd):
+    if not isinstance(front_end, FrontEnd):
         return None
-    kept, available = math.prod(front_end.output_shape), math.prod(full_shape(front_end.input_shape))
+    kept, available = num_values(front_end.output_shape), num_values(front_end.raw_shape)
     projection = config.front_end.projection or "none"
     size = 4 * available * (kept + 1) if projection == "public" else 0
-    return {"features": kept, "available": available, "projection": projection, "projection_bytes": size}
+    return {
+        "name": config.front_end.name,
+        "features": kept,
+        "available": available,
+        "projection": projection,
+        "projection_bytes": size,
+    }
 
 
 def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: bool) -> dict[str, Any] | None:

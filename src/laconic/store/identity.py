@@ -19,7 +19,8 @@ from laconic.data.inputs import tensors_of
 from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
-from laconic.features.front_end import describe
+from laconic.features.base import FrontEnd, describe
+from laconic.features.front_end import ScatteringFrontEnd
 from laconic.options.declare import declared_in
 from laconic.parts import Part
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
@@ -68,7 +69,11 @@ def structure_of(model: nn.Module) -> str:
 
 def _front_end(front_end: nn.Module | None) -> str:
     """Other features under the same noise would be other data."""
-    return "none" if front_end is None else f"{describe(front_end)}, {_digest(*front_end.state_dict().values())}"
+    if front_end is None:
+        return "none"
+    if isinstance(front_end, FrontEnd) and not isinstance(front_end, ScatteringFrontEnd):
+        return f"{describe(front_end)}, {front_end.digest}"
+    return f"{describe(front_end)}, {_digest(*front_end.state_dict().values())}"
 
 
 def _limits(experiment: Experiment) -> str:

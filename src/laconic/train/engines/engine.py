@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,7 +24,8 @@ class Task:
     """One round's training: from which weights, on whose data, and the round's streams by their path.
 
     `trained` are the weights that move, sorted; None means all of them. `then` is done with what was trained by whoever
-    trained it, so that it is done in parallel where training is.
+    trained it, so that it is done in parallel where training is. Where several processes train a cohort, `part` says
+    which chunks are this one's: the first, and how many of them there are in a turn.
     """
 
     train: LocalTraining
@@ -35,6 +37,12 @@ class Task:
     trained: Tensor | None = None
     then: Callable[[Trained], Updates] = lambda trained: Updates(trained.clients, trained.values, trained.num_records)
     clock: Stopwatch = field(default_factory=Stopwatch)
+    part: tuple[int, int] = (0, 1)
+
+    def own(self, chunks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """The chunks that this process trains."""
+        first, turn = self.part
+        return itertools.islice(chunks, first, None, turn)
 
     @property
     def _plain(self) -> LocalSGD:
