@@ -122,7 +122,6 @@ def test_an_interrupt_lets_runs_finish_their_round_and_all_go_on(
 
 
 def test_frozen_weights_of_a_random_start_make_another_shape() -> None:
-    from laconic.sweeps.ways import Job
     from laconic.train.engines.cohort import CohortAtOnce
     from laconic.train.flat import FlatModel
 
@@ -133,7 +132,7 @@ def test_frozen_weights_of_a_random_start_make_another_shape() -> None:
         example = (torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))
         return CohortAtOnce(FlatModel(module, example=example), torch.device("cpu"), example[0])
 
-    job = Job("", Grid.from_dict(BASE | {"scheme": STD}).points()[0].config, Path())
-    assert together.shape_of(engine(1), job) == together.shape_of(engine(1), job)
-    assert together.shape_of(engine(1), job) != together.shape_of(engine(2), job)
-    assert together.shape_of(engine(-1), job) == together.shape_of(engine(-2), job)
+    config = Grid.from_dict(BASE | {"scheme": STD}).points()[0].config
+    assert together.shape_of(engine(1), config) == together.shape_of(engine(1), config)
+    assert together.shape_of(engine(1), config) != together.shape_of(engine(2), config)
+    assert together.shape_of(engine(-1), config) == together.shape_of(engine(-2), config)
