@@ -49,10 +49,13 @@ if TYPE_CHECKING:
     from laconic.runner.outcome import RunResult as RunResult
     from laconic.runner.run import Run as Run
     from laconic.scheme import Scheme as Scheme
+    from laconic.server.preconditioned import Preconditioned as Preconditioned
+    from laconic.sweeps.sweep import sweep as sweep
 
 _HOMES = {
     "run": "laconic.api",
     "advise": "laconic.advice.answer",
+    "sweep": "laconic.sweeps.sweep",
     "audit_run": "laconic.api",
     "AuditResult": "laconic.audit.result",
     "dead_leaves": "laconic.data.dead_leaves",
@@ -79,6 +82,7 @@ _HOMES = {
     "Observer": "laconic.observers.observer",
     "load": "laconic.export.loaded",
     "export_run": "laconic.export.export",
+    "Preconditioned": "laconic.server.preconditioned",
     "RunResult": "laconic.runner.outcome",
     "Run": "laconic.runner.run",
     "Scheme": "laconic.scheme",

@@ -21,8 +21,8 @@ from laconic.settings.config import RunConfig
 from laconic.settings.costs import memory_bytes, noise_seconds
 
 
-def forecast(config: RunConfig) -> dict[str, Any]:
-    """The plan as data."""
+def forecast(config: RunConfig, *, brief: bool = False) -> dict[str, Any]:
+    """The plan as data. A `brief` one measures no time, and has ε of all rounds only."""
     entry = scheme_entry(config.scheme.name)
     measured = isinstance(config.scheme.options.get("clip_norm"), str) and not entry.record_level
     takes_clip = "clip_norm" in entry.options and not entry.record_level
@@ -52,8 +52,8 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "rounds": experiment.rounds,
         "engine": simulated.work.engine.name,
         "memory_bytes": memory_bytes(experiment, simulated),
-        "noise_seconds_per_round": noise_seconds(experiment, simulated),
-        "privacy": _privacy(experiment, simulation, measured),
+        "noise_seconds_per_round": None if brief else noise_seconds(experiment, simulated),
+        "privacy": _privacy(experiment, simulation, measured, brief),
         "groups": about_groups(experiment),
         "group_testing": about_testing(experiment),
         "votes": votes,
@@ -124,15 +124,16 @@ def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | No
     }
 
 
-def _privacy(experiment: Experiment, simulation: Run, measured: bool) -> dict[str, Any] | None:
+def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: bool) -> dict[str, Any] | None:
     accountant, budget = experiment.accountant, experiment.budget
     if accountant is None or budget is None:
         return None
     cohort = experiment.sampler.planned_cohort(experiment.population.num_clients)
-    decades = [10**k for k in range(9) if 10**k < experiment.rounds] + [experiment.rounds]
+    decades = [] if brief else [10**k for k in range(9) if 10**k < experiment.rounds]
+    decades.append(experiment.rounds)
     average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
     most = budget.max_participations
-    counts = sorted({1, average, *([most] if most else [])})
+    counts = sorted({average} if brief else {1, average, *([most] if most else [])})
     return {
         "unit": accountant.promise.one,
         "noise_multiplier": experiment.scheme.noise_multiplier,
