@@ -85,7 +85,7 @@ def _hospital_level(
 
 def _record_level(front_end: dict[str, Any], rates: tuple[float, ...]) -> Iterator[dict[str, Any]]:
     for rate in rates:
-        for rounds in (4, 16):
+        for rounds in (16, 64):
             yield front_end | {
                 "scheme.name": "fl-std-record-dp",
                 "scheme.record_rate": 1.0,
@@ -111,7 +111,7 @@ _ALL = {"model.zero": True}
 _ONCE, _FOUR, _SIXTEEN = (1, 0.5), (4, 0.2), (16, 0.05)
 """Rounds, and the clip norm that goes with them."""
 WAYS = (
-    Way(level="record", public=False, settings=tuple(_record_level(_ALL, (0.5, 2.0)))),
+    Way(level="record", public=False, settings=tuple(_record_level(_ALL, (2.0, 8.0, 32.0)))),
     Way(
         level="hospital",
         public=False,
@@ -132,7 +132,7 @@ WAYS = (
     Way(
         level="record",
         public=True,
-        settings=(*_record_level(_components(30), (0.2,)), *_record_level(_components(80), (0.2,))),
+        settings=(*_record_level(_components(30), (0.3,)), *_record_level(_components(80), (0.3, 1.0))),
     ),
 )
 _PLAIN: dict[str, Any] = _ALL | {
@@ -175,7 +175,7 @@ def measured(settings: dict[str, Any], data: FederatedData, seed: int, **more: A
     if settings["scheme.name"] == "fl-std-record-dp":  # a step divides by the records that it draws, by public figures
         records = sum(data.population.size(k) for k in range(hospitals)) / hospitals
         drawn = 2 * PREVALENCE * settings["scheme.record_rate"] * records
-        values["scheme.batch_size"] = max(1, round(drawn, 1 - math.ceil(math.log10(drawn))))
+        values["scheme.batch_size"] = max(1, int(round(drawn, 1 - math.ceil(math.log10(drawn)))))
     started = time.process_time()
     result = Run(settle(RunConfig().with_values(values | settings | more), data).experiment).run()
     found = {"auroc": result.last["auroc"], "cpu_seconds": time.process_time() - started}
