@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from laconic.export.loaded import load as load
     from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.front_end import scattering_front_end as scattering_front_end
+    from laconic.models.lora import lora as lora
+    from laconic.models.lora import merged as merged
     from laconic.observers.observer import Observer as Observer
     from laconic.privacy.accounting.accountant import Accountant as Accountant
     from laconic.privacy.accounting.budget import Budget as Budget
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "run": "laconic.api",
+    "lora": "laconic.models.lora",
+    "merged": "laconic.models.lora",
     "advise": "laconic.advice.answer",
     "audit_run": "laconic.api",
     "AuditResult": "laconic.audit.result",
