@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from laconic.export.loaded import load as load
     from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.front_end import scattering_front_end as scattering_front_end
+    from laconic.features.tables import fourier_front_end as fourier_front_end
     from laconic.models.lora import lora as lora
     from laconic.models.lora import merged as merged
     from laconic.observers.observer import Observer as Observer
@@ -50,12 +51,15 @@ if TYPE_CHECKING:
     from laconic.runner.outcome import RunResult as RunResult
     from laconic.runner.run import Run as Run
     from laconic.scheme import Scheme as Scheme
+    from laconic.server.preconditioned import Preconditioned as Preconditioned
+    from laconic.sweeps.sweep import sweep as sweep
 
 _HOMES = {
     "run": "laconic.api",
     "lora": "laconic.models.lora",
     "merged": "laconic.models.lora",
     "advise": "laconic.advice.answer",
+    "sweep": "laconic.sweeps.sweep",
     "audit_run": "laconic.api",
     "AuditResult": "laconic.audit.result",
     "dead_leaves": "laconic.data.dead_leaves",
@@ -64,6 +68,7 @@ _HOMES = {
     "Records": "laconic.data.population",
     "LaconicError": "laconic.errors",
     "ScatteringFrontEnd": "laconic.features.front_end",
+    "fourier_front_end": "laconic.features.tables",
     "scattering_front_end": "laconic.features.front_end",
     "Accountant": "laconic.privacy.accounting.accountant",
     "Budget": "laconic.privacy.accounting.budget",
@@ -81,6 +86,7 @@ _HOMES = {
     "Observer": "laconic.observers.observer",
     "load": "laconic.export.loaded",
     "export_run": "laconic.export.export",
+    "Preconditioned": "laconic.server.preconditioned",
     "RunResult": "laconic.runner.outcome",
     "Run": "laconic.runner.run",
     "Scheme": "laconic.scheme",

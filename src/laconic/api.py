@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from laconic.audit.audit import Tick, audit_experiment
 from laconic.audit.result import AuditResult
@@ -25,7 +25,8 @@ from laconic.errors import ConfigError, RunFolderError, UnknownArgument, several
 from laconic.experiment.calibrated import Calibration, calibrated
 from laconic.experiment.cautions import log_cautions
 from laconic.experiment.experiment import Experiment
-from laconic.features.front_end import ScatteringFrontEnd, describe
+from laconic.features.base import describe
+from laconic.features.kinds import Wanted
 from laconic.observers.observer import Observer, Row, Together
 from laconic.observers.progress import progress_bar
 from laconic.observers.tracker import tracker
@@ -37,7 +38,6 @@ from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.settings.config import write_toml
 from laconic.settings.data.record_kind import FILE, kind_of_population
-from laconic.settings.front_end import FRONT_ENDS
 from laconic.store.folder import RunFolder
 from laconic.train.flat import trainable_size
 
@@ -92,7 +92,7 @@ def run(
         test: records that are looked at every `eval_every` rounds.
         holdout: records that decide early stopping, with `patience`.
         public: records that belong to no client.
-        front_end: a fixed public module in front of the model, or 'scattering'.
+        front_end: a fixed public module in front of the model, 'scattering', or a module as 'package:factory'.
         sampler: who takes part in a round.
         sampling_rate: short for `sampler=laconic.Poisson(sampling_rate=…)`.
         rounds: how many.
@@ -267,9 +267,9 @@ def _check_names(options: dict[str, Any], *functions: Callable[..., Any]) -> Non
 def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.Module | None:
     if not isinstance(front_end, str):
         return front_end
-    if front_end not in FRONT_ENDS:
-        raise ConfigError(unknown("front end", front_end, FRONT_ENDS))
-    return ScatteringFrontEnd(tuple(population.records(0).inputs.shape[1:]))
+    inputs = population.records(0).inputs
+    words = isinstance(inputs, Tensor) and not inputs.is_floating_point() and inputs.ndim != 4
+    return Wanted(name=front_end, words=words).made(tuple(inputs.shape[1:]))
 
 
 def _files(experiment: Experiment) -> dict[str, str]:

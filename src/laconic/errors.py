@@ -68,6 +68,20 @@ class Incomplete(LaconicError):
     exit_code = 9
 
 
+class RankLost(LaconicError):
+    """Another process of the run ended or does not answer. What was finished is saved."""
+
+    exit_code = 10
+
+
+class RankFailed(LaconicError):
+    """What another process of the run met, with its exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 def one_line(text: object, most: int | None = None) -> str:
     """Names and reasons out of a user's file, fit for a message: printable, on one line, and not too long."""
     plain = "".join(c if c.isprintable() else " " for c in str(text))

@@ -269,7 +269,7 @@ class Scheme(Part):
         """Who adds the noise, and what a sum is divided by."""
         return self.train.added_by if self.record_level else self.noise.added_by
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Names the scheme in every message: 32 hex digits of the SHA-256 of its canonical JSON."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))

@@ -103,7 +103,7 @@ def killed_at(run: Run, writes: Writes, out: Path, number: int, *options: str, t
 def test_killed_at_every_write(
     run: Run, writes: Writes, tmp_path: Path, checkpoints: tuple[str, ...], torn: bool
 ) -> None:
-    reference = tmp_path / "reference"
+    reference, checkpoints = tmp_path / "reference", (*checkpoints, "--rounds", "3")
     assert run(reference, *checkpoints).code == 0
     names = list(writes.names)
     assert {"config.toml", "charges.jsonl", "rounds.jsonl", "checkpoint/state.safetensors"} <= set(names)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import own_front_ends
 import pytest
 from e2e_tools import call, words
 
@@ -40,3 +42,21 @@ def test_a_plan_says_what_is_not_sent(capsys: pytest.CaptureFixture[str]) -> Non
     text = " ".join(ended.out.split())
     assert "front end: 20 of 324 scattering features, a public projection of 27.22 kB that is not sent" in text
     assert "down: 900 bytes per client and round" in text
+
+
+def test_a_module_of_ones_own_predicts_until_its_code_changes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = Path(own_front_ends.__file__).read_text()
+    (tmp_path / "mine.py").write_text(code)
+    run = words("fl-std --dataset digits --num-clients 40 --sampling-rate 0.2 --device cpu --threads 1 --quiet")
+    run += words("--front-end mine:net --set front_end.width=9 --out mine --json --rounds")
+    assert call(capsys, "run", *run, "1").code == 0
+    np.savez(tmp_path / "new.npz", inputs=np.zeros((3, 1, 8, 8), dtype=np.float32))
+    assert len(call(capsys, "predict", "mine", "new.npz", "--json").json) == 3
+    (tmp_path / "mine.py").write_text(code + "# other code\n")
+    for command in (["run", *run, "2", "--resume"], ["predict", "mine", "new.npz"]):
+        ended = call(capsys, *command)
+        assert ended.code == 2
+        assert "mine:net: its source code changed" in ended.err

@@ -126,6 +126,7 @@ class LocalFederation:
     policies: dict[int, str] = field(default_factory=dict)
     policy: str = OPEN_POLICY
     front_end: Path | None = None
+    front_end_module: str | None = None
 
     def __post_init__(self) -> None:
         self.population, self.test = make_population(SIZES), make_records(100, seed=5)
@@ -162,7 +163,7 @@ class LocalFederation:
 
         def answer(message: Message) -> Message:
             place = {"folder": self.path / f"node-{number}", "policy": self.path / f"policy-{number}.toml"}
-            serving = Serving(**place, front_end=self.front_end)
+            serving = Serving(**place, front_end=self.front_end, front_end_module=self.front_end_module)
             node = ServedNode(serving, KeptRecords(lambda: self.population.records(number), None), own_model)
             context = Context(0, FIRST_NODE + number, {}, RecordDict(), {})
             return courier_app(lambda context: node.answer)(message, context)

@@ -31,8 +31,8 @@ CPU = torch.device("cpu")
 class OldRule(DiscreteTables):
     """The sabotaged twin: of all entries that share a word's first 64 bits, at most one is stepped over."""
 
-    def _decide(self, index: Tensor, even: Tensor, words: Tensor, more: Tensor) -> None:
-        index[even] += self.low.reshape(-1)[index[even]] < more
+    def _decided(self, index: Tensor, words: Tensor, more: Tensor) -> Tensor:
+        return index + (self.low.reshape(-1)[index] < more)
 
 
 @dataclass(frozen=True)

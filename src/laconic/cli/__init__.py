@@ -16,4 +16,5 @@ plan            `laconic plan`
 reference       `laconic options` and `laconic completion`
 reproduce       `laconic reproduce`
 run             `laconic run`
+sweep           `laconic sweep`
 """

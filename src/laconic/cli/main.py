@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 
@@ -11,9 +12,11 @@ import click
 
 from laconic import __version__
 from laconic.errors import LaconicError, unknown
+from laconic.ranks.launched import under_torchrun
 
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
+    "sweep": ("laconic.cli.sweep", "sweep"),
     "federate": ("laconic.cli.federate", "federate"),
     "node": ("laconic.cli.node.group", "node"),
     "keys": ("laconic.cli.keys.group", "keys"),
@@ -24,6 +27,7 @@ _COMMANDS = {
     "schema": ("laconic.cli.data.schema", "schema"),
     "predict": ("laconic.cli.data.predict", "predict"),
     "export": ("laconic.cli.trained.export", "export"),
+    "features": ("laconic.cli.data.features", "features"),
     "reproduce": ("laconic.cli.reproduce", "reproduce"),
     "infer": ("laconic.cli.inference.group", "infer"),
     "audit": ("laconic.cli.audit", "audit"),
@@ -59,6 +63,8 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in _COMMANDS and args[0] != "run" and under_torchrun():
+            raise click.UsageError(f"only laconic run takes several ranks: start laconic {args[0]} without torchrun")
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS and args[0] not in _added():
             raise click.UsageError(unknown("command", args[0], self.list_commands(ctx)), ctx)
         return super().resolve_command(ctx, args)
@@ -75,7 +81,7 @@ def cli() -> None:
 
     Try `laconic run fl-std-dp --epsilon 4 --clip-norm 0.5` on the embedded digits. Exit codes: 0 done, 2 bad option,
     3 the promised privacy cannot be kept, 4 bad data, 5 run folder, 6 training diverged, 8 an audit refutes the
-    promise, 130 interrupted (resumable).
+    promise, 10 another rank ended (resumable), 130 interrupted (resumable).
     """
 
 
@@ -108,6 +114,8 @@ def _call() -> None:
 
 
 def fail(message: str, code: int) -> None:
+    if under_torchrun() and os.environ.get("RANK", "0") != "0":
+        sys.exit(code)  # rank 0 says it
     if "--json" in sys.argv[1:]:
         print(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False))
     print(f"laconic: error: {message}", file=sys.stderr)

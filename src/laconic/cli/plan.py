@@ -44,10 +44,9 @@ def _print(result: dict[str, Any], papers: bool) -> None:
     front_end = result["front_end"]
     if front_end:
         size = human_bytes(front_end["projection_bytes"])
+        features = f"{front_end['features']:,} of {front_end['available']:,} {front_end['name']} features"
         projection = f", a public projection of {size} that is not sent" if front_end["projection_bytes"] else ""
-        console.print(
-            f"front end: {front_end['features']:,} of {front_end['available']:,} scattering features{projection}"
-        )
+        console.print(f"front end: {features}{projection}")
     privacy = result["privacy"]
     if privacy:
         clip = "measured before the first round" if privacy["clip_norm"] is None else f"{privacy['clip_norm']:g}"

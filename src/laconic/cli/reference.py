@@ -21,6 +21,7 @@ follows from that. An option is a key of a section in the [configuration file](c
 """
 
 _NOTES = {
+    "front_end": "Any other key is an argument of your own factory: `--set front_end.KEY=VALUE`.",
     "model": "Any other key is an argument of the model's factory (`--model-option KEY=VALUE`).",
     "scheme": "A key that the scheme does not take is an error; `laconic schemes` lists what each takes. A private"
     " scheme takes the keys of its plain version, too. Options of your own schemes have no flag:"

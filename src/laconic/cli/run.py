@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from laconic.cli.options import config_values, papers_option, requested_config, run_options
+from laconic.ranks.launched import under_torchrun
 
 if TYPE_CHECKING:
     from laconic.experiment.experiment import Experiment
     from laconic.observers.observer import Observer
     from laconic.observers.progress import PlainProgress
+    from laconic.ranks.group import Ranks
     from laconic.runner.outcome import RunResult
     from laconic.runner.run import Run
     from laconic.settings.config import RunConfig
@@ -51,13 +54,21 @@ def run(
     laconic run runs/earlier/config.toml --set seed=1
     laconic run --out runs/fl-std-digits --resume
 
+    Several processes, each with a GPU of its own if there are any: torchrun --nproc-per-node 4 -m laconic run …
+
     `laconic schemes` lists the schemes, `laconic plan` says beforehand what a run will cost.
     """
-    stop_like_ctrl_c()
-    values = config_values(options, sets, model_options) | ({"run.profile": True} if profile else {})
-    config, asked = requested_config(what, values)
-    folder_path = out or default_folder(config, resume)
-    result = _resumable(config, asked, folder_path, resume, what, show=not (quiet or as_json), quiet=quiet)
+    ranks = joined_ranks()
+    if ranks is None:
+        stop_like_ctrl_c()
+    elif ranks.rank > 0:
+        train_for_rank_0(ranks)
+    with contextlib.nullcontext() if ranks is None else ranks.dismissed():
+        values = config_values(options, sets, model_options) | ({"run.profile": True} if profile else {})
+        config, asked = requested_config(what, values)
+        folder_path = out or default_folder(config, resume)
+        show = not (quiet or as_json)
+        result = _resumable(config, asked, folder_path, resume, what, show=show, quiet=quiet, ranks=ranks)
     if as_json:
         from laconic.store.folder import json_text
 
@@ -77,9 +88,17 @@ def default_folder(config: RunConfig, resume: bool, suffix: str = "", prefix: st
 
 
 def _resumable(
-    config: RunConfig, asked: dict[str, Any], path: Path, resume: bool, what: str | None, *, show: bool, quiet: bool
+    config: RunConfig,
+    asked: dict[str, Any],
+    path: Path,
+    resume: bool,
+    what: str | None,
+    *,
+    show: bool,
+    quiet: bool,
+    ranks: Ranks | None = None,
 ) -> RunResult:
-    """Start or go on with the run in the folder."""
+    """Start or go on with the run in the folder; with several ranks, this is rank 0."""
     from laconic.runner.in_folder import run_in
     from laconic.runner.run import Run
     from laconic.settings.build import settle
@@ -92,9 +111,14 @@ def _resumable(
     if folder.exists:
         config = resumed_config(folder, asked)
     following = tracked(config)  # which may need something that is not installed
-    settled = settle(config, stored=path)
+    if ranks is None:
+        settled, clients = settle(config, stored=path), None
+    else:
+        from laconic.ranks.start import lead
+
+        settled, clients = lead(ranks, config, path, new=not folder.exists)
     print_cautions(settled.experiment)
-    with run_in(folder, Run(settled.experiment), files_of(settled)) as simulation:
+    with run_in(folder, Run(settled.experiment, clients=clients), files_of(settled)) as simulation:
         return _simulate(simulation, folder, following, show=show, quiet=quiet)
 
 
@@ -128,6 +152,7 @@ def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProg
 
 
 def _simulate(simulation: Run, folder: RunFolder, following: Observer, *, show: bool, quiet: bool) -> RunResult:
+    from laconic.errors import RankLost
     from laconic.observers.observer import Together
 
     display = display_for(simulation.experiment, show=show, quiet=quiet)
@@ -135,11 +160,19 @@ def _simulate(simulation: Run, folder: RunFolder, following: Observer, *, show: 
     try:
         with display:
             return simulation.run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RankLost) as ended:
         finished = simulation.state.rounds if hasattr(simulation, "state") else 0
-        command = shlex.join(["laconic", "run", "--out", str(folder.path), "--resume"])
+        command = shlex.join([*started_as(simulation), "run", "--out", str(folder.path), "--resume"])
+        if isinstance(ended, RankLost):
+            raise RankLost(f"{ended}, after round {finished}, which is saved; go on with: {command}") from None
         print(f"laconic: interrupted after round {finished}; go on with: {command}", file=sys.stderr)
         sys.exit(130)
+
+
+def started_as(simulation: Run) -> list[str]:
+    """The beginning of the command that goes on with it."""
+    ranks = simulation.clients.num_ranks
+    return ["laconic"] if ranks == 1 else ["torchrun", "--nproc-per-node", str(ranks), "-m", "laconic"]
 
 
 def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None:
@@ -155,12 +188,54 @@ def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None
     privacy = statement_lines(summary["statement"], papers=papers)
     for heading, text in [*result_lines(summary), *privacy, *ledger_lines(summary["ledger"], papers=papers)]:
         table.add_row(heading, text)
-    table.add_row("Time", f"{summary['seconds']:.1f} s")
+    ranks = f", {summary['ranks']} ranks" if "ranks" in summary else ""
+    table.add_row("Time", f"{summary['seconds']:.1f} s{ranks}")
     for name, seconds in (summary["profile"] or {}).items():
         table.add_row(f"  {name}", f"{seconds:.3f} s, {seconds / max(1, rounds):.4f} s a round")
     table.add_row("Run folder", str(summary["folder"]))
     table.add_row("Report", str(Path(summary["folder"]) / "report.html"))
     Console(soft_wrap=False).print(table)
+
+
+def joined_ranks() -> Ranks | None:
+    """The processes that torchrun started for this run; None if it did not."""
+    if not under_torchrun():
+        return None
+    from laconic.ranks.group import Ranks
+
+    stop_once()
+    return Ranks.join(when_lost=ignore_signals)
+
+
+def train_for_rank_0(ranks: Ranks) -> NoReturn:
+    """Any other rank, until it ends. It says nothing, unless rank 0 is gone and cannot."""
+    from laconic.errors import RankLost
+    from laconic.ranks.start import follow
+
+    try:
+        follow(ranks)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except RankLost as lost:
+        print(f"laconic: error: rank {ranks.rank}: {lost}", file=sys.stderr)
+        sys.exit(lost.exit_code)
+    sys.exit(0)
+
+
+def stop_once() -> None:
+    """The first signal stops the run, and no other disturbs it while it saves: torchrun hands on Ctrl-C, too."""
+
+    def interrupt(*_: Any) -> None:
+        ignore_signals()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+
+
+def ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def stop_like_ctrl_c() -> None:

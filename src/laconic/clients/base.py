@@ -142,6 +142,8 @@ class Clients(ModelView, ABC):
     """
 
     environment: str
+    num_ranks = 1
+    """How many processes train."""
 
     @property
     def num_clients(self) -> int:

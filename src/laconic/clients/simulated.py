@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -19,15 +20,33 @@ from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, empty_sum, uplink_encoding
+from laconic.round import (
+    client_weight,
+    downlink_encoding,
+    empty_sum,
+    noise_around,
+    sum_noise_stream,
+    uplink_encoding,
+)
 from laconic.streams import Streams
-from laconic.train.engines.engine import Trained, Updates
+from laconic.train.engines.engine import Engine, Trained, Updates, Work
+from laconic.train.flat import FlatModel
 
 
 class SimulatedClients(Clients):
-    """All clients of an experiment, on one machine. `tamper` is what clients that attack do to their updates."""
+    """All clients of an experiment, on one machine. `tamper` is what clients that attack do to their updates.
 
-    def __init__(self, experiment: Experiment, *, tamper: Tamper | None = None) -> None:
+    `through` is given every engine that trains, and says what trains instead: several runs may share one.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        tamper: Tamper | None = None,
+        through: Callable[[Engine], Engine] = lambda engine: engine,
+    ) -> None:
+        self._through = through
         super().__init__(experiment, Streams(experiment.seed))
         self.work = self._make_work(tamper)
         engine = self.work.engine
@@ -36,6 +55,9 @@ class SimulatedClients(Clients):
         private = experiment.scheme.noise.private
         self.secure = SecureSums(experiment, self.streams, self.model.size) if private else None
         self._counted: set[tuple[Encoding, Encoding]] = set()
+
+    def engine_for(self, model: FlatModel, work: Work | None = None) -> Engine:
+        return self._through(super().engine_for(model, work))
 
     def _make_work(self, tamper: Tamper | None) -> ClientWork:
         return ClientWork(self, tamper=tamper)
@@ -67,14 +89,13 @@ class SimulatedClients(Clients):
         up_size = wire.message_size(code_size, uplink_encoding(scheme, code_size, plan))
         down_size = wire.message_size(weights_down, downlink_encoding(scheme))
         masked = attempt is not None and attempt.masked is not None
-        single = not scheme.aggregator.sums and not scheme.noise.private
+        single = self._single(plan)
         on_sum = self.work.sums_only(plan)
         result = Collected(empty_sum(scheme, plan, self.model.size if on_sum else code_size, self.device))
         if single:
             result.total = torch.empty(len(clients), code_size, device=self.device)
             result.counts = torch.empty(len(clients), device=self.device)
-        then = functools.partial(self.work.messages if masked or single else self._summed, plan)
-        for chunk in self.work.each(plan, clients, weights, then) if len(clients) else ():
+        for chunk in self.work.each(plan, clients, weights, self.answer(plan)) if len(clients) else ():
             if attempt is not None and masked:
                 with self.clock("mask"):
                     attempt.upload(chunk.clients, chunk.values)
@@ -87,6 +108,11 @@ class SimulatedClients(Clients):
                 result.total += chunk.values[0]
             result.weight += sum(client_weight(scheme, int(size)) for size in chunk.num_records)
             result.messages += len(chunk.clients)
+        if self.draws_per_sum(plan):
+            with self.clock("noise"):
+                shares = self.work.num_shares(plan, clients)
+                stream = sum_noise_stream(self.streams, plan)
+                result.total = noise_around(scheme, plan, result.total, shares=shares, stream=stream)
         if on_sum:
             with self.clock("encode"):
                 result.total = scheme.codec.encode(result.total[None], plan, [])[0]
@@ -99,10 +125,38 @@ class SimulatedClients(Clients):
                 self._open(attempt, result)
         return result
 
+    def draws_per_sum(self, plan: RoundPlan) -> bool:
+        """Whether the clients' shares of the noise in a sum are drawn at once: then no client has a noisy code."""
+        return self.experiment.draws_per_sum and self.experiment.scheme.at(plan.round).noise.draws_at_once
+
+    def _single(self, plan: RoundPlan) -> bool:
+        """Whether the aggregator looks at single codes."""
+        scheme = self.experiment.scheme.at(plan.round)
+        return not scheme.aggregator.sums and not scheme.noise.private
+
+    def apart(self, plan: RoundPlan) -> bool:
+        """Whether every message is kept by itself, not added up where it is made."""
+        masked = self.secure is not None and self.experiment.secagg == "masked"
+        return masked or self._single(plan) or len(plan.groups) > 0
+
+    def answer(self, plan: RoundPlan) -> Callable[[Trained], Updates]:
+        """What becomes of trained clients: the message of each, or their sum.
+
+        Where the noise of a sum is drawn at once, these are terms of it, without noise.
+        """
+        if not self.apart(plan):
+            return functools.partial(self._summed, plan)
+        return functools.partial(self._terms if self.draws_per_sum(plan) else self.work.messages, plan)
+
+    def _terms(self, plan: RoundPlan, trained: Trained) -> Updates:
+        return Updates(trained.clients, self.work.terms(plan, trained), trained.num_records)
+
     def _summed(self, plan: RoundPlan, trained: Trained) -> Updates:
         """The weighted sum of the clients' codes; or of their updates, where one code of the sum does."""
         scheme = self.experiment.scheme.at(plan.round)
         counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
+        if self.draws_per_sum(plan):
+            return Updates(trained.clients, self.work.summed_terms(plan, trained)[None], trained.num_records)
         codes = None if self.work.sums_only(plan) else self.work.encoded(plan, trained)
         with self.clock("sum"):
             if codes is None:

@@ -17,7 +17,7 @@ from laconic.errors import ConfigError, RunFolderError, unknown
 from laconic.export.formats import FORMATS, Ask
 from laconic.export.raw import Raw, raw_model
 from laconic.export.trained import Trained, trained_model
-from laconic.features.front_end import describe
+from laconic.features.base import describe
 from laconic.privacy.statement.released import broken
 from laconic.report.model_card import model_card
 from laconic.store.finished import finished_run

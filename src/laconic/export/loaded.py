@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from laconic.errors import ConfigError
 from laconic.export.trained import trained_model, weights_of
-from laconic.features.front_end import with_head
+from laconic.features.base import with_head
 from laconic.runner.outcome import RunResult
 from laconic.store.finished import Finished, finished_run
 

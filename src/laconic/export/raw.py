@@ -18,7 +18,7 @@ from laconic.export.plain_lstm import with_plain_loops
 from laconic.export.prepared import Pixels, PreparedRecords, affine, codes_of, levels_of
 from laconic.export.real_scattering import without_complex_numbers
 from laconic.export.trained import Trained
-from laconic.features.front_end import with_head
+from laconic.features.base import with_head
 
 Batch = tuple[Tensor, ...]
 

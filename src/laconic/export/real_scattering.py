@@ -77,6 +77,7 @@ def _every_other(pair: Pair, filters: Tensor) -> Pair:
 
 def without_complex_numbers(front_end: nn.Module) -> nn.Module:
     """The front end in real numbers; one that is not of scattering stays as it is."""
-    if isinstance(front_end, ScatteringFrontEnd) and isinstance(front_end.transform, Scattering):
-        front_end.transform = RealScattering(front_end.transform)  # type: ignore[assignment]
+    for part in front_end.modules():
+        if isinstance(part, ScatteringFrontEnd) and isinstance(part.transform, Scattering):
+            part.transform = RealScattering(part.transform)  # type: ignore[assignment]
     return front_end

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.errors import ConfigError, RunFolderError
-from laconic.features.front_end import ScatteringFrontEnd
+from laconic.features.base import FrontEnd
+from laconic.features.kinds import factory_of
 from laconic.models.registry import build_model
 from laconic.settings.config import RunConfig, read_toml
 from laconic.settings.data.record_kind import FILE, RecordKind, schema_kind
@@ -46,7 +47,8 @@ def trained_model(
     """The trained module. What the folder cannot name must be given: a `model` or a `front_end` of the user's own."""
     record, config = _record(run), _config(run)
     if (run.path / FRONT_END).exists():
-        front_end = ScatteringFrontEnd.load(run.path / FRONT_END)
+        factory = None if config is None else factory_of(config.front_end.name)
+        front_end = FrontEnd.load(run.path / FRONT_END, factory=factory)
     known = json.loads(run.folder.read(IDENTITY) or b"{}")
     if front_end is None and known.get("front end", "none") != "none":
         raise ConfigError(f"{run.path} was trained behind a front end of your own: pass it as front_end")
@@ -96,7 +98,7 @@ def _built(run: Finished, record: RecordKind, config: RunConfig | None, front_en
             f"{run.path} was made from Python, and its folder does not say how to build the model: pass the module as"
             " model (laconic.load(folder, model=…))"
         )
-    shape = front_end.output_shape if isinstance(front_end, ScatteringFrontEnd) else record.shape
+    shape = front_end.output_shape if isinstance(front_end, FrontEnd) else record.shape
     return build_model(
         config.model.name,
         input_shape=tuple(shape),

@@ -1,18 +1,8 @@
-"""A front end: a fixed public map from records to features, in front of a head that is trained.
-
-It is computed once per record, nothing of it is trained or sent, and it knows nothing about the clients' data. Any
-module can be one; `ScatteringFrontEnd` is the one that has a name.
-"""
+"""`ScatteringFrontEnd`: the scattering transform in front of a head; and how a projection is found."""
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import json
-import math
-from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,17 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from laconic.errors import ConfigError, RunFolderError, unknown
+from laconic.errors import ConfigError
+from laconic.features.base import FrontEnd, as_pixels, check_projection, num_values, size_text
 from laconic.features.blocks import in_blocks
-from laconic.features.projection import RIDGE, Selection, Whitening, principal_components, random_selection
+from laconic.features.projection import RIDGE, principal_components, random_selection
 from laconic.features.scattering import ANGLES, CHANNELS, SCALES, SMALLEST, STRIDE, Scattering
-from laconic.parts import non_negative, positive_int
+from laconic.parts import non_negative
 
-PROJECTIONS = ("none", "public", "random")
 GROUPS = 27
 
 
-class ScatteringFrontEnd(nn.Module):
+class ScatteringFrontEnd(FrontEnd):
     """Scattering coefficients, normalised in 27 groups of channels (Tramèr and Boneh 2021), then perhaps projected.
 
     With `mirror` they are the mean over an image and its mirror image: for pictures of things, whose left and right do
@@ -55,69 +45,21 @@ class ScatteringFrontEnd(nn.Module):
     def __init__(
         self, input_shape: Sequence[int], projection: nn.Module | None = None, about: dict[str, Any] | None = None
     ) -> None:
-        super().__init__()
         full_shape(input_shape)
-        self.input_shape = tuple(input_shape)
-        self.about = {"input_shape": list(input_shape), "projection": "none", "mirror": False, **(about or {})}
+        super().__init__(input_shape, projection, about)
         self.transform = Scattering(*self.input_shape[1:])
-        self.projection = projection or nn.Identity()
 
-    def forward(self, images: Tensor) -> Tensor:
-        images = images if images.is_floating_point() else images / 255  # whole numbers are pixels from 0 to 255
-        features = functional.group_norm(self.transform(images), GROUPS)
-        if self.about["mirror"]:
-            features = (features + functional.group_norm(self.transform(images.flip(-1)), GROUPS)) / 2
-        projected: Tensor = self.projection(features)
-        return projected
+    def raw(self, inputs: Tensor) -> Tensor:
+        return functional.group_norm(self.transform(as_pixels(inputs)), GROUPS)
 
     @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape of a record's features."""
-        kept = self.about.get("features")
-        return full_shape(self.input_shape) if kept is None else (int(kept),)
+    def raw_shape(self) -> tuple[int, ...]:
+        return full_shape(self.input_shape)
 
     @property
-    def sentence(self) -> str:
-        """What it is and what it was made from, for people."""
-        size, about = "×".join(map(str, self.input_shape)), self.about
-        text = f"scattering transform (J = {SCALES}, L = {ANGLES}) of {size} images, normalised in {GROUPS} groups"
-        if about["mirror"]:
-            text += ", averaged over each image and its mirror image"
-        if about["projection"] == "public":
-            text += f", projected on the {about['features']} leading principal components of {about['source']}"
-        if about["projection"] == "random":
-            text += f", {about['features']} of its features drawn from a public seed"
-        return text
-
-    @property
-    def digest(self) -> str:
-        """64 hex digits of all that is not a formula: the description, and the numbers of the projection."""
-        found = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
-        for name, value in sorted(self.state_dict().items()):
-            found.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            found.update(value.cpu().contiguous().numpy().tobytes())
-        return found.hexdigest()
-
-    def to_bytes(self) -> bytes:
-        """As a safetensors file; the filters follow from their formulas and are not in it."""
-        from safetensors.torch import save
-
-        tensors = {name: value.cpu().contiguous() for name, value in self.state_dict().items()}
-        return save(tensors, metadata={"front_end": json.dumps(self.about)})
-
-    @classmethod
-    def load(cls, path: str | Path) -> ScatteringFrontEnd:
-        """The front end that `to_bytes` wrote down."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="pt") as file:
-                about = json.loads(file.metadata()["front_end"])
-                tensors = {name.removeprefix("projection."): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            kinds: dict[str, Any] = {"none": lambda: None, "public": Whitening, "random": Selection}
-            return cls(about["input_shape"], kinds[about["projection"]](**tensors), about)
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise RunFolderError(f"{path} is damaged ({error}): restore it or start a new run") from None
+    def what(self) -> str:
+        size = size_text(self.input_shape)
+        return f"scattering transform (J = {SCALES}, L = {ANGLES}) of {size} images, normalised in {GROUPS} groups"
 
 
 def scattering_front_end(
@@ -160,26 +102,43 @@ def scattering_front_end(
         torch.Size([50, 20])
     """
     check_projection(features, projection)
-    about: dict[str, Any] = {"mirror": mirror}
-    whole = ScatteringFrontEnd(input_shape, about=about)
+    whole = ScatteringFrontEnd(input_shape, about={"mirror": mirror})
+    project(whole, features, projection, images=images, source=source, ridge=ridge, rng=rng, device=device)
+    return whole
+
+
+def project(
+    front_end: FrontEnd,
+    features: int | None,
+    projection: str,
+    *,
+    images: Tensor | None = None,
+    source: str = "",
+    ridge: float = RIDGE,
+    rng: np.random.Generator | None = None,
+    device: torch.device | str = "cpu",
+) -> None:
+    """Give a front end that has no projection one: `features` of its features, found by public means only."""
     if projection == "none" or features is None:
-        return whole
-    available = math.prod(full_shape(input_shape))
+        return
+    available = num_values(front_end.raw_shape)
     if projection == "random":
-        chosen = random_selection(available, features, rng or np.random.default_rng(0))
-        return ScatteringFrontEnd(input_shape, chosen, about | {"projection": "random", "features": features})
+        front_end.projection = random_selection(available, features, rng or np.random.default_rng(0))
+        front_end.about |= {"projection": "random", "features": features}
+        return
     non_negative(ridge=ridge)
     if images is None:
         raise ConfigError(
             "--front-end-projection public needs public images: give --public-dataset NAME, or --public-records N to"
             " set some training records aside; or use --front-end-projection random"
         )
-    if tuple(images.shape[1:]) != tuple(input_shape):
-        raise ConfigError(f"the public images are of {tuple(images.shape[1:])}, the clients' of {tuple(input_shape)}")
-    public = in_blocks(whole, images, torch.device(device)).flatten(1)
-    components = principal_components(public, features, ridge=ridge).cpu()
-    about |= {"projection": "public", "features": features, "ridge": ridge, "source": source}
-    return ScatteringFrontEnd(input_shape, components, about)
+    found, wanted = tuple(images.shape[1:]), front_end.input_shape
+    if found != wanted:
+        raise ConfigError(f"the public images are of {found}, the clients' of {wanted}")
+    public = in_blocks(front_end, images, torch.device(device)).flatten(1)
+    front_end.projection = principal_components(public, features, ridge=ridge)
+    front_end.about |= {"projection": "public", "features": features, "ridge": ridge, "source": source}
+    front_end.cpu()
 
 
 def full_shape(input_shape: Sequence[int]) -> tuple[int, int, int]:
@@ -191,25 +150,3 @@ def full_shape(input_shape: Sequence[int]) -> tuple[int, int, int]:
         )
     channels, height, width = input_shape
     return channels * CHANNELS, height // STRIDE, width // STRIDE
-
-
-def check_projection(features: int | None, projection: str) -> None:
-    """A number of features and a way to get them belong together."""
-    if projection not in PROJECTIONS:
-        raise ConfigError(unknown("front-end projection", projection, PROJECTIONS))
-    if features is not None:
-        positive_int(features=features)
-    if features is None and projection != "none":
-        raise ConfigError(f"--front-end-projection {projection} needs --front-end-features K: how many are kept")
-    if features is not None and projection == "none":
-        raise ConfigError("--front-end-features needs --front-end-projection public or random: how they are chosen")
-
-
-def with_head(front_end: nn.Module, head: nn.Module) -> nn.Module:
-    """Both together: from raw records to the head's outputs."""
-    return nn.Sequential(OrderedDict(front_end=copy.deepcopy(front_end), head=head))
-
-
-def describe(front_end: nn.Module) -> str:
-    """One line about any front end."""
-    return front_end.sentence if isinstance(front_end, ScatteringFrontEnd) else type(front_end).__name__

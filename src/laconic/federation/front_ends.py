@@ -1,22 +1,22 @@
 """A front end as an offer describes it, enough to build it again; and how a node does that.
 
 Nothing of it is loaded from a server. A node makes it from formulas and the public seed, or reads a file that its owner
-names, and compares digests.
+names, and compares digests. A module is code: it comes from a factory that the owner names and has, or not at all.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from laconic.errors import ConfigError, LaconicError, WireError
-from laconic.parts import non_negative, one_of, positive_int
+from laconic.errors import ConfigError, WireError, unknown
+from laconic.parts import non_negative, positive_int
 
 if TYPE_CHECKING:
-    from laconic.features.front_end import ScatteringFrontEnd
+    from laconic.features.base import FrontEnd
     from laconic.federation.offer import Offer
 
 _MOST_PIXELS, _MOST_FEATURES = 1 << 18, 1 << 24
@@ -26,7 +26,12 @@ _MOST_COMPONENTS, _MOST_LEAVES, _MOST_VALUES = 1 << 13, 100_000, 1 << 28
 
 @dataclass(frozen=True, kw_only=True)
 class OfferedFrontEnd:
-    """`leaves` are the images of dead leaves by which a public projection was found; 0, if by other public images."""
+    """`leaves` are the images of dead leaves by which a public projection was found; 0, if by other public images.
+
+    `shape` is that of a record's features, where it does not follow from the scattering transform. `options` are for a
+    factory of the owners' own, and `words` tells it that records are whole numbers. `bandwidth` is that of Fourier
+    features.
+    """
 
     name: str = "scattering"
     projection: str = "none"
@@ -35,17 +40,32 @@ class OfferedFrontEnd:
     ridge: float = 0.0
     leaves: int = 0
     source: str = ""
+    shape: tuple[int, ...] = ()
+    bandwidth: float = 0.0
+    words: bool = False
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
     digest: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
 
     def check(self, input_shape: Sequence[int]) -> None:
         """Refuse what is no front end for records of this shape, or takes more memory than any has to."""
-        from laconic.features.front_end import check_projection, full_shape
+        from laconic.features.base import check_projection
+        from laconic.features.front_end import full_shape
 
-        one_of(("scattering",), front_end=self.name)
-        check_projection(self.features, self.projection)
-        non_negative(ridge=self.ridge)
-        if not isinstance(self.mirror, bool) or not isinstance(self.source, str) or len(self.source) > 200:
+        names = self._names()
+        if names != ["fourier"]:
+            check_projection(self.features, self.projection)
+        non_negative(ridge=self.ridge, bandwidth=self.bandwidth)
+        switches = isinstance(self.mirror, bool) and isinstance(self.words, bool)
+        if not switches or not isinstance(self.source, str) or len(self.source) > 200:
             raise ConfigError("an offer's front end has options of a wrong kind")
+        if names != ["scattering"]:
+            self._check_shape(input_shape)
+            return
+        if self.shape:
+            raise ConfigError("the features of scattering have a shape that follows from the records'")
         available = math.prod(full_shape(input_shape))
         if math.prod(input_shape[1:]) > _MOST_PIXELS or available > _MOST_FEATURES:
             raise ConfigError(f"pictures of {tuple(input_shape)} are too large for a front end of an offer")
@@ -59,26 +79,70 @@ class OfferedFrontEnd:
                     f"the components of {self.leaves} images of {available} features take too much memory"
                 )
 
+    def _names(self) -> list[str]:
+        """The names in its name. One with a colon is looked at as a text, and never imported here."""
+        from laconic.features.kinds import FRONT_ENDS
+
+        names = self.name.split("+") if isinstance(self.name, str) and len(self.name) <= 200 else [""]
+        if any(one not in FRONT_ENDS and ":" not in one for one in names):
+            raise ConfigError(unknown("front end", str(self.name)[:200], FRONT_ENDS))
+        return names
+
+    def _check_shape(self, input_shape: Sequence[int]) -> None:
+        from laconic.features.front_end import full_shape
+
+        shape = self.shape
+        whole = all(isinstance(length, int) and length > 0 for length in shape)
+        if not whole or not 1 <= len(shape) <= 4 or math.prod(shape) > _MOST_FEATURES:
+            raise ConfigError(f"a front end of an offer cannot have features of the shape {shape}")
+        if self.name == "fourier" and math.prod(input_shape) * math.prod(shape) > _MOST_VALUES:
+            raise ConfigError(f"{math.prod(shape)} Fourier features of {tuple(input_shape)} take too much memory")
+        if self.features is not None and shape != (self.features,):
+            raise ConfigError(f"a front end of {self.features} features cannot have features of the shape {shape}")
+        seen = math.prod(full_shape(input_shape)) if "scattering" in self._names() else math.prod(input_shape)
+        if self.leaves and not 0 < self.leaves <= min(_MOST_LEAVES, _MOST_VALUES // seen):
+            raise ConfigError(f"the components of {self.leaves} images of {seen} features take too much memory")
+
     def output_shape(self, input_shape: Sequence[int]) -> tuple[int, ...]:
         """What the model sees of a record of this shape."""
         from laconic.features.front_end import full_shape
 
+        if self.shape:
+            return self.shape
         return full_shape(input_shape) if self.features is None else (self.features,)
 
 
-def own_front_end(offer: Offer, file: Path | None = None) -> ScatteringFrontEnd | None:
-    """The offer's front end; None if it has none. `file` is the owner's copy, where it cannot be made from a seed."""
+def own_front_end(offer: Offer, file: Path | None = None, module: str | None = None) -> FrontEnd | None:
+    """The offer's front end; None if it has none.
+
+    `file` is the owner's copy, where it cannot be made from a seed. `module` is the factory that the owner allows, as
+    package.module:factory.
+    """
     if offer.front_end is None:
         return None
-    return _agreed(offer, _made(offer) if file is None else read_front_end(file))
+    _check_module(offer.front_end, module)
+    return _agreed(offer, _made(offer) if file is None else read_front_end(file, module))
 
 
-def kept_front_end(offer: Offer, file: Path) -> ScatteringFrontEnd:
+def kept_front_end(offer: Offer, file: Path, module: str | None = None) -> FrontEnd:
     """What this node wrote down when it joined the run."""
-    return _agreed(offer, read_front_end(file))
+    assert offer.front_end is not None
+    _check_module(offer.front_end, module)
+    return _agreed(offer, read_front_end(file, module))
 
 
-def _agreed(offer: Offer, found: ScatteringFrontEnd) -> ScatteringFrontEnd:
+def _check_module(offered: OfferedFrontEnd, module: str | None) -> None:
+    from laconic.features.kinds import factory_of
+
+    wanted = factory_of(offered.name)
+    if wanted is not None and wanted != module:
+        raise WireError(
+            f"the run's front end is made by {wanted}, which is code: no node takes that from a server. An owner who"
+            " has it, and trusts it, names it with --front-end-module where the node is started"
+        )
+
+
+def _agreed(offer: Offer, found: FrontEnd) -> FrontEnd:
     assert offer.front_end is not None
     if found.digest != offer.front_end.digest or found.input_shape != offer.input_shape:
         raise WireError(
@@ -86,42 +150,47 @@ def _agreed(offer: Offer, found: ScatteringFrontEnd) -> ScatteringFrontEnd:
             " same version of torch on all machines, or give every node the server's front_end.safetensors"
             " (--front-end)"
         )
+    if found.output_shape != offer.head_shape:
+        raise WireError(f"the front end has features of {found.output_shape}, the offer says {offer.head_shape}")
     return found
 
 
-def read_front_end(file: Path) -> ScatteringFrontEnd:
+def read_front_end(file: Path, module: str | None = None) -> FrontEnd:
     """The owner's copy."""
-    from laconic.features.front_end import ScatteringFrontEnd
+    from laconic.errors import RunFolderError
+    from laconic.features.base import FrontEnd
 
     try:
-        return ScatteringFrontEnd.load(file)
-    except LaconicError:
+        return FrontEnd.load(file, factory=module)
+    except RunFolderError:
         raise ConfigError(f"{file} is no front_end.safetensors, as a run folder has it") from None
 
 
-def _made(offer: Offer) -> ScatteringFrontEnd:
+def _made(offer: Offer) -> FrontEnd:
     """From formulas and the public seed, by the same streams as the server's."""
     from laconic.data.dead_leaves import dead_leaves
-    from laconic.features.front_end import scattering_front_end
+    from laconic.features.kinds import Wanted
     from laconic.streams import Streams
 
     wanted, streams = offer.front_end, Streams(offer.public_seed)
     assert wanted is not None
-    images = None
+    names, images = wanted.name.split("+"), None
+    if "contrast" in names or (wanted.projection == "public" and not wanted.leaves):
+        found = wanted.source or ("made images, by training a network" if "contrast" in names else "public images")
+        raise WireError(
+            f"the front end was found on {found}, and no node can make it again: give every node the server's"
+            " front_end.safetensors (--front-end)"
+        )
     if wanted.projection == "public":
-        if not wanted.leaves:
-            raise WireError(
-                f"the front end was found on {wanted.source or 'public images'}, and no node can make it again: give"
-                " every node the server's front_end.safetensors (--front-end)"
-            )
         images = dead_leaves(wanted.leaves, offer.input_shape, streams.numpy("front end images"))
-    return scattering_front_end(
-        offer.input_shape,
+    return Wanted(
+        name=wanted.name,
+        mirror=wanted.mirror,
         features=wanted.features,
         projection=wanted.projection,
-        images=images,
-        source=wanted.source,
         ridge=wanted.ridge,
-        mirror=wanted.mirror,
-        rng=streams.numpy("front end"),
-    )
+        bandwidth=wanted.bandwidth or None,
+        options=wanted.options,
+        words=wanted.words,
+        seed=streams.public_seed("front end module"),
+    ).made(offer.input_shape, public=images, source=wanted.source, rng=streams.numpy("front end"))

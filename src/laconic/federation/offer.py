@@ -92,6 +92,7 @@ class Offer(Agreed):
         _check_options("model", self.model_options)
         if self.front_end is not None:
             self.front_end.check(self.input_shape)
+            _check_options("front end", self.front_end.options)
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
         check_evaluations(self.scheme, self.rounds)
@@ -153,6 +154,7 @@ class Offer(Agreed):
             model=model,
             population=population,
             consistency=self.consistency,
+            noise_draws="per-client",
             loss=self.loss,
             **options,
         )

@@ -59,7 +59,7 @@ def build_model(
     assert factory is not None, "'auto' is settled by then"
     name = name if isinstance(name, str) else getattr(name, "__name__", "of your own")
     offered = {"input_shape": tuple(input_shape), "num_classes": num_classes}
-    accepted = _accepted(factory)
+    accepted = accepted_options(factory)
     arguments = {k: v for k, v in offered.items() if accepted is None or k in accepted} | dict(options or {})
     for key in arguments:
         if accepted is not None and key not in accepted:
@@ -71,7 +71,7 @@ def build_model(
         except ConfigError:
             raise
         except Exception as error:  # whatever a user's factory raises
-            raise ConfigError(f"model '{name}' cannot be built: {_reason(error)}; check --model-option") from None
+            raise ConfigError(f"model '{name}' cannot be built: {reason_of(error)}; check --model-option") from None
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model '{name}' gave a {type(model).__name__}, not a torch.nn.Module")
     return model
@@ -90,7 +90,7 @@ def find_model(name: str) -> Callable[..., nn.Module] | None:
 def takes_option(name: str, option: str) -> bool:
     """Whether the named model says that it has such an option."""
     factory = find_model(name)
-    return factory is not None and option in (_accepted(factory) or ())
+    return factory is not None and option in (accepted_options(factory) or ())
 
 
 def imported(option: str, name: str) -> Any:
@@ -103,19 +103,19 @@ def imported(option: str, name: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever importing a user's module raises
-        raise ConfigError(f"--{option} {name}: cannot import '{module_name}' ({_reason(error)})") from None
+        raise ConfigError(f"--{option} {name}: cannot import '{module_name}' ({reason_of(error)})") from None
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise ConfigError(f"--{option} {name}: " + unknown(f"name in {module_name}", attribute, public))
     return getattr(module, attribute)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """One line of an exception."""
     return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
-def _accepted(factory: Callable[..., Any]) -> set[str] | None:
+def accepted_options(factory: Callable[..., Any]) -> set[str] | None:
     """The keyword names that the factory takes; None if it takes any."""
     parameters = inspect.signature(factory).parameters.values()
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):

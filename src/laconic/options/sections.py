@@ -153,9 +153,9 @@ class DataSection:
 class FrontEndSection:
     name: str | None = option(
         None,
-        "scattering: fixed public features of images, in front of the model.",
+        "Fixed public features in front of the model: scattering or contrast (images), fourier or pca (tables), or your"
+        " own frozen module as package.module:factory. Joined by +, features are whitened together.",
         flag="--front-end",
-        choices=("scattering",),
     )
     mirror: bool | None = option(
         None, "true: features averaged over mirror images.", flag="--front-end-mirror", shown="false"
@@ -165,14 +165,14 @@ class FrontEndSection:
     )
     projection: str | None = option(
         None,
-        "none (all features), public (principal components of public images) or random.",
+        "none (all features), public (principal components of public records) or random.",
         flag="--front-end-projection",
         shown="none",
         choices=("none", "public", "random"),
     )
     images: int | None = option(
         None,
-        "How many images of --public-dataset it looks at.",
+        "How many records of --public-dataset it looks at.",
         flag="--front-end-images",
         shown="10000",
         check=positive_int,
@@ -184,6 +184,17 @@ class FrontEndSection:
         shown="0.001",
         check=non_negative,
     )
+    bandwidth: float | None = option(
+        None,
+        "The width of fourier's kernel, in units of the records.",
+        flag="--front-end-bandwidth",
+        shown="the median distance of public records",
+        check=positive,
+    )
+    weights: str | None = option(
+        None, "The network of contrast: a file of `laconic features train`.", flag="--front-end-weights"
+    )
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,11 +393,17 @@ class SumOptions:
 
     secagg: str = option(
         "simulated",
-        "simulated (add the clients' integers in the clear) or masked (run the protocol in this process): the same"
-        " sums, bit for bit.",
+        "simulated (add the clients' integers in the clear) or masked (run the protocol in this process). With"
+        " --noise-draws per-client they give the same sums, bit for bit.",
         key="mode",
         choices=("simulated", "masked"),
         identity=True,
+    )
+    noise_draws: str = option(
+        "auto",
+        "per-client (each draws its share), per-sum (a simulation draws the shares of a sum at once), or auto: per-sum"
+        " with --secagg simulated. Only per-client has the bits of masked sums.",
+        choices=("auto", "per-sum", "per-client"),
     )
     consistency: str = option(
         "plain",

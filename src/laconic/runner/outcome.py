@@ -11,7 +11,7 @@ from torch import nn
 
 from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
-from laconic.features.front_end import describe
+from laconic.features.base import describe
 from laconic.privacy.statement.statement import privacy_statement
 from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding
@@ -50,6 +50,7 @@ class RunResult:
         federation: of a federation, what was agreed, who was missing, and what is missing of the planned model.
         scheme: its name.
         warnings: what makes the result worth little, such as a model that always says the same.
+        ranks: how many processes trained.
 
     Examples:
         >>> import torch
@@ -83,6 +84,8 @@ class RunResult:
     """Its name."""
     warnings: tuple[str, ...] = ()
     """What makes the model worth little."""
+    ranks: int = 1
+    """How many processes trained, when the run ended."""
 
     def __repr__(self) -> str:
         return as_text(result_rows(self.scheme, self.summary()))
@@ -129,6 +132,7 @@ class RunResult:
             "ledger": self.ledger,
             "statement": self.statement,
             "seconds": round(self.seconds, 2),
+            **({} if self.ranks == 1 else {"ranks": self.ranks}),
             "profile": self.profile,
             "folder": str(self.folder) if self.folder else None,
         }
@@ -178,6 +182,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         federation=None if run.about_federation is None else run.about_federation(),
         scheme=e.scheme.name,
         warnings=tuple(_warnings(run)),
+        ranks=run.clients.num_ranks,
     )
     if run.folder:
         write_statement(run)

@@ -10,7 +10,7 @@ from torch import nn
 
 from laconic.clients.base import Clients
 from laconic.experiment.experiment import Experiment
-from laconic.features.front_end import with_head
+from laconic.features.base import with_head
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import Repeats, RunAccountant
 from laconic.report.ledger import Ledger

@@ -19,6 +19,7 @@ from laconic.experiment.experiment import (
     PATIENCE_NEEDS,
     check_evaluations,
     check_maskable,
+    check_noise_draws,
     check_testable,
     check_votes,
 )
@@ -42,9 +43,14 @@ def check_config(config: RunConfig, *, data_given: bool = False, planned: bool =
 
     With `data_given` the data are there, whatever the section says. What is only `planned` needs no public records.
     """
-    problems = dict.fromkeys(_problems(config, data_given, data_given or planned))
+    problems = problems_in(config, data_given=data_given, planned=planned)
     if problems:
-        raise ConfigError(several(list(problems)))
+        raise ConfigError(several(problems))
+
+
+def problems_in(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> list[str]:
+    """All that is wrong with a configuration, each once."""
+    return list(dict.fromkeys(_problems(config, data_given, data_given or planned)))
 
 
 def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterator[str]:
@@ -79,6 +85,8 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
         yield from combined or _testing_problems(config, draft)
         if config.secagg.secagg == "masked" and draft.private:
             yield from _raised(check_maskable, draft)
+        if draft.private:
+            yield from _raised(check_noise_draws, config.secagg, draft)
         yield from _vote_problems(config, draft)
         yield from _evaluation_problems(config, draft)
         if not public_given:
@@ -278,6 +286,7 @@ def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
         "--max-dropouts": sampler.max_dropouts > 0,
         "--max-colluders": sampler.max_colluders > 0,
         "--secagg masked": secagg.secagg != "simulated",
+        "--noise-draws": secagg.noise_draws != "auto",
         "--consistency signed": secagg.consistency != "plain",
         "--dropout-rate": secagg.dropout_rate > 0,
     }

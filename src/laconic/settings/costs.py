@@ -13,7 +13,7 @@ from laconic.data.pictures import Pictures
 from laconic.data.population import PooledPopulation, Records
 from laconic.experiment.devices import wait_for
 from laconic.experiment.experiment import Experiment
-from laconic.features.front_end import ScatteringFrontEnd
+from laconic.features.base import FrontEnd
 from laconic.round import noisy_codes, rows_at_once
 from laconic.train.engines.crew import Crew
 
@@ -39,7 +39,7 @@ def memory_bytes(experiment: Experiment, clients: SimulatedClients) -> int:
     record, made = _bytes(first) / len(first.targets), 0
     if isinstance(population, PooledPopulation) and isinstance(population.pool.inputs, Pictures):
         record, made = _bytes(population.pool) / len(population.pool.targets), at_once * _bytes(first)
-    if isinstance(experiment.front_end, ScatteringFrontEnd):
+    if isinstance(experiment.front_end, FrontEnd):
         record += 4 * math.prod(experiment.front_end.output_shape)
     data = record * sum(population.size(c) for c in range(min(100, population.num_clients)))
     data = data * max(1, population.num_clients // 100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from laconic.catalogue import scheme_entry
@@ -11,7 +10,7 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.experiment.about import about_evaluations, about_grid, about_groups, about_testing, about_votes
 from laconic.experiment.cautions import planned_cautions
 from laconic.experiment.experiment import Experiment
-from laconic.features.front_end import ScatteringFrontEnd, full_shape
+from laconic.features.base import FrontEnd, num_values
 from laconic.packing import integers
 from laconic.report.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
@@ -22,8 +21,8 @@ from laconic.settings.config import RunConfig
 from laconic.settings.costs import memory_bytes, noise_seconds
 
 
-def forecast(config: RunConfig) -> dict[str, Any]:
-    """The plan as data."""
+def forecast(config: RunConfig, *, brief: bool = False) -> dict[str, Any]:
+    """The plan as data. A `brief` one measures no time, and has ε of all rounds only."""
     entry = scheme_entry(config.scheme.name)
     measured = isinstance(config.scheme.options.get("clip_norm"), str) and not entry.record_level
     takes_clip = "clip_norm" in entry.options and not entry.record_level
@@ -53,8 +52,8 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         "rounds": experiment.rounds,
         "engine": simulated.work.engine.name,
         "memory_bytes": memory_bytes(experiment, simulated),
-        "noise_seconds_per_round": noise_seconds(experiment, simulated),
-        "privacy": _privacy(experiment, simulation, measured),
+        "noise_seconds_per_round": None if brief else noise_seconds(experiment, simulated),
+        "privacy": _privacy(experiment, simulation, measured, brief),
         "groups": about_groups(experiment),
         "group_testing": about_testing(experiment),
         "votes": votes,
@@ -111,23 +110,30 @@ def _first_evaluation(experiment: Experiment) -> int:
 def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:
     """How many features the model sees, of how many, and how large the public projection is that clients must have."""
     front_end = experiment.front_end
-    if not isinstance(front_end, ScatteringFrontEnd):
+    if not isinstance(front_end, FrontEnd):
         return None
-    kept, available = math.prod(front_end.output_shape), math.prod(full_shape(front_end.input_shape))
+    kept, available = num_values(front_end.output_shape), num_values(front_end.raw_shape)
     projection = config.front_end.projection or "none"
     size = 4 * available * (kept + 1) if projection == "public" else 0
-    return {"features": kept, "available": available, "projection": projection, "projection_bytes": size}
+    return {
+        "name": config.front_end.name,
+        "features": kept,
+        "available": available,
+        "projection": projection,
+        "projection_bytes": size,
+    }
 
 
-def _privacy(experiment: Experiment, simulation: Run, measured: bool) -> dict[str, Any] | None:
+def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: bool) -> dict[str, Any] | None:
     accountant, budget = experiment.accountant, experiment.budget
     if accountant is None or budget is None:
         return None
     cohort = experiment.sampler.planned_cohort(experiment.population.num_clients)
-    decades = [10**k for k in range(9) if 10**k < experiment.rounds] + [experiment.rounds]
+    decades = [] if brief else [10**k for k in range(9) if 10**k < experiment.rounds]
+    decades.append(experiment.rounds)
     average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
     most = budget.max_participations
-    counts = sorted({1, average, *([most] if most else [])})
+    counts = sorted({average} if brief else {1, average, *([most] if most else [])})
     return {
         "unit": accountant.promise.one,
         "noise_multiplier": experiment.scheme.noise_multiplier,

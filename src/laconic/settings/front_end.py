@@ -10,42 +10,80 @@ from torch import Tensor
 from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError, unknown
 from laconic.experiment.devices import choose_device
-from laconic.features.front_end import ScatteringFrontEnd, check_projection, full_shape, scattering_front_end
+from laconic.features.base import FrontEnd, check_projection
+from laconic.features.kinds import FOURIER_NEEDS, FRONT_ENDS, WEIGHTS_NEEDED, Wanted, check_names, factory_of
 from laconic.features.projection import RIDGE
+from laconic.features.tables import BANDWIDTH_NEEDS
+from laconic.options.sections import FrontEndSection
 from laconic.parts import positive_int
 from laconic.settings.config import RunConfig
 from laconic.settings.data.public_records import public_images
 from laconic.store.front_end import FILE
 from laconic.streams import Streams
 
-FRONT_ENDS = ("scattering",)
 _DEFAULTS: dict[str, Any] = {"mirror": False, "projection": "none"}
 _PUBLIC_DEFAULTS: dict[str, Any] = {"images": 10_000, "ridge": RIDGE}
 
 
 def with_front_end_defaults(config: RunConfig) -> RunConfig:
     """The configuration with every key of the section that counts; an error for those that would do nothing."""
-    given = {k: v for k, v in vars(config.front_end).items() if v is not None}
-    if config.front_end.name is None:
-        for key in given:
+    section = config.front_end
+    given = {k: v for k, v in vars(section).items() if v is not None and k != "options"}
+    if section.name is None:
+        for key in given | section.options:
             raise ConfigError(f"--front-end-{key} means nothing without --front-end {FRONT_ENDS[0]}")
         return config
-    if config.front_end.name not in FRONT_ENDS:
-        raise ConfigError(unknown("front end", config.front_end.name, FRONT_ENDS))
+    check_names(section.name)
+    _check_idle(section)
     values = _DEFAULTS | given
-    check_projection(values.get("features"), values["projection"])
+    if section.name == "pca":
+        values["projection"] = given.get("projection", "public")
+    if section.name == "fourier":
+        _check_fourier(config)
+        if values["projection"] != "none":
+            raise ConfigError("--front-end-projection means nothing with --front-end fourier: its features are drawn")
+        values |= {} if section.bandwidth is not None else {"images": values.get("images", _PUBLIC_DEFAULTS["images"])}
+    else:
+        check_projection(values.get("features"), values["projection"])
+    if section.name == "pca" and values["projection"] != "public":
+        raise ConfigError("--front-end pca is a projection on public components: leave out --front-end-projection")
     if values["projection"] == "public":
         values = _PUBLIC_DEFAULTS | values
         positive_int(images=values["images"])
-    for key in _PUBLIC_DEFAULTS:
-        if key in given and values["projection"] != "public":
+    looks = values["projection"] == "public" or (section.name == "fourier" and section.bandwidth is None)
+    for key, needed in (("images", looks), ("ridge", values["projection"] == "public")):
+        if key in given and not needed:
             raise ConfigError(f"--front-end-{key} means nothing without --front-end-projection public")
     return config.with_values({f"front_end.{key}": value for key, value in values.items()})
 
 
+def _check_idle(section: FrontEndSection) -> None:
+    """Options that belong to another front end."""
+    name = section.name or ""
+    if section.bandwidth is not None and name != "fourier":
+        raise ConfigError("--front-end-bandwidth means nothing without --front-end fourier")
+    if section.weights is not None and "contrast" not in name.split("+"):
+        raise ConfigError("--front-end-weights means nothing without --front-end contrast")
+    if section.weights is None and "contrast" in name.split("+"):
+        raise ConfigError(WEIGHTS_NEEDED)
+    if section.mirror and name in ("fourier", "pca"):
+        raise ConfigError(f"--front-end-mirror means nothing with --front-end {name}")
+    if section.options and factory_of(name) is None:
+        known = [key for key in vars(section) if key != "options"]
+        raise ConfigError(unknown("key in [front_end]", next(iter(section.options)), known))
+
+
+def _check_fourier(config: RunConfig) -> None:
+    section, data = config.front_end, config.data
+    if section.features is None:
+        raise ConfigError(FOURIER_NEEDS)
+    if section.bandwidth is None and data.public_dataset is None and data.public_records is None:
+        raise ConfigError(BANDWIDTH_NEEDS)
+
+
 def settle_front_end(
     config: RunConfig, federation: FederatedData, streams: Streams, *, stored: Path | None = None, fit: bool = True
-) -> ScatteringFrontEnd | None:
+) -> FrontEnd | None:
     """The front end that the (completed) section describes; None if it names none.
 
     `stored` is a run folder: a run that goes on uses what it was started with, to the bit. With `fit=False` a random
@@ -54,22 +92,34 @@ def settle_front_end(
     section = config.front_end
     if section.name is None:
         return None
-    full_shape(federation.input_shape)
     if stored is not None and (stored / FILE).exists():
-        return ScatteringFrontEnd.load(stored / FILE)
-    images: Tensor | None = None
+        return FrontEnd.load(stored / FILE, factory=factory_of(section.name))
+    public: Tensor | None = None
     source = ""
-    if section.projection == "public":
-        images, source = public_images(config.data, federation, section.images or 0, streams)
-    fit = fit or images is None
-    return scattering_front_end(
-        federation.input_shape,
-        features=section.features,
-        projection=section.projection or "none" if fit else "random",
-        images=images,
-        source=source,
+    if section.projection == "public" or (section.name == "fourier" and section.bandwidth is None):
+        public, source = public_images(config.data, federation, section.images or 0, streams)
+    fit = fit or public is None
+    wanted = Wanted(
+        name=section.name,
         mirror=bool(section.mirror),
+        features=section.features,
+        projection=section.projection or "none" if fit else _unfitted(section),
         ridge=RIDGE if section.ridge is None else section.ridge,
-        rng=streams.numpy("front end"),
-        device=choose_device(config.run.device),
+        bandwidth=section.bandwidth,
+        weights=section.weights,
+        options=section.options,
+        seed=streams.public_seed("front end module"),
+        words=_words(federation),
     )
+    rng, device = streams.numpy("front end"), choose_device(config.run.device)
+    return wanted.made(federation.input_shape, public=public, source=source, rng=rng, device=device)
+
+
+def _unfitted(section: FrontEndSection) -> str:
+    return "random" if section.projection == "public" else section.projection or "none"
+
+
+def _words(federation: FederatedData) -> bool:
+    """Whether records are whole numbers that are no pixels."""
+    inputs = federation.population.records(0).inputs
+    return isinstance(inputs, Tensor) and not inputs.is_floating_point() and len(federation.input_shape) != 3

@@ -13,8 +13,9 @@ from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.inputs import Inputs, dense
 from laconic.errors import ConfigError, RunFolderError
+from laconic.features.base import FrontEnd
 from laconic.features.blocks import in_blocks
-from laconic.features.front_end import ScatteringFrontEnd
+from laconic.features.kinds import factory_of
 from laconic.models.registry import build_model
 from laconic.settings.config import RunConfig, read_toml
 from laconic.settings.data.datasets import load_federation
@@ -116,7 +117,7 @@ def _features(run: Path, config: RunConfig, new: NewRecords) -> Inputs:
     file = run / FRONT_END
     if not file.exists():
         raise RunFolderError(f"{file} is not there: restore it")
-    return in_blocks(ScatteringFrontEnd.load(file), new.inputs, torch.device("cpu"))
+    return in_blocks(FrontEnd.load(file, factory=factory_of(config.front_end.name)), new.inputs, torch.device("cpu"))
 
 
 def _trained_model(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from laconic.features.front_end import ScatteringFrontEnd
+from laconic.features.base import FrontEnd
 from laconic.store.folder import RunFolder
 
 FILE = "front_end.safetensors"
@@ -12,5 +12,5 @@ FILE = "front_end.safetensors"
 
 def keep_front_end(folder: RunFolder, front_end: nn.Module | None) -> None:
     """Write it into the folder of a run that starts: computed again elsewhere, its numbers could differ."""
-    if isinstance(front_end, ScatteringFrontEnd) and not (folder.path / FILE).exists():
+    if isinstance(front_end, FrontEnd) and not (folder.path / FILE).exists():
         folder.write(FILE, front_end.to_bytes())

@@ -19,7 +19,7 @@ from laconic.train.layers.attention import with_keyed_attention
 from laconic.train.layers.dropout import KeyedDropout, layer_keys, with_keyed_dropout
 from laconic.train.layers.first_linear import FirstLinear, find_first_linear
 from laconic.train.layers.recurrent import with_keyed_recurrence
-from laconic.train.losses import Loss, choose_loss, correct, cross_entropy
+from laconic.train.losses import Loss, choose_loss, correct, cross_entropy, cross_entropy_for_many
 from laconic.train.metrics import by_client, two_class_metrics, two_class_scores
 from laconic.train.words import check_words, vocabularies
 
@@ -163,7 +163,8 @@ class FlatModel:
         for name, layer_key in zip(self._dropout_names, layer_keys(key, len(self._dropouts)), strict=True):
             values[f"{name}.key"] = layer_key
         outputs = functional_call(self.module, values, (inputs,))
-        return (self.loss(outputs, targets) * weight).sum()
+        loss = cross_entropy_for_many if self.loss is cross_entropy else self.loss
+        return (loss(outputs, targets) * weight).sum()
 
     def _remember_constants(self) -> None:
         keys = {f"{name}.key" for name in self._dropout_names}

@@ -334,6 +334,7 @@ def test_a_plan_computes_no_features(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan["size"] == 310
     assert plan["bytes_up_per_client_and_round"] == 60 + 4 * 310
     assert plan["front_end"] == {
+        "name": "scattering",
         "features": 30,
         "available": 324,
         "projection": "public",

@@ -1,5 +1,6 @@
 """Commands for the user's own records: those to train on, and those to predict for.
 
-predict  `laconic predict`
-schema   `laconic schema init`
+features  `laconic features`: train a front end on made pictures
+predict   `laconic predict`
+schema    `laconic schema init`
 """

@@ -25,6 +25,7 @@ def predict(
     run: str | None,
     like: Path | None,
     model: str | None,
+    front_end_module: str | None,
     out: Path | None,
     as_json: bool,
     **own: Any,
@@ -50,6 +51,8 @@ def predict(
         raise DataError(no_such_file(str(data)))
     kept = kept_model(NodeFolder(folder), run)
     settings = {name.replace("_", "-"): value for name, value in own.items() if value is not None}
-    found = predict_at_node(kept, data.expanduser(), settings, like=like, model=model)
+    found = predict_at_node(
+        kept, data.expanduser(), settings, like=like, model=model, front_end_module=front_end_module
+    )
     click.echo(f"the model of run {kept.run[:8]}… at the beginning of round {kept.round}", err=True)
     show_predictions(found, out, as_json)

@@ -18,6 +18,11 @@ _OPTIONS = (
     click.option("--image-size", metavar="HEIGHTxWIDTH", help="To which pictures are resized, alike on all nodes."),
     click.option("--channels", type=int, help="Of pictures: 3 is colour, 1 is grey.  [3]"),
     click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's."),
+    click.option(
+        "--front-end-module",
+        metavar="MODULE:FACTORY",
+        help="Your own frozen module, if the run's front end uses one. No server's name is imported.",
+    ),
 )
 
 

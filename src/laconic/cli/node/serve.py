@@ -59,6 +59,7 @@ def serve(
     records: str | None,
     model: str | None,
     front_end: Path | None,
+    front_end_module: str | None,
     socket: Path | None,
     group: str | None,
     threads: int | None,
@@ -81,6 +82,7 @@ def serve(
     Everything that must outlast the process is in FOLDER: it can be stopped, or killed, at any time. `laconic node
     status FOLDER` says what it did. Records are read when it starts, and again when a run begins after they changed.
     """
+    from laconic.features.module import find_factory
     from laconic.federation.agreement import UNCHECKED
     from laconic.federation.front_ends import read_front_end
     from laconic.federation.node.own_model import own_model
@@ -92,8 +94,10 @@ def serve(
     _check_made(folder.expanduser())
     if model is not None:
         find_model(model)  # what cannot be imported is said now
+    if front_end_module is not None:
+        find_factory(front_end_module)
     if front_end is not None:
-        read_front_end(front_end)
+        read_front_end(front_end, front_end_module)
     settings = Serving(
         folder=folder.expanduser(),
         policy=policy,
@@ -107,6 +111,7 @@ def serve(
         metrics_port=metrics_port,
         metrics_token=_token(metrics_port, metrics_token_file),
         front_end=front_end,
+        front_end_module=front_end_module,
     )
     given = {name.replace("_", "-"): value for name, value in own.items() if value is not None}
     kept, meaning = _records(records, given), UNCHECKED if records is not None else own_meaning(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from laconic.data.population import check_records
@@ -17,6 +18,10 @@ def own_source(name: str) -> SourceInfo:
 
     The function is called without arguments when the name is first looked at.
     """
+    file, _, column = name.rpartition(":")
+    if Path(file).is_file():
+        way = f"--dataset {file} --target {column}"
+        raise ConfigError(f"--dataset {name}: {file} is a file; name its column with {way}")
     made = imported("dataset", name)
     if callable(made):
         made = _called(name, made)

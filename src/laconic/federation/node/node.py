@@ -52,8 +52,9 @@ class Node:
     """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
 
     `kept` has the work of the runs under way, where a process answers more than one message. `meaning` is what the
-    node's records mean, `front_end` the owner's copy of a front end that cannot be made from a seed. With
-    `keep_weights` the newest weights of each run stay in the folder, for the owner's own predictions.
+    node's records mean, `front_end` the owner's copy of a front end that cannot be made from a seed, and
+    `front_end_module` the factory of a module that the owner allows in one. With `keep_weights` the newest weights of
+    each run stay in the folder, for the owner's own predictions.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class Node:
         kept: KeptWork | None = None,
         meaning: Meaning | str | None = UNCHECKED,
         front_end: Path | None = None,
+        front_end_module: str | None = None,
         keep_weights: bool = False,
         **options: Any,
     ) -> None:
         self._meaning, self._front_end, self._keep_weights = meaning, front_end, keep_weights
+        self._front_end_module = front_end_module
         self._folder, self._policy, self._kept = folder, policy, kept
         self._model, self._records, self._options = model, records, options
         self._offered = b""
@@ -124,7 +127,7 @@ class Node:
         planned = Cost.planned(offer)
         self._within_lifetime(offer.run, Cost.planned(offer, offer.spare_rounds))
         check_meaning(offer, self._meaning)
-        front_end = None if known is not None else own_front_end(offer, self._front_end)
+        front_end = None if known is not None else own_front_end(offer, self._front_end, self._front_end_module)
         check_model(self._model(offer), offer)
         if known is None:
             if front_end is not None:
@@ -274,7 +277,8 @@ class Node:
         check_meaning(offer, self._meaning)
         front_end = None
         if offer.front_end is not None:
-            front_end = kept_front_end(offer, self._folder.file(offer.run, "front_end"))
+            file = self._folder.file(offer.run, "front_end")
+            front_end = kept_front_end(offer, file, self._front_end_module)
         model = self._model(offer)
         with on_records():
             records = self._records(offer)

@@ -79,7 +79,13 @@ def kept_model(folder: NodeFolder, run: str | None = None) -> KeptModel:
 
 
 def predict_at_node(
-    kept: KeptModel, data: Path, settings: Mapping[str, object], *, like: Path | None = None, model: str | None = None
+    kept: KeptModel,
+    data: Path,
+    settings: Mapping[str, object],
+    *,
+    like: Path | None = None,
+    model: str | None = None,
+    front_end_module: str | None = None,
 ) -> Predictions:
     """For every record in a file or folder of the owner's. `settings` are those of `laconic node serve`.
 
@@ -100,7 +106,7 @@ def predict_at_node(
         check_model(module, kept.offer)
     inputs = new.inputs
     if kept.offer.front_end is not None:
-        inputs = in_blocks(kept_front_end(kept.offer, kept.front_end), inputs, torch.device("cpu"))
+        inputs = in_blocks(kept_front_end(kept.offer, kept.front_end, front_end_module), inputs, torch.device("cpu"))
     example = dense(inputs[:1]), torch.zeros(1, dtype=torch.float32 if kind.num_classes == 1 else torch.int64)
     flat = FlatModel(module, example=example, loss=kept.offer.loss)
     outputs = torch.cat(list(flat.outputs(kept.weights, inputs)))

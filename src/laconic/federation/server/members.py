@@ -6,11 +6,13 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.data.meaning import Meaning
 from laconic.errors import ConfigError, LaconicError, PrivacyError, RunFolderError
+from laconic.features.base import FrontEnd
 from laconic.features.front_end import ScatteringFrontEnd
 from laconic.federation.courier import Answers, Courier, fields_bytes
 from laconic.federation.front_ends import OfferedFrontEnd
@@ -102,9 +104,15 @@ def _front_end(settled: Settled) -> OfferedFrontEnd | None:
     front_end, config = settled.experiment.front_end, settled.config
     if front_end is None:
         return None
-    assert isinstance(front_end, ScatteringFrontEnd), "configurations name no other"
+    assert isinstance(front_end, FrontEnd) and config.front_end.name, "configurations name no other"
     about, fitted = front_end.about, front_end.about["projection"] == "public"
+    plain = isinstance(front_end, ScatteringFrontEnd)
     return OfferedFrontEnd(
+        name=config.front_end.name,
+        shape=() if plain else front_end.output_shape,
+        options={} if plain else config.front_end.options,
+        words=_takes_words(about),
+        bandwidth=float(about.get("bandwidth", 0.0)),
         projection=about["projection"],
         mirror=about["mirror"],
         features=about.get("features"),
@@ -113,6 +121,10 @@ def _front_end(settled: Settled) -> OfferedFrontEnd | None:
         source=about.get("source", ""),
         digest=front_end.digest,
     )
+
+
+def _takes_words(about: dict[str, Any]) -> bool:
+    return any(part.get("words", False) for part in about.get("parts", [about]))
 
 
 def _meaning(settled: Settled) -> Meaning | None:

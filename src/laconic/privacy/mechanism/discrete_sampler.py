@@ -31,21 +31,32 @@ def theta_gap(scale: float) -> float:
     return 2 * r / (1 - r**3)
 
 
+def fixed_point(mean: Tensor, units: float = 1.0) -> Tensor:
+    """mean·units in 256ths (int64), cut towards zero."""
+    fixed: Tensor = (mean.double() * (units * 2**MEAN_BITS)).long()
+    return fixed
+
+
 def draw_discrete_gaussian(mean: Tensor, scale: float, stream: Stream, *, integer_mean: bool = False) -> Tensor:
     """Integers (int64) from DG(mean, scale), one per entry of `mean`, which is cut to multiples of 1/256."""
+    if not integer_mean:
+        return draw_around(fixed_point(mean), scale, stream)
     positive(scale=scale)
-    count, device = mean.numel(), mean.device
-    if integer_mean:
-        whole: Tensor = mean.long()
-        return whole + _centred(scale, count, stream, device).reshape(mean.shape)
-    fixed = (mean.double() * 2**MEAN_BITS).trunc().long().reshape(-1)
-    whole, rows = fixed >> MEAN_BITS, fixed & (2**MEAN_BITS - 1)
+    whole: Tensor = mean.long()
+    return whole + _centred(scale, mean.numel(), stream, mean.device).reshape(mean.shape)
+
+
+def draw_around(fixed: Tensor, scale: float, stream: Stream) -> Tensor:
+    """Integers (int64) from DG(fixed / 256, scale), one per entry of `fixed` (int64)."""
+    positive(scale=scale)
+    count, device, flat = fixed.numel(), fixed.device, fixed.reshape(-1)
     small = scale if scale < 2 * _SMALL else _SMALL
     tables = discrete_tables(small, 2**MEAN_BITS, str(device))
-    noise = tables.draw(rows, count, stream.fork("fraction"), device)
+    drawn = tables.draw(flat & (2**MEAN_BITS - 1), count, stream.fork("fraction"), device)
+    drawn.add_(flat >> MEAN_BITS)
     if small != scale:
-        noise = noise + _centred(math.sqrt(scale**2 - small**2), count, stream, device)
-    return (whole + noise).reshape(mean.shape)
+        drawn.add_(_centred(math.sqrt(scale**2 - small**2), count, stream, device))
+    return drawn.reshape(fixed.shape)
 
 
 def _centred(scale: float, count: int, stream: Stream, device: object) -> Tensor:
@@ -76,6 +87,17 @@ def draw_total_variation(scale: float, *, integer_mean: bool = False) -> float:
     `scale` is meant as a float: where a draw is put together, its scale is that up to a float's rounding, 2^−52 of it.
     """
     return (1 + len(_additions(scale, integer_mean=integer_mean))) * TABLE_TOTAL_VARIATION
+
+
+def sum_total_variation(scale: float, count: int) -> float:
+    """At most how far, in total variation, the sum of so many DG(μ_k, scale) is from DG(Σμ_k, scale·√count).
+
+    The distribution of X₁ + X₂ at z is that of DG(μ₁ + μ₂, √(ξ₁² + ξ₂²)) times S(z), a sum of exp(−(a − c)²/2s²) over
+    integers a, up to a constant. S varies by a factor r = (1 + θ(s))/(1 − θ(s)) at most, and s ≥ scale/√2 for each of
+    count − 1 additions. A ratio within 1/R … R everywhere, R = r^(count − 1), is a distance of (R − 1)/2 at most.
+    """
+    gap = theta_gap(scale / math.sqrt(2))
+    return math.expm1((count - 1) * (math.log1p(gap) - math.log1p(-gap))) / 2
 
 
 def _additions(scale: float, *, integer_mean: bool) -> list[float]:

@@ -34,57 +34,60 @@ For the tables in use it is 2^−111 or less; a test computes it exactly."""
 class DiscreteTables:
     """P(X ≤ first + i) for several means: rows of 128 bits, split into two signed words.
 
-    `guide[row, b]` is the first entry, counted over all rows, that a word with leading bits b can mean.
+    `answers[row, b]` is the value that every word with leading bits b means, or the smallest number of its type where
+    that depends on the other bits: some entry's own word begins with b. Few words do, so most draws take one look.
     """
 
     first: int
     high: Tensor
     low: Tensor
-    guide: Tensor
-    guide_bits: int
+    answers: Tensor
+    leading_bits: int
 
     def draw(self, rows: Tensor | None, count: int, stream: Stream, device: Any) -> Tensor:
         """Draws as int64: from row 0, or for each draw from its own row."""
+        import torch
+
         words = stream.words(count, device)
-        index = (words >> (64 - self.guide_bits)).add_(1 << (self.guide_bits - 1))
+        index = (words >> (64 - self.leading_bits)).add_(1 << (self.leading_bits - 1))
         if rows is not None:
-            index.add_(rows, alpha=self.guide.shape[1])
-        index = self.guide.reshape(-1)[index]
-        flat = self.high.reshape(-1)
-        late = (flat[index] < words).nonzero().reshape(-1)
-        if rows is None and len(late):
-            import torch
+            index.add_(rows, alpha=self.answers.shape[1])
+        found = torch.index_select(self.answers.reshape(-1), 0, index)
+        unclear = (found == torch.iinfo(found.dtype).min).nonzero().reshape(-1)
+        values: Tensor = found.long()
+        if len(unclear):
+            values[unclear] = self._searched(rows, unclear, words[unclear], count, stream)
+        return values
 
-            index[late] = torch.searchsorted(flat, words[late])
-        elif len(late):
-            self._advance(index, late, words)
-        even = (flat[index] == words).nonzero().reshape(-1)
+    def _searched(self, rows: Tensor | None, places: Tensor, words: Tensor, count: int, stream: Stream) -> Tensor:
+        """The values of draws whose words may be those of an entry: the first entry that is not below the word."""
+        import torch
+
+        high, width = self.high.reshape(-1), self.high.shape[1]
+        if rows is None:
+            index, before = torch.searchsorted(high, words), torch.zeros_like(words)
+        else:
+            before = rows[places] * width
+            index = before.clone()
+            step = width // 2  # a power of two, see `discrete_tables`
+            while step:
+                index.add_(high[index + (step - 1)] < words, alpha=step)
+                step //= 2
+        even = (high[index] == words).nonzero().reshape(-1)
         if len(even):
-            self._decide(index, even, words, stream.fork("boundary").words_at(even, count))
-        if rows is not None:
-            index.sub_(rows, alpha=self.high.shape[1])
-        return index.add_(self.first)
+            more = stream.fork("boundary").words_at(places[even], count)
+            index[even] = self._decided(index[even], words[even], more)
+        return index.sub_(before).add_(self.first)
 
-    def _advance(self, index: Tensor, late: Tensor, words: Tensor) -> None:
-        """Move each of the late on to its entry: few have far to go, since hardly a word is in a tail."""
-        flat = self.high.reshape(-1)
-        place, wanted = index[late], words[late]
-        while len(late):
-            place += 1
-            there = flat[place] >= wanted
-            index[late[there]] = place[there]
-            late, place, wanted = late[~there], place[~there], wanted[~there]
-
-    def _decide(self, index: Tensor, even: Tensor, words: Tensor, more: Tensor) -> None:
-        """Move each of the even on over all entries whose 128 bits are below its own, `words` and then `more`.
+    def _decided(self, index: Tensor, words: Tensor, more: Tensor) -> Tensor:
+        """Moved on over all entries whose 128 bits are below `words` and then `more`.
 
         The last entry of a row is 2^128 − 1, and no word is above it.
         """
         high, low = self.high.reshape(-1), self.low.reshape(-1)
-        place, wanted = index[even], words[even]
-        while bool((below := (high[place] == wanted) & (low[place] < more)).any()):
-            place += below
-        index[even] = place
+        while bool((below := (high[index] == words) & (low[index] < more)).any()):
+            index = index + below
+        return index
 
 
 @functools.lru_cache(maxsize=64)
@@ -95,19 +98,32 @@ def discrete_tables(scale: float, num_means: int, device: str) -> DiscreteTables
     reach = math.ceil(scale * math.sqrt(2 * math.log(2) * (TAIL_BITS + 8))) + 2
     support = range(-reach, reach + 2)
     bounds = [_bounds(Decimal(j) / num_means, scale, support) for j in range(num_means)]
+    width = len(support) if num_means == 1 else 1 << len(support).bit_length()  # for a search by halving
+    bounds = [[*row, *[2**128 - 1] * (width - len(row))] for row in bounds]
     # Signed words, so that torch can compare them: unsigned 64-bit order, shifted by 2⁶³.
     high = np.array([[(b >> 64) - 2**63 for b in row] for row in bounds], dtype=np.int64)
     low = np.array([[(b & (2**64 - 1)) - 2**63 for b in row] for row in bounds], dtype=np.int64)
-    guide_bits = 16 if num_means == 1 else 8
-    starts = (np.arange(1 << guide_bits, dtype=np.int64) - (1 << (guide_bits - 1))) << (64 - guide_bits)
-    guide = np.stack([np.searchsorted(row, starts) + place * high.shape[1] for place, row in enumerate(high)])
+    leading_bits = 16 if num_means == 1 else 10
     return DiscreteTables(
         first=support[0],
         high=torch.from_numpy(high).to(device),
         low=torch.from_numpy(low).to(device),
-        guide=torch.from_numpy(guide).to(device),
-        guide_bits=guide_bits,
+        answers=torch.from_numpy(_answers(high, support[0], leading_bits)).to(device),
+        leading_bits=leading_bits,
     )
+
+
+def _answers(high: np.ndarray, first: int, leading_bits: int) -> np.ndarray:
+    """What words with the same leading bits mean, by row, in the smallest type that holds every value."""
+    starts = (np.arange(1 << leading_bits, dtype=np.int64) - (1 << (leading_bits - 1))) << (64 - leading_bits)
+    last = starts + ((1 << (64 - leading_bits)) - 1)
+    kind = next(kind for kind in (np.int8, np.int16, np.int32) if -first < np.iinfo(kind).max)
+    found = np.empty((len(high), len(starts)), dtype=kind)
+    for row, answers in zip(high, found, strict=True):
+        entry = np.searchsorted(row, starts)
+        # An entry in between, or equal to one of these words, decides: only other bits tell on which side a word is.
+        answers[:] = np.where(entry == np.searchsorted(row, last, side="right"), entry + first, np.iinfo(kind).min)
+    return found
 
 
 def _bounds(mean: Decimal, scale: float, support: range) -> list[int]:

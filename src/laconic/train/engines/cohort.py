@@ -41,6 +41,20 @@ class _Job:
     dropout: Tensor
 
 
+@dataclass(frozen=True)
+class Vectorised:
+    """A model made ready for many clients at once, its large dense layers by the name of their weight, and where.
+
+    `attends` says whether the module calls torch's attention itself: see `attention_for_clients`.
+    """
+
+    model: FlatModel
+    layers: dict[str, FactoredLinear]
+    device: torch.device
+    precision: str
+    attends: bool
+
+
 class CohortAtOnce(Crew[_Job]):
     """Many clients at once: on a GPU the whole cohort, on a CPU a few for every worker.
 
@@ -76,6 +90,12 @@ class CohortAtOnce(Crew[_Job]):
     def own_weights(self, work: Work | None) -> int:
         """How many weights each client has a copy of when it does this work; None: of all."""
         return self._members[0].own_weights(work)
+
+    @property
+    def vectorised(self) -> Vectorised:
+        """The model as its first worker trains it."""
+        worker = self._members[0]
+        return Vectorised(worker._model, worker._factored, worker._device, worker._precision, worker._attends)
 
 
 class _Worker:
@@ -114,7 +134,7 @@ class _Worker:
         block = self._blocks.get(key)
         if block is None:
             block = _Block(self._model, self._factored, task, count, records, schedule, ragged)
-            most = max(1, _memory(self._device) // (4 * block.num_bytes))
+            most = max(1, memory_of(self._device) // (4 * block.num_bytes))
             while len(self._blocks) >= most:
                 self._blocks.popitem(last=False)
             self._blocks[key] = block
@@ -132,7 +152,7 @@ class _Worker:
         inputs, targets = (torch.stack([t[:1], t[:1]]).to(self._device) for t in (inputs, targets))
         ones, keys = torch.ones(2, 1, device=self._device), torch.zeros(2, dtype=torch.int64, device=self._device)
         with attention_for_clients(self._attends):
-            _gradients(self._model, params, params, inputs, targets, ones, keys)
+            gradients(self._model, params, params, inputs, targets, ones, keys)
         self._model.check_constants()
 
 
@@ -235,7 +255,7 @@ class _Block:
             # The mean over the real records, unless classes have weights.
             weight = (place < count) / count.clamp(min=1) if self._shares is None else self._shares[:, step]
             inputs, targets = self._inputs[rows, index], self._targets[rows, index]
-            grads = _gradients(model, self._params, self._moving, inputs, targets, weight, self._keys[:, step])
+            grads = gradients(model, self._params, self._moving, inputs, targets, weight, self._keys[:, step])
             grads = [_some(g, chosen) for g, chosen in zip(grads, self._moving.values(), strict=True)]
             gates = None
             if self._ragged:
@@ -248,18 +268,18 @@ class _Block:
         for name in (*self._layers, *self._kept):
             self._dense[name].end()
 
-    def updates(self, count: int) -> Tensor:
-        """Δw of the first clients, (count, n)."""
-        update = self._start.new_empty(count, self._model.size)
+    def updates(self, rows: slice) -> Tensor:
+        """Δw of some clients, (rows, n)."""
+        update = self._start.new_empty(rows.stop - rows.start, self._model.size)
         for name, value in self._params.items():
             part = update[:, self._model.places[name]]
             if name in self._kept:
                 part.zero_()
-                part[:, self._kept[name].numbers] = value[:count]
+                part[:, self._kept[name].numbers] = value[rows]
             else:
-                torch.sub(value[:count].flatten(1), self._start[self._model.places[name]], out=part)
+                torch.sub(value[rows].flatten(1), self._start[self._model.places[name]], out=part)
         for name, factors in self._factors.items():
-            factors.write_change(update[:, self._model.places[name]], self._settings.local_lr)
+            factors.of(rows).write_change(update[:, self._model.places[name]], self._settings.local_lr)
         return update
 
     def weighted_sum(self, counts: Tensor) -> Tensor:
@@ -287,13 +307,16 @@ class _TrainedBlock:
 
     @property
     def values(self) -> Tensor:
-        return self.block.updates(len(self.clients))
+        return self.some(slice(0, len(self.clients)))
+
+    def some(self, rows: slice) -> Tensor:
+        return self.block.updates(rows)
 
     def weighted_sum(self, counts: Tensor) -> Tensor:
         return self.block.weighted_sum(counts)
 
 
-def _gradients(
+def gradients(
     model: FlatModel,
     params: dict[str, Tensor],
     moving: Collection[str],
@@ -321,10 +344,10 @@ def rounded_up(count: int) -> int:
     return -(-count // step) * step
 
 
-def _memory(device: torch.device) -> int:
+def memory_of(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 31
 
 
 def chunk_for(size: int, device: torch.device) -> int:
     """How many clients at once: weights, gradients, and temporaries of that order, in half of the memory."""
-    return int(max(1, min(1024, _memory(device) // 2 // (size * 4 * 6))))
+    return int(max(1, min(1024, memory_of(device) // 2 // (size * 4 * 6))))

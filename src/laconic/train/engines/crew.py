@@ -47,7 +47,8 @@ class Crew(Generic[Job]):
 
     def updates(self, task: Task) -> Iterator[Updates]:
         """The cohort's updates, in order."""
-        jobs = (self.prepare(task, clients) for clients in self._chunks(task.clients) if len(clients))
+        chunks = task.own(clients for clients in self._chunks(task.clients) if len(clients))
+        jobs = (self.prepare(task, clients) for clients in chunks)
         if len(self._workers) == 1:
             yield from (task.then(self._workers[0].train(task, job)) for job in jobs)
             return

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,7 +24,8 @@ class Task:
     """One round's training: from which weights, on whose data, and the round's streams by their path.
 
     `trained` are the weights that move, sorted; None means all of them. `then` is done with what was trained by whoever
-    trained it, so that it is done in parallel where training is.
+    trained it, so that it is done in parallel where training is. Where several processes train a cohort, `part` says
+    which chunks are this one's: the first, and how many of them there are in a turn.
     """
 
     train: LocalTraining
@@ -35,6 +37,12 @@ class Task:
     trained: Tensor | None = None
     then: Callable[[Trained], Updates] = lambda trained: Updates(trained.clients, trained.values, trained.num_records)
     clock: Stopwatch = field(default_factory=Stopwatch)
+    part: tuple[int, int] = (0, 1)
+
+    def own(self, chunks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """The chunks that this process trains."""
+        first, turn = self.part
+        return itertools.islice(chunks, first, None, turn)
 
     @property
     def _plain(self) -> LocalSGD:
@@ -61,13 +69,11 @@ class Task:
 
         `targets` (clients, most, ...) are looked at only where classes are balanced.
         """
-        keys = np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
-        train = self._plain
-        schedule = batch_schedule(train, sizes, keys)
-        if train.balance != "none":
-            schedule = balanced(schedule, train.balance, targets.cpu().numpy(), sizes, keys)
-        dropout = torch.from_numpy(keys.view(np.int64))[:, None] + torch.arange(schedule.indices.shape[1])
-        return schedule, dropout
+        return batches_of(self._plain, sizes, self.keys(clients), targets)
+
+    def keys(self, clients: np.ndarray) -> np.ndarray:
+        """What each client draws its batches with."""
+        return np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
 
     def client(self, number: int, device: torch.device) -> Client:
         """One client, ready to be trained."""
@@ -79,6 +85,16 @@ class Task:
             pairs = zip(schedule.shares[0], batches, strict=False)
             shares = [torch.from_numpy(share[: len(batch)]).to(device) for share, batch in pairs]
         return Client(number, records.inputs[0], records.targets[0], batches, dropout[0].to(device), shares)
+
+
+def batches_of(train: LocalTraining, sizes: np.ndarray, keys: np.ndarray, targets: Tensor) -> tuple[Schedule, Tensor]:
+    """The batches of clients, whoever else is among them, and a dropout key per client and step."""
+    assert isinstance(train, LocalSGD), "private steps draw their records themselves"
+    schedule = batch_schedule(train, sizes, keys)
+    if train.balance != "none":
+        schedule = balanced(schedule, train.balance, targets.cpu().numpy(), sizes, keys)
+    dropout = torch.from_numpy(keys.view(np.int64))[:, None] + torch.arange(schedule.indices.shape[1])
+    return schedule, dropout
 
 
 @dataclass(frozen=True)
@@ -121,6 +137,22 @@ class Trained(Protocol):
 
     def weighted_sum(self, counts: Tensor) -> Tensor:
         """Σ_k counts_k·Δw_k, (n,): cheaper than the updates themselves."""
+
+
+@runtime_checkable
+class TrainedInParts(Protocol):
+    """Clients whose updates are made when they are asked for."""
+
+    def some(self, rows: slice) -> Tensor:
+        """The updates of some of them, (rows, n)."""
+
+
+def some_updates(trained: Trained, at_once: int) -> Iterator[tuple[slice, Tensor]]:
+    """The updates of so many clients at a time, and which these are: where all of them would take much memory."""
+    some = trained.some if isinstance(trained, TrainedInParts) else trained.values.__getitem__
+    for start in range(0, len(trained.clients), at_once):
+        rows = slice(start, min(start + at_once, len(trained.clients)))
+        yield rows, some(rows)
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ class PerRecord:
 
     def updates(self, task: Task) -> Iterator[Updates]:
         assert isinstance(task.train, LocalDPSGD) and task.trained is None
-        for client in task.clients.tolist():
+        for (client,) in task.own(task.clients[:, None]):
             # Always float32: rounding to TF32 could make a clipped gradient longer than S.
             with products_in("float32", self._device):
-                trained = self._client(task, task.train, client)
+                trained = self._client(task, task.train, int(client))
             yield task.then(trained)
 
     def _client(self, task: Task, train: LocalDPSGD, client: int) -> Updates:

@@ -43,8 +43,9 @@ class SparseFirst:
     def updates(self, task: Task) -> Iterator[Updates]:
         weights = self._transposed(task.weights)
         masks = None if task.trained is None else self._transposed(_mask(task))
-        for start in range(0, len(task.clients), self.chunk):
-            yield task.then(self._some(task, task.clients[start : start + self.chunk], weights, masks))
+        starts = range(0, len(task.clients), self.chunk)
+        for clients in task.own(task.clients[start : start + self.chunk] for start in starts):
+            yield task.then(self._some(task, clients, weights, masks))
 
     def _transposed(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
         """(Wᵀ (columns, units), the rest's parameters)."""

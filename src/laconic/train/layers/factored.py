@@ -36,6 +36,7 @@ class FactoredLinear(nn.Linear):
         self.rows_per_record = 0
         self.probing = self.vmapped = False
         self._shared: Tensor | None = None
+        self._rates: Tensor | None = None
         self._kept: KeptWeights | None = None
 
     def pays(self, num_records: int) -> bool:
@@ -63,9 +64,14 @@ class FactoredLinear(nn.Linear):
             self.weight.new_empty(num_clients, rows, inputs), self.weight.new_empty(num_clients, rows, outputs)
         )
 
-    def begin(self, shared: Tensor, lr: float, factors: Factors) -> None:
-        """Be W₀ − η·GᵀX from now on, with nothing in the factors yet."""
-        self._shared, self._lr, self._past = shared, lr, factors
+    def begin(self, shared: Tensor, lr: float | Tensor, factors: Factors) -> None:
+        """Be W₀ − η·GᵀX from now on, with nothing in the factors yet.
+
+        Clients of several runs, equally many of each, one run after another, have a W₀ for each run (runs, out, in)
+        and a step size for each client; η is then part of their G.
+        """
+        self._shared, self._past = shared, factors
+        self._lr, self._rates = (1.0, lr) if isinstance(lr, Tensor) else (lr, None)
         factors.rows = 0
 
     def begin_kept(self, kept: KeptWeights) -> None:
@@ -90,19 +96,26 @@ class FactoredLinear(nn.Linear):
     def outputs(self, x: Tensor, bias: Tensor) -> Tensor:
         """x·W₀ᵀ + b − η·(x·Xᵀ)·G for (clients, rows, in)."""
         assert self._shared is not None
-        y = (x.reshape(-1, x.shape[-1]) @ self._shared.T).reshape(*x.shape[:-1], -1).add_(bias[:, None])
+        y = _times(x, self._shared.mT).add_(bias[:, None])
         inputs, gradients = self._past.so_far
         return y.baddbmm_(torch.bmm(x, inputs.mT), gradients, alpha=-self._lr) if self._past.rows else y
 
     def input_gradients(self, g: Tensor) -> Tensor:
         """g·W₀ − η·(g·Gᵀ)·X."""
         assert self._shared is not None
-        back = (g.reshape(-1, g.shape[-1]) @ self._shared).reshape(*g.shape[:-1], -1)
+        back = _times(g, self._shared)
         inputs, gradients = self._past.so_far
         return back.baddbmm_(torch.bmm(g, gradients.mT), inputs, alpha=-self._lr) if self._past.rows else back
 
     def remember(self, x: Tensor, g: Tensor) -> None:
-        self._past.append(x, g)
+        self._past.append(x, g if self._rates is None else g * self._rates[:, None, None])
+
+
+def _times(rows: Tensor, weight: Tensor) -> Tensor:
+    """All clients' rows (clients, rows, in) times one weight (in, out), or times that of their run (runs, in, out)."""
+    if weight.ndim == 2:
+        return (rows.reshape(-1, rows.shape[-1]) @ weight).reshape(*rows.shape[:-1], -1)
+    return torch.bmm(rows.reshape(len(weight), -1, rows.shape[-1]), weight).reshape(*rows.shape[:-1], -1)
 
 
 @dataclass
@@ -116,6 +129,10 @@ class Factors:
     @property
     def so_far(self) -> tuple[Tensor, Tensor]:
         return self.inputs[:, : self.rows], self.gradients[:, : self.rows]
+
+    def of(self, clients: slice) -> Factors:
+        """Those of some clients."""
+        return Factors(self.inputs[clients], self.gradients[clients], self.rows)
 
     def append(self, x: Tensor, g: Tensor) -> None:
         place = slice(self.rows, self.rows + x.shape[1])

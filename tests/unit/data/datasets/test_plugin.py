@@ -36,6 +36,12 @@ def test_what_cannot_work_is_one_line(name: str, error: type[Exception], why: st
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_with_a_column_gets_the_option_for_it(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y\n1,0\n")
+    with pytest.raises(ConfigError, match=r"t.csv is a file; name its column with --dataset \S+t.csv --target y"):
+        load_federation(DataSection(dataset=f"{tmp_path / 't.csv'}:y"), holdout=0, streams=Streams(0))
+
+
 @pytest.mark.parametrize("name", ["own_datasets:owned", "own_datasets:OWNED"])
 def test_a_function_or_an_entry_is_run_by_its_name(capsys: Capture, tmp_path: Path, name: str) -> None:
     ended = call(capsys, "run", "fl-std", "--dataset", name, "--rounds", "2", "--out", tmp_path / "run", "--json")

@@ -120,10 +120,46 @@ def test_what_no_node_can_make_comes_from_its_owners_file(tmp_path: Path) -> Non
         own_front_end(offer, file)
 
 
+NET = {"front_end.name": "own_front_ends:net", "front_end.width": 9, "model.name": "auto", "run.rounds": 2}
+
+
+def test_a_module_is_the_owners_and_never_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every node has the code and names it; a server that names other code gets a refusal, and nothing is imported."""
+    monkeypatch.setenv(TEST_SEED, str(SEED))
+    some = PictureFederation(tmp_path, config_for("fl-std", **NET), front_end_module="own_front_ends:net")
+    assert torch.equal(weights_of(some.run()), weights_of(some.simulated()))
+    offer = offer_of(some)
+    assert offer.front_end is not None and offer.head_shape == (9,)
+    assert not refusal(some, offer)
+    some.population = None  # type: ignore[assignment] # whoever reads records now fails
+    for lie in ({"digest": "0" * 64}, {"options": {"width": 9, "extra": 1}}, {"mirror": True}, {"shape": (8,)}):
+        lying = replace(offer, front_end=replace(offer.front_end, **lie), run=bytes(16))
+        assert refusal(some, lying), lie
+    named = replace(offer, front_end=replace(offer.front_end, name="os:system"), run=bytes(16))
+    assert "which is code" in refusal(some, named)
+    some.front_end_module = None
+    assert "--front-end-module" in refusal(some, replace(offer, run=bytes(16)))
+
+
+def test_fourier_features_of_tables_are_made_by_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TEST_SEED, str(SEED))
+    fourier = {"front_end.name": "fourier", "front_end.features": 16, "model.name": "auto", "run.rounds": 2}
+    for number, bandwidth in enumerate(({"front_end.bandwidth": 2.0}, {"data.public_records": 20})):
+        some = LocalFederation(tmp_path / str(number), config_for("fl-std", **fourier | bandwidth))
+        assert torch.equal(weights_of(some.run()), weights_of(some.simulated()))
+
+
 @pytest.mark.parametrize(
     ("shape", "described"),
     [
         ((1, 8192, 8192), {}),
+        ((1, 28, 28), {"name": "own:net", "shape": (1 << 30,)}),
+        ((1 << 20,), {"name": "fourier", "shape": (1 << 12,), "features": 1 << 12}),
+        (
+            (1, 28, 28),
+            {"name": "scattering+own:net", "shape": (9,), "features": 9, "projection": "public", "leaves": 10**9},
+        ),
+        ((1, 28, 28), {"name": "own:net", "shape": (9,), "features": 8, "projection": "random"}),
         ((3, 512, 512), {"projection": "public", "features": 9, "leaves": 100}),
         ((1, 28, 28), {"projection": "public", "features": 9, "leaves": 10**9}),
         ((1, 28, 28), {"projection": "random", "features": 10**12}),

@@ -48,9 +48,9 @@ class Serving:
 
     `secret` opens the keys, if they are encrypted. Events go to `log`, or to stderr; `metrics_port` has figures for
     Prometheus, for whoever has the `metrics_token`. `kept_runs` are the runs whose work stays in memory, `waiting` the
-    messages that may be open at a time. `front_end` is the owner's copy of a front end. `held_out` is the fraction of
-    the records that is measured on and never trained on, in runs with evaluations. With `keep_weights` the newest
-    weights of each run stay in the folder.
+    messages that may be open at a time. `front_end` is the owner's copy of a front end, `front_end_module` a factory
+    that it may use. `held_out` is the fraction of the records that is measured on and never trained on, in runs with
+    evaluations. With `keep_weights` the newest weights of each run stay in the folder.
     """
 
     folder: Path
@@ -67,6 +67,7 @@ class Serving:
     metrics_port: int | None = None
     metrics_token: Secret | None = None
     front_end: Path | None = None
+    front_end_module: str | None = None
 
     @property
     def socket_path(self) -> Path:
@@ -104,6 +105,7 @@ class ServedNode:
             kept=self._kept,
             meaning=self._meaning,
             front_end=self._serving.front_end,
+            front_end_module=self._serving.front_end_module,
             keep_weights=self._serving.keep_weights,
             **({} if held_out is None else {"held_out": held_out}),
         )

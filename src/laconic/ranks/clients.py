@@ -1,0 +1,126 @@
+"""The clients of a run that has several processes: each trains some chunks of every cohort.
+
+How a cohort is cut into chunks follows from the settings alone (`Engine.updates`), and the chunks are dealt to the
+ranks in turn. A client's update may depend, in its last bits, on who else is in its chunk, but not on which rank
+trains that. Rank 0 gets the chunks back in their order and does with them what it does with its own. So a run has the
+same bits whatever the number of ranks, private or not. Sums of integers are exact in any order: of those each rank
+sends one at the end of the round, instead of one for every chunk.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laconic.clients.base import ModelView
+from laconic.clients.simulated import SimulatedClients
+from laconic.clients.work import ClientWork, Tamper
+from laconic.errors import LaconicError, RankFailed, RankLost
+from laconic.experiment.experiment import Experiment
+from laconic.plan import RoundPlan
+from laconic.ranks.group import Ranks
+from laconic.ranks.messages import chunk_heard, chunk_said, plan_heard, plan_said, room_for, tensors_said
+from laconic.train.engines.engine import Trained, Updates
+
+
+class RankedClients(SimulatedClients):
+    """All clients of an experiment, trained by several ranks. `Run` is rank 0's; the others `serve`."""
+
+    def __init__(self, experiment: Experiment, ranks: Ranks) -> None:
+        self.ranks, self.num_ranks = ranks, ranks.size
+        super().__init__(experiment)
+
+    def _make_work(self, tamper: Tamper | None) -> ClientWork:
+        return RankedWork(self, self.ranks, adds_up=self.adds_up)
+
+    def adds_up(self, plan: RoundPlan, chunk: Updates) -> bool:
+        """Whether a rank adds up what it makes of its chunks: sums of integers are exact in any order."""
+        return not chunk.values.is_floating_point() and not self.apart(plan)
+
+    def serve(self) -> None:
+        """Train what rank 0 asks for, until it says stop. What goes wrong here is told to it, and it ends the run."""
+        shared: Mapping[str, Tensor] = {}
+        while (said := self.ranks.hear(0))["what"] == "round":
+            if said["shared"] is not None:
+                made = {name: room_for(about, torch.device("cpu")) for name, about in said["shared"].items()}
+                shared = {name: self.ranks.spread(values) for name, values in made.items()}
+            weights = self.ranks.spread(torch.empty_like(self.model.initial))
+            plan, clients = plan_heard(said["plan"], shared), np.array(said["clients"], dtype=np.int64)
+            try:
+                for chunk in self._share(plan, clients, weights):
+                    self.ranks.tell(chunk_said(chunk), 0)
+                    self.ranks.send(chunk.values, 0)
+                self.ranks.tell({"what": "done"}, 0)
+            except RankLost:
+                raise
+            except LaconicError as error:
+                self.ranks.tell({"what": "failed", "error": str(error), "code": error.exit_code}, 0)
+
+    def _share(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
+        """The chunks of this rank, or their sum."""
+        total: Updates | None = None
+        for chunk in ClientWork.honest(self.work, plan, clients, weights, self.answer(plan)):
+            if not self.adds_up(plan, chunk):
+                yield chunk
+            else:
+                total = chunk if total is None else _sum(total, chunk)
+        if total is not None:
+            yield total
+
+
+def _sum(one: Updates, other: Updates) -> Updates:
+    clients = np.concatenate([one.clients, other.clients])
+    return Updates(clients, one.values + other.values, np.concatenate([one.num_records, other.num_records]))
+
+
+class RankedWork(ClientWork):
+    """The work of clients whose chunks are dealt to the ranks."""
+
+    def __init__(self, view: ModelView, ranks: Ranks, *, adds_up: Callable[[RoundPlan, Updates], bool]) -> None:
+        super().__init__(view)
+        self.part = (ranks.rank, ranks.size)
+        self._ranks, self._adds_up = ranks, adds_up
+        self._told: Mapping[str, Tensor] | None = None
+
+    def honest(
+        self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
+    ) -> Iterator[Updates]:
+        """Those of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank."""
+        self._announce(plan, clients, weights)
+        own = super().honest(plan, clients, weights, then)
+        others = [self._from(rank) for rank in self._ranks.others]
+        first = next(own)  # of the clients there is one at least, and the first chunk is rank 0's
+        own = itertools.chain([first], own)
+        if self._adds_up(plan, first):
+            yield from itertools.chain(own, *others)
+            return
+        for turn in itertools.zip_longest(own, *others):
+            yield from (chunk for chunk in turn if chunk is not None)
+
+    def _announce(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> None:
+        """Tell the other ranks what to train. What is shared stays the same in most rounds, and is told once."""
+        new = self._told is not plan.shared
+        said = {"what": "round", "plan": plan_said(plan), "clients": clients.tolist()}
+        said["shared"] = tensors_said(plan.shared) if new else None
+        for rank in self._ranks.others:
+            self._ranks.tell(said, rank)
+        for values in plan.shared.values() if new else ():
+            self._ranks.spread(values.cpu().contiguous())
+        self._ranks.spread(weights.contiguous())
+        self._told = plan.shared
+
+    def _from(self, rank: int) -> Iterator[Updates]:
+        """The chunks of another rank, until it has no more."""
+        while True:
+            with self.view.clock("ranks"):
+                said = self._ranks.hear(rank)
+                if said["what"] == "failed":
+                    raise RankFailed(f"rank {rank}: {said['error']}", said["code"])
+                if said["what"] == "done":
+                    return
+                values = self._ranks.receive(room_for(said["values"], self.view.device), rank)
+            yield chunk_heard(said, values)

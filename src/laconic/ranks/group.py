@@ -1,0 +1,119 @@
+"""The processes of one run. torch.distributed carries what they say to each other: gloo on a CPU, NCCL between GPUs.
+
+Rank 0 keeps the run folder, charges, steps, evaluates and prints. The others train what it tells them to, and keep no
+state from one round to the next. So there is nothing in which they could drift apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from laconic.errors import RankLost, one_line
+from laconic.ranks.messages import Said, read, written
+
+_PATIENCE = timedelta(minutes=30)
+"""A rank that says nothing for so long is given up. One that ends is noticed at once: its connections close."""
+_GOODBYE = timedelta(seconds=2)
+_PLACE = re.compile(r"^\[[^]]*\] *")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among the others. `local` is its number on this machine, which is that of its GPU."""
+
+    group: dist.ProcessGroup
+    local: int = 0
+    when_lost: Callable[[], None] = lambda: None
+    """Called when another rank is gone, before anything is saved."""
+
+    @classmethod
+    def join(cls, when_lost: Callable[[], None]) -> Ranks:
+        """Meet the others, as torchrun's environment says."""
+        try:
+            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+        except RuntimeError as error:
+            raise RankLost(f"the ranks cannot meet: {_reason(error)}") from None
+        assert dist.group.WORLD is not None
+        return cls(dist.group.WORLD, int(os.environ["LOCAL_RANK"]), when_lost)
+
+    @property
+    def rank(self) -> int:
+        return self.group.rank()
+
+    @property
+    def size(self) -> int:
+        return self.group.size()
+
+    @property
+    def others(self) -> range:
+        """Everybody but rank 0."""
+        return range(1, self.size)
+
+    def tell(self, said: Said, to: int) -> None:
+        for part in _parts(said):
+            self.send(part, to)
+
+    def hear(self, source: int) -> Said:
+        length = self.receive(torch.zeros(1, dtype=torch.int64), source)
+        data = self.receive(torch.zeros(int(length), dtype=torch.uint8), source)
+        return read(data.numpy().tobytes())
+
+    def send(self, values: Tensor, to: int) -> None:
+        with self._alive(f"rank {to}"):
+            self.group.send([values.contiguous()], to, 0).wait()
+
+    def receive(self, into: Tensor, source: int) -> Tensor:
+        with self._alive(f"rank {source}"):
+            self.group.recv([into], source, 0).wait()
+        return into
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Rank 0's values, everywhere."""
+        with self._alive("another rank"):
+            self.group.broadcast(values, 0).wait()
+        return values
+
+    @contextlib.contextmanager
+    def dismissed(self) -> Iterator[None]:
+        """Rank 0, until it has ended, for whatever reason: then the others end, too."""
+        try:
+            yield
+        finally:
+            self._dismiss()
+
+    def _dismiss(self) -> None:
+        """A rank that is lost, or still busy, will see its connection close."""
+        for rank in self.others:
+            parts = _parts({"what": "stop"})
+            with contextlib.suppress(RuntimeError):
+                for sent in [self.group.send([part], rank, 0) for part in parts]:
+                    sent.wait(_GOODBYE)
+
+    @contextlib.contextmanager
+    def _alive(self, who: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            self.when_lost()
+            raise RankLost(f"the connection to {who} is lost ({_reason(error)})") from None
+
+
+def _parts(said: Said) -> tuple[Tensor, Tensor]:
+    """A message: how long it is, and what it says."""
+    data = written(said)
+    return torch.tensor([len(data)]), torch.frombuffer(data, dtype=torch.uint8)
+
+
+def _reason(error: RuntimeError) -> str:
+    """The first sentence, without the place in torch's source."""
+    first = _PLACE.sub("", str(error)).partition(". ")[0].partition("\n")[0]
+    return one_line(first or "no reason given", 120)

@@ -1,0 +1,103 @@
+"""Several runs at the same time, each in a process of this machine. A process that dies fails one run only."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from laconic.sweeps.ways import Job, Watch
+from laconic.sweeps.worker import pass_on
+
+_WORKER = (sys.executable, "-m", "laconic.sweeps.worker")
+
+
+@dataclass
+class _Worker:
+    """A process, and the job that it has."""
+
+    process: subprocess.Popen[str]
+    listener: threading.Thread
+    job: Job | None = None
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):  # a dead process is noticed by the end of its lines
+            self.process.stdin.write(job.to_json() + "\n")
+            self.process.stdin.flush()
+
+    def let_go(self) -> None:
+        """Close its stdin: it saves what it is doing, and ends."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+
+
+_Heard = tuple[_Worker, str | None]
+"""A line of a worker; None when it has ended."""
+
+
+def in_processes(jobs: Sequence[Job], watch: Watch, *, count: int, threads: int) -> None:
+    """As many runs at once as `count`, each with so many threads unless its configuration says otherwise."""
+    waiting = deque(replace(job, threads=threads) for job in jobs)
+    heard: queue.Queue[_Heard] = queue.Queue()
+    workers = [_start(heard) for _ in range(min(count, len(waiting)))]
+    try:
+        for worker in workers:
+            worker.give(waiting.popleft())
+        while any(worker.job is not None for worker in workers):
+            worker, line = heard.get()
+            if line is not None:
+                if pass_on(line, watch)[0] == "ended":
+                    worker.job = None
+            elif worker.job is not None:
+                watch.ended(worker.job.name, _death(worker.process.wait()))
+                worker.job = None
+                worker.let_go()
+                workers.remove(worker)
+                if waiting:
+                    worker = _start(heard)
+                    workers.append(worker)
+            if worker.job is None and waiting and worker in workers:
+                worker.give(waiting.popleft())
+    finally:
+        for worker in workers:
+            worker.let_go()
+        for worker in workers:
+            worker.process.wait()
+            worker.listener.join()
+
+
+def _start(heard: queue.Queue[_Heard]) -> _Worker:
+    # A session of its own: a Ctrl-C at the terminal reaches the parent alone, which then lets all workers go.
+    process = subprocess.Popen(
+        _WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", start_new_session=True
+    )
+
+    def listen() -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                heard.put((worker, line))
+        heard.put((worker, None))
+
+    worker = _Worker(process, threading.Thread(target=listen, daemon=True))
+    worker.listener.start()
+    return worker
+
+
+def _death(code: int) -> dict[str, object]:
+    """Why a run failed whose process is gone."""
+    if code < 0:
+        how = f"was killed ({signal.Signals(-code).name})"
+        hint = "; if memory ran out, fewer --jobs or a smaller --chunk help" if -code == signal.SIGKILL else ""
+    else:
+        how, hint = f"ended with exit code {code}", ""
+    return {"error": f"the process of the run {how}{hint}; the run can be gone on with", "exit_code": 1}

@@ -1,0 +1,188 @@
+"""The table of a sweep: a line per run as CSV, and a line per combination, with mean and spread over seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from laconic.errors import ConfigError, unknown
+from laconic.report.ledger import human_bytes
+from laconic.report.page.metrics import (
+    NAMES,
+    best,
+    common_metric,
+    curve,
+    present,
+    short,
+    smaller_is_better,
+    spelt,
+    spent,
+)
+from laconic.report.page.reading import RunView, number, read_run
+from laconic.sweeps.folder import SweepFolder
+from laconic.sweeps.grid import Grid, Point, value_text
+
+FIGURES = ("last", "best", "best_round", "epsilon", "participant_epsilon", "bytes_up", "bytes_down", "seconds")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run: its values and seed, how it stands ('finished', 'unfinished', 'failed', 'not run'), and its figures."""
+
+    point: Point
+    state: str
+    rounds: int
+    figures: dict[str, float | None]
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Finished runs of one combination: how many seeds, and mean and standard deviation (None for one) of a figure.
+
+    Of ε it is the largest.
+    """
+
+    values: dict[str, Any]
+    seeds: int
+    asked: int
+    figures: dict[str, tuple[float, float | None]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is known of the runs of a sweep. `metric` is that of `last` and `best`; None if no run was evaluated."""
+
+    grid: Grid
+    metric: str | None
+    lines: list[Line]
+
+    @property
+    def finished(self) -> list[Line]:
+        return [line for line in self.lines if line.state == "finished"]
+
+    def means(self) -> list[Mean]:
+        """A line per combination, in the order of the grid."""
+        groups: dict[tuple[Any, ...], list[Line]] = {}
+        for line in self.lines:
+            groups.setdefault(line.point.place, []).append(line)
+        return [_mean(lines) for lines in groups.values()]
+
+    def csv(self) -> str:
+        labels, out = self.grid.labels, io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([*labels.values(), "seed", "state", "rounds", "metric", *FIGURES, "folder"])
+        for line in self.lines:
+            values = [value_text(value) for value in line.point.values.values()]
+            figures = ["" if line.figures[name] is None else repr(line.figures[name]) for name in FIGURES]
+            about = [line.point.seed, line.state, line.rounds, self.metric or ""]
+            writer.writerow([*values, *about, *figures, f"runs/{line.point.name}"])
+        return out.getvalue()
+
+    def head(self) -> list[str]:
+        """The columns of the short table."""
+        metric = "metric" if self.metric is None else NAMES[self.metric]
+        figures = [f"last {metric}", f"best {metric}", "ε outsider", "ε server", "up", "down"]
+        return [*self.grid.labels.values(), "seeds", *figures]
+
+    def cells(self) -> list[list[str]]:
+        """The short table: a row per combination."""
+        return [
+            [
+                *(value_text(value) for value in mean.values.values()),
+                f"{mean.seeds}" if mean.seeds == mean.asked else f"{mean.seeds} of {mean.asked}",
+                *(_spread(mean, name) for name in ("last", "best", "epsilon", "participant_epsilon")),
+                *(_bytes(mean, name) for name in ("bytes_up", "bytes_down")),
+            ]
+            for mean in self.means()
+        ]
+
+    def remark(self) -> str:
+        """What a reader of the short table must know."""
+        spread = "± is the standard deviation over seeds. " if len(self.grid.seeds) > 1 else ""
+        if self.metric is None:
+            return f"{spread}No run was evaluated."
+        better = "Smaller" if smaller_is_better(self.metric) else "Larger"
+        return f"{spread}{better} is better. The best round is chosen on test records, so it is optimistic."
+
+    def markdown(self) -> str:
+        head, cells = self.head(), self.cells()
+        lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
+        wrong = [line for line in self.lines if line.state != "finished"]
+        parts = ["\n".join(lines), self.remark()]
+        if wrong:
+            parts.append("\n".join(f"- {line.point.name}: {line.state}" for line in wrong))
+        return "\n\n".join(parts) + "\n"
+
+
+def table_of(folder: SweepFolder, grid: Grid, points: Sequence[Point], metric: str | None = None) -> Table:
+    """The table of all runs of the grid, whatever is there of them. `metric` is one that runs have."""
+    views = [read_run(folder.run(point)) for point in points]
+    chosen, failures = _metric(views, metric), folder.failures()
+    lines = [
+        Line(point, _state(view, point.name in failures), len(view.rows), _figures(view, chosen), view.rows)
+        for point, view in zip(points, views, strict=True)
+    ]
+    return Table(grid, chosen, lines)
+
+
+def _metric(views: list[RunView], asked: str | None) -> str | None:
+    if asked is None:
+        return common_metric([view.rows for view in views])
+    name = spelt(asked)
+    there = [one for one in NAMES if any(one in present(view.rows) for view in views)]
+    if name not in there:
+        raise ConfigError(f"--metric: {unknown('metric', asked, there)}")
+    return name
+
+
+def _state(view: RunView, failed: bool) -> str:
+    if view.finished:
+        return "finished"
+    if failed:
+        return "failed"
+    return "unfinished" if view.rows else "not run"
+
+
+def _figures(view: RunView, metric: str | None) -> dict[str, float | None]:
+    found = curve(view.rows, metric) if metric else []
+    top = best(view.rows, metric) if metric else None
+    epsilons = view.epsilons()
+    sent = {way: sum(number(row, way) or 0.0 for row in view.rows) for way in ("bytes_up", "bytes_down")}
+    return {
+        "last": found[-1][1] if found else None,
+        "best": top[1] if top else None,
+        "best_round": top[0] if top else None,
+        "epsilon": epsilons[0],
+        "participant_epsilon": epsilons[1],
+        **sent,
+        "seconds": number(view.summary, "seconds"),
+    }
+
+
+def _mean(lines: list[Line]) -> Mean:
+    done = [line for line in lines if line.state == "finished"]
+    figures: dict[str, tuple[float, float | None]] = {}
+    for name in FIGURES:
+        known = [value for line in done if (value := line.figures[name]) is not None]
+        if known and name.endswith("epsilon"):  # a bound for all of them
+            figures[name] = (max(known), None)
+        elif known:
+            figures[name] = (statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+    return Mean(lines[0].point.values, len(done), len(lines), figures)
+
+
+def _spread(mean: Mean, name: str) -> str:
+    if name not in mean.figures:
+        return "–"
+    value, deviation = mean.figures[name]
+    shown = short(value) if name in ("last", "best") else spent(value)
+    return shown if not deviation else f"{shown} ± {deviation:.2g}"
+
+
+def _bytes(mean: Mean, name: str) -> str:
+    return human_bytes(mean.figures[name][0]) if name in mean.figures else "–"
