@@ -207,12 +207,17 @@ class _InVmap(torch.autograd.Function):
         if q.ndim > 4:
             q, k, v = (t.flatten(0, -4) for t in (q, k, v))
             mask = mask if mask is None or mask.ndim == 2 else mask.flatten(0, -4)
-        if q.is_cuda:
-            # The gradients of the fused kernels of a GPU differ from one time to the next.
-            y = _weights(q, k, _with_causal(mask, causal, q, k), scale) @ v
-        else:
-            y = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale)
+        # The gradients of the fused kernels of a GPU differ from one time to the next.
+        attend = as_products if q.is_cuda else functional.scaled_dot_product_attention
+        y = attend(q, k, v, mask, is_causal=causal, scale=scale)
         return y.reshape(*lead, *y.shape[-2:]), 0
+
+
+def as_products(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, is_causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Attention as products, which have the same bits every time."""
+    return _weights(q, k, _with_causal(mask, is_causal, q, k), scale) @ v
 
 
 def _weights(q: Tensor, k: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
