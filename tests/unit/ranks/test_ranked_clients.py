@@ -18,7 +18,7 @@ from laconic.adversary.attacks.sign_inversion import SignInversion
 from laconic.aggregate.median import Median
 from laconic.codecs.measured import Evaluations
 from laconic.data.population import FunctionPopulation
-from laconic.errors import RankFailed, RankLost
+from laconic.errors import PrivacyError, RankFailed, RankLost
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.budget import Budget
@@ -27,6 +27,7 @@ from laconic.ranks.group import Ranks
 from laconic.ranks.messages import plan_heard, plan_said, read, written
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
+from laconic.train.engines.engine import Task
 
 CASES: dict[str, dict[str, Any]] = {
     "integers": {"scheme": scheme("fl-std-dp")},
@@ -95,6 +96,13 @@ def test_chunks_that_follow_from_the_number_of_ranks_would_give_other_bits() -> 
     assert (
         outcome(Run(experiment(**settings, chunk=5)).run())[0] != outcome(Run(experiment(**settings, chunk=2)).run())[0]
     )
+
+
+def test_nothing_is_released_if_a_client_is_in_the_sum_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that does not know of ranks trains every chunk in each of them."""
+    monkeypatch.setattr(Task, "own", lambda task, chunks: iter(chunks))
+    with pytest.raises(PrivacyError, match="the ranks have trained other clients than they were asked to"):
+        with_ranks(tmp_path / "meeting", 2, **CASES["integers"])
 
 
 def test_more_ranks_than_chunks(tmp_path: Path) -> None:
