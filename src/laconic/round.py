@@ -26,6 +26,7 @@ from laconic.server.tally import VOTES
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
+_TERMS_ON_A_GPU, _TERMS_ON_A_CPU = 1 << 23, 1 << 17
 AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
 MEASURED = "clients_"
@@ -63,6 +64,30 @@ def noisy_codes(scheme: Scheme, plan: RoundPlan, codes: Tensor, *, streams: Sequ
     return torch.cat(shares)
 
 
+def summed_terms(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
+    """What the clients' updates, encoded and clipped, add to the point around which the noise of their sum is drawn.
+
+    Updates (clients, n) → (m,). Integers are added, so the order of the clients changes no bit; and in blocks of
+    coordinates, which stay in a cache.
+    """
+    codes, noise = scheme.codec.encode(updates, plan, streams), scheme.noise
+    (rows, size), clipped = codes.shape, scheme.clip.by_blocks(codes)
+    total = torch.empty(size, dtype=torch.int64 if noise.on_integers else codes.dtype, device=codes.device)
+    width = max(1, (_TERMS_ON_A_GPU if codes.is_cuda else _TERMS_ON_A_CPU) // rows)
+    for start in range(0, size, width):
+        block = slice(start, start + width)
+        sensitivity = scheme.clip.sensitivity(size)
+        terms = noise.terms(clipped(block), code_size=size, sensitivity=sensitivity, plan=plan)
+        torch.sum(terms, 0, out=total[block])
+    return total
+
+
+def noise_around(scheme: Scheme, plan: RoundPlan, total: Tensor, *, shares: int, stream: Stream) -> Tensor:
+    """The sum of a round's messages from the sum of their terms: so many clients' noise, drawn at once."""
+    sensitivity = scheme.clip.sensitivity(total.shape[-1])
+    return scheme.noise.around(total, shares=shares, sensitivity=sensitivity, plan=plan, rng=stream)
+
+
 def noisy_in_groups(
     scheme: Scheme, plan: RoundPlan, clients: np.ndarray, codes: Tensor, *, streams: Sequence[Stream]
 ) -> Tensor:
@@ -90,6 +115,11 @@ def client_message(scheme: Scheme, plan: RoundPlan, update: Tensor, *, stream: S
 def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
     """The client's noise in this attempt: a repeated round draws new noise."""
     return streams.stream("noise", plan.round, plan.attempt, client)
+
+
+def sum_noise_stream(streams: Streams, plan: RoundPlan, group: int = 0) -> Stream:
+    """The noise of a whole sum in this attempt, where it is drawn at once."""
+    return streams.stream("noise", plan.round, plan.attempt, "sum", group)
 
 
 def empty_sum(scheme: Scheme, plan: RoundPlan, code_size: int, device: torch.device) -> Tensor:

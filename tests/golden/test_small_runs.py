@@ -39,6 +39,7 @@ NOISE = 1.5
 
 def run(name: str, **options: Any) -> laconic.RunResult:
     small = {"test": make_records(60, seed=1), "rounds": 3, "eval_every": 1, "workers": 1, "device": "cpu"}
+    small["noise_draws"] = "per-client"
     return scheme_tools.run(scheme(name, noise_multiplier=NOISE), **(small | options))
 
 

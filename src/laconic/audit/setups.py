@@ -102,6 +102,7 @@ def short_runs(experiment: Experiment) -> ShortRuns:
             sampler=sampler,
             public=public,
             secagg="simulated",
+            noise_draws="per-sum" if experiment.draws_per_sum else "per-client",
             engine="one-by-one",
             workers=1,
         ),

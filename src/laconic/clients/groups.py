@@ -12,7 +12,7 @@ from laconic.clients import wire
 from laconic.clients.base import Collected
 from laconic.clients.secure_sums import Attempt
 from laconic.plan import RoundPlan
-from laconic.round import downlink_encoding, empty_sum, uplink_encoding
+from laconic.round import downlink_encoding, empty_sum, noise_around, sum_noise_stream, uplink_encoding
 
 if TYPE_CHECKING:
     from laconic.clients.simulated import SimulatedClients
@@ -25,18 +25,35 @@ def collect_groups(clients: SimulatedClients, plan: RoundPlan, weights: Tensor) 
     attempts = clients.secure.attempts(plan)
     result = Collected(empty_sum(scheme, plan, code_size, clients.device), groups=[0] * len(attempts))
     coming = np.sort(np.concatenate([attempt.clients for attempt in attempts if attempt is not None]))
-    for chunk in clients.work.codes(plan, weights, coming) if len(coming) else ():
+    for chunk in clients.work.each(plan, coming, weights, clients.answer(plan)) if len(coming) else ():
         groups = plan.group_of(chunk.clients)
         for group in np.unique(groups).tolist():
             rows = np.flatnonzero(groups == group)
             _add(clients, attempts[group], chunk.clients[rows], chunk.values[torch.from_numpy(rows)], result, group)
         result.messages += len(chunk.clients)
+    if clients.draws_per_sum(plan):
+        with clients.clock("noise"):
+            _draw(clients, plan, attempts, result)
     result.up = [wire.message_size(code_size, uplink_encoding(scheme, code_size, plan))] * result.messages
     told = sum(len(one.cohort) for one, attempt in zip(plan.groups, attempts, strict=True) if attempt is not None)
     result.down = [wire.message_size(weights_down, downlink_encoding(scheme))] * told
     clients.check_counted(plan, int(plan.cohort[0]), result.total[0], weights)
     _open(clients, attempts, result)
     return result
+
+
+def _draw(clients: SimulatedClients, plan: RoundPlan, attempts: list[Attempt | None], result: Collected) -> None:
+    """The noise of every group's sum, at once."""
+    scheme = clients.experiment.scheme.at(plan.round)
+    for group, (one, attempt) in enumerate(zip(plan.groups, attempts, strict=True)):
+        if attempt is not None:
+            result.total[group] = noise_around(
+                scheme,
+                one,
+                result.total[group],
+                shares=clients.work.num_shares(plan, attempt.clients),
+                stream=sum_noise_stream(clients.streams, plan, group),
+            )
 
 
 def _add(

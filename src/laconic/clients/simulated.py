@@ -20,7 +20,14 @@ from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
-from laconic.round import client_weight, downlink_encoding, empty_sum, uplink_encoding
+from laconic.round import (
+    client_weight,
+    downlink_encoding,
+    empty_sum,
+    noise_around,
+    sum_noise_stream,
+    uplink_encoding,
+)
 from laconic.streams import Streams
 from laconic.train.engines.engine import Engine, Trained, Updates, Work
 from laconic.train.flat import FlatModel
@@ -101,6 +108,11 @@ class SimulatedClients(Clients):
                 result.total += chunk.values[0]
             result.weight += sum(client_weight(scheme, int(size)) for size in chunk.num_records)
             result.messages += len(chunk.clients)
+        if self.draws_per_sum(plan):
+            with self.clock("noise"):
+                shares = self.work.num_shares(plan, clients)
+                stream = sum_noise_stream(self.streams, plan)
+                result.total = noise_around(scheme, plan, result.total, shares=shares, stream=stream)
         if on_sum:
             with self.clock("encode"):
                 result.total = scheme.codec.encode(result.total[None], plan, [])[0]
@@ -113,6 +125,10 @@ class SimulatedClients(Clients):
                 self._open(attempt, result)
         return result
 
+    def draws_per_sum(self, plan: RoundPlan) -> bool:
+        """Whether the clients' shares of the noise in a sum are drawn at once: then no client has a noisy code."""
+        return self.experiment.draws_per_sum and self.experiment.scheme.at(plan.round).noise.draws_at_once
+
     def _single(self, plan: RoundPlan) -> bool:
         """Whether the aggregator looks at single codes."""
         scheme = self.experiment.scheme.at(plan.round)
@@ -124,13 +140,23 @@ class SimulatedClients(Clients):
         return masked or self._single(plan) or len(plan.groups) > 0
 
     def answer(self, plan: RoundPlan) -> Callable[[Trained], Updates]:
-        """What becomes of trained clients: the message of each, or their sum."""
-        return functools.partial(self.work.messages if self.apart(plan) else self._summed, plan)
+        """What becomes of trained clients: the message of each, or their sum.
+
+        Where the noise of a sum is drawn at once, these are terms of it, without noise.
+        """
+        if not self.apart(plan):
+            return functools.partial(self._summed, plan)
+        return functools.partial(self._terms if self.draws_per_sum(plan) else self.work.messages, plan)
+
+    def _terms(self, plan: RoundPlan, trained: Trained) -> Updates:
+        return Updates(trained.clients, self.work.terms(plan, trained), trained.num_records)
 
     def _summed(self, plan: RoundPlan, trained: Trained) -> Updates:
         """The weighted sum of the clients' codes; or of their updates, where one code of the sum does."""
         scheme = self.experiment.scheme.at(plan.round)
         counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
+        if self.draws_per_sum(plan):
+            return Updates(trained.clients, self.work.summed_terms(plan, trained)[None], trained.num_records)
         codes = None if self.work.sums_only(plan) else self.work.encoded(plan, trained)
         with self.clock("sum"):
             if codes is None:

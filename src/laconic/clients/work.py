@@ -25,12 +25,15 @@ from laconic.errors import ConfigError
 from laconic.features.population import as_features
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
-from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received
+from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received, summed_terms
 from laconic.scheme import Scheme
-from laconic.train.engines.engine import Task, Trained, Updates, Work
+from laconic.streams import Stream
+from laconic.train.engines.engine import Task, Trained, Updates, Work, some_updates
 from laconic.train.engines.precision import products_in
 from laconic.train.local import LocalSGD
 
+_VALUES = 1 << 22
+"""Values of updates that a CPU holds at once where only their sum is kept: so much memory is used again and again."""
 Tamper = Callable[[RoundPlan, Trained], Trained]
 
 
@@ -69,7 +72,8 @@ class ClientWork:
         if not isinstance(scheme.train, LocalSGD):
             return None
         share = scheme.codec.trained_share
-        if share == 1 and not (scheme.train.optimizer == "sgd" and self._sums_only(scheme)):
+        adds_up = self._sums_only(scheme) or self.view.experiment.draws_per_sum
+        if share == 1 and not (scheme.train.optimizer == "sgd" and adds_up):
             return None
         steps, batch = int(scheme.train.steps_of(size)[0]), int(scheme.train.batch_of(size)[0])
         return Work(num_records=steps * batch, batch_size=batch, share=share)
@@ -95,14 +99,57 @@ class ClientWork:
         scheme = self.view.experiment.scheme.at(plan.round)
         if isinstance(trained, Forged) and not self.follows_protocol:
             return self._forged_codes(plan, trained)
-        streams = [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
-        with self.view.clock("encode"):
-            codes = bounded_codes(scheme, plan, trained.values, streams=streams)
-        self._check_packing(scheme, codes)
+        streams = self._streams(plan, trained)
+        codes = self._bounded(plan, trained, streams)
         with self.view.clock("noise"):
             if plan.groups:
                 return noisy_in_groups(scheme, plan, trained.clients, codes, streams=streams)
             return noisy_codes(scheme, plan, codes, streams=streams)
+
+    def terms(self, plan: RoundPlan, trained: Trained) -> Tensor:
+        """What the clients' codes (clients, m) add to the point around which the noise of a sum is drawn at once."""
+        scheme = self.view.experiment.scheme.at(plan.round)
+        if isinstance(trained, Forged) and not self.follows_protocol:
+            return scheme.noise.bare_terms(self._forged_codes(plan, trained))
+        codes = self._bounded(plan, trained, self._streams(plan, trained))
+        size = codes.shape[1]
+        with self.view.clock("noise"):
+            return scheme.noise.terms(
+                codes, code_size=size, sensitivity=scheme.clip.sensitivity(size), plan=plan.sums[0]
+            )
+
+    def summed_terms(self, plan: RoundPlan, trained: Trained) -> Tensor:
+        """The sum of the clients' `terms`: (m,)."""
+        if isinstance(trained, Forged) and not self.follows_protocol:
+            terms = self.terms(plan, trained)
+            return len(terms) * terms[0] if len(trained.updates) == 1 else terms.sum(0)
+        scheme = self.view.experiment.scheme.at(plan.round)
+        streams, size = self._streams(plan, trained), self.view.model.size
+        on_cpu = self.view.device.type == "cpu"
+        total: Tensor | None = None
+        with self.view.clock("encode"):
+            for rows, updates in some_updates(trained, max(1, _VALUES // size) if on_cpu else len(trained.clients)):
+                terms = summed_terms(scheme, plan, updates, streams=streams[rows])
+                total = terms if total is None else total.add_(terms)
+        assert total is not None, "a chunk has clients"
+        return total
+
+    def num_shares(self, plan: RoundPlan, clients: np.ndarray) -> int:
+        """How many of these clients add a share of the noise: attackers may leave theirs out."""
+        if self.attackers is None or self.follows_protocol:
+            return len(clients)
+        return int(np.isin(clients, self.view.experiment.attackers(plan), invert=True).sum())
+
+    def _streams(self, plan: RoundPlan, trained: Trained) -> list[Stream]:
+        return [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
+
+    def _bounded(self, plan: RoundPlan, trained: Trained, streams: list[Stream]) -> Tensor:
+        """Encoded and clipped."""
+        scheme = self.view.experiment.scheme.at(plan.round)
+        with self.view.clock("encode"):
+            codes = bounded_codes(scheme, plan, trained.values, streams=streams)
+        self._check_packing(scheme, codes)
+        return codes
 
     @property
     def follows_protocol(self) -> bool:

@@ -113,7 +113,16 @@ def _about_noise(kind: Mechanism) -> str:
         plan=kind.typical_plan(),
         rounds=kind.rounds,
         delta_slack=kind.delta_slack(),
-    )
+    ) + _at_once(kind)
+
+
+def _at_once(kind: Mechanism) -> str:
+    """Which draws these were, where a client did not draw a share of its own."""
+    if not kind.draws_per_sum:
+        return ""
+    far = kind.shares_distance()
+    counted = f" up to {far:.0e} in total variation over the run (counted)" if far else ""
+    return f"; the shares of each sum are drawn at once, from the distribution of their sum{counted}"
 
 
 def about_groups(e: Experiment) -> dict[str, Any] | None:
@@ -241,7 +250,7 @@ def about_noise(e: Experiment) -> str:
         plan=e.mechanism.largest_plan,
         rounds=e.rounds,
         delta_slack=e.delta_slack() if e.scheme.private else 0.0,
-    )
+    ) + _at_once(e.mechanism)
 
 
 def about_sum(e: Experiment) -> str:
@@ -249,7 +258,15 @@ def about_sum(e: Experiment) -> str:
     if not e.scheme.secure_sum.hides_single_codes:
         return "none: the server sees every client's code"
     if not e.scheme.noise.on_integers:
-        return f"simulated, in floats: this process summed the codes itself; {_DEPLOYED}, but floats cannot be masked"
+        drew = " and drew the noise of each sum at once" if e.draws_per_sum else ""
+        summed = f"this process summed the codes itself{drew}"
+        return f"simulated, in floats: {summed}; {_DEPLOYED}, but floats cannot be masked"
+    if e.draws_per_sum:
+        return (
+            "simulated: this process summed the clients' codes itself, without masks, and drew the noise of each sum at"
+            " once; --secagg masked sums shares that clients draw, which have the same distribution up to a distance"
+            f" that is counted in δ; {_DEPLOYED}"
+        )
     if e.secagg == "simulated":
         return (
             "simulated: this process summed the clients' integers itself, without masks, as --secagg masked would have"

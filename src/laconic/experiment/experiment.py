@@ -56,7 +56,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
 
     `secagg` says how the sums of a private run come about: 'simulated' adds the clients' integers in the open, 'masked'
     sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
-    `dropout_rate` vanishes, at `dropout_stage`.
+    `dropout_rate` vanishes, at `dropout_stage`. `noise_draws` says whether every client draws its share of the noise,
+    or a simulation the shares of a sum at once.
 
     With an `attack` some clients are malicious: see `adversary/`. Only simulations and tests have one. With
     `group_testing` those that spoil the sums of their groups are found and excluded: see `group_testing/`.
@@ -128,6 +129,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
                 )
         if self.secagg == "masked":
             check_maskable(self.scheme)
+        check_noise_draws(self, self.scheme)
         if self.dropout_rate and not self.scheme.noise.private:
             raise ConfigError(
                 f"{self.scheme.name} has no secure sum to drop out of: use --dropout-rate with -dp schemes"
@@ -207,7 +209,14 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             max_colluders=self.max_colluders,
             loses_by_cohort=loses_by_cohort(self),
             group_testing=self.group_testing,
+            draws_per_sum=self.draws_per_sum,
         )
+
+    @property
+    def draws_per_sum(self) -> bool:
+        """Whether the clients' shares of the noise in a sum are drawn at once: only where nobody sends a share."""
+        simulated = self.scheme.noise.draws_at_once and self.secagg == "simulated"
+        return simulated and self.noise_draws != "per-client"
 
     @property
     def accountant(self) -> RunAccountant | None:
@@ -278,6 +287,21 @@ def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:
         raise ConfigError(
             f"{type(scheme.aggregator).__name__} takes {least} codes or more, but a cohort has {planned:g}: lower"
             " --byzantine, or have more clients in a round (--sampling-rate, --cohort-size)"
+        )
+
+
+def check_noise_draws(sums: SumOptions, scheme: Scheme) -> None:
+    """Refuse noise that is drawn for whole sums where clients send shares of it, or where there is none."""
+    if sums.noise_draws != "per-sum":
+        return
+    if sums.secagg == "masked":
+        raise ConfigError(
+            "--noise-draws per-sum draws the noise of a sum at once, but with --secagg masked every client masks a"
+            " share of its own: leave one of them out"
+        )
+    if not scheme.noise.draws_at_once:
+        raise ConfigError(
+            f"--noise-draws per-sum is for noise that clients add in shares, and {scheme.name} has none: leave it out"
         )
 
 

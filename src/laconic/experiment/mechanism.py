@@ -52,6 +52,8 @@ class Mechanism(Agreed):
     """Whether a round may be lost because of who took part."""
     group_testing: bool = False
     """Whether clients are excluded because of what their groups' sums show."""
+    draws_per_sum: bool = False
+    """Whether the clients' shares of the noise in a sum are drawn at once, as a simulation can."""
     spare_rounds: int = 0
     """How many rounds may be repeated at most, where that is agreed on."""
 
@@ -153,15 +155,26 @@ class Mechanism(Agreed):
 
     def _delta_slack(self) -> float:
         assert self.budget is not None
-        clients = max(1, round(self.sampler.planned_cohort(self.num_clients)))
-        draws = float(self.code_size * clients * self._most_rounds)
-        slack = self.scheme.noise.delta_slack(
+        noise = self.scheme.noise
+        slack = (noise.at_once_slack if self.draws_per_sum else noise.delta_slack)(
             code_size=self.code_size,
-            num_draws=draws,
+            num_draws=float(self.code_size * self._draws * self._most_rounds),
             sensitivity=self.sensitivity,
             plan=self.largest_plan,
         )
         return self._checked_slack(slack * (1 + math.exp(20)))  # so often a distance counts in δ, for any ε up to 20
+
+    def shares_distance(self) -> float:
+        """How far sums whose noise is drawn at once are from sums of shares: total variation, over the run."""
+        each = self.scheme.noise.shares_distance(plan=self.largest_plan)
+        return each * self.code_size * self.scheme.groups * self._most_rounds
+
+    @property
+    def _draws(self) -> int:
+        """Draws for a coordinate in a round: one by each client; or for each sum one, and one by the server."""
+        if self.draws_per_sum:
+            return 2 * self.scheme.groups
+        return max(1, round(self.sampler.planned_cohort(self.num_clients)))
 
     @property
     def _most_rounds(self) -> int:

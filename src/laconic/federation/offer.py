@@ -154,6 +154,7 @@ class Offer(Agreed):
             model=model,
             population=population,
             consistency=self.consistency,
+            noise_draws="per-client",
             loss=self.loss,
             **options,
         )

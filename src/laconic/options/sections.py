@@ -393,11 +393,17 @@ class SumOptions:
 
     secagg: str = option(
         "simulated",
-        "simulated (add the clients' integers in the clear) or masked (run the protocol in this process): the same"
-        " sums, bit for bit.",
+        "simulated (add the clients' integers in the clear) or masked (run the protocol in this process). With"
+        " --noise-draws per-client they give the same sums, bit for bit.",
         key="mode",
         choices=("simulated", "masked"),
         identity=True,
+    )
+    noise_draws: str = option(
+        "auto",
+        "per-client (each draws its share), per-sum (a simulation draws the shares of a sum at once), or auto: per-sum"
+        " with --secagg simulated. Only per-client has the bits of masked sums.",
+        choices=("auto", "per-sum", "per-client"),
     )
     consistency: str = option(
         "plain",

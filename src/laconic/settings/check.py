@@ -19,6 +19,7 @@ from laconic.experiment.experiment import (
     PATIENCE_NEEDS,
     check_evaluations,
     check_maskable,
+    check_noise_draws,
     check_testable,
     check_votes,
 )
@@ -84,6 +85,8 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
         yield from combined or _testing_problems(config, draft)
         if config.secagg.secagg == "masked" and draft.private:
             yield from _raised(check_maskable, draft)
+        if draft.private:
+            yield from _raised(check_noise_draws, config.secagg, draft)
         yield from _vote_problems(config, draft)
         yield from _evaluation_problems(config, draft)
         if not public_given:
@@ -283,6 +286,7 @@ def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
         "--max-dropouts": sampler.max_dropouts > 0,
         "--max-colluders": sampler.max_colluders > 0,
         "--secagg masked": secagg.secagg != "simulated",
+        "--noise-draws": secagg.noise_draws != "auto",
         "--consistency signed": secagg.consistency != "plain",
         "--dropout-rate": secagg.dropout_rate > 0,
     }

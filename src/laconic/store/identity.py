@@ -31,6 +31,7 @@ from laconic.store.saves import Saves
 from laconic.train.flat import FlatModel
 
 IDENTITY = "identity.json"
+NOISE_DRAWS, PER_SUM, PER_CLIENT = "noise draws", "per-sum", "per-client"
 _MOST_CLIENTS = 2000
 """So many clients' records are looked at, where each client's are apart."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -58,6 +59,7 @@ def identity_of(experiment: Experiment, model: FlatModel) -> dict[str, Any]:
         "test data": _digest(*_tensors(experiment.test)) if experiment.test else "none",
         "held-out data": _digest(*_tensors(experiment.holdout)) if experiment.holdout else "none",
         **({} if experiment.attack is None else {"attack": str(experiment.attack.to_dict())}),
+        NOISE_DRAWS: PER_SUM if experiment.draws_per_sum else PER_CLIENT,
         **{name: getattr(experiment, name) for name in said},
     }
 
@@ -99,7 +101,7 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) ->
         return  # killed right after the first row
     if digest_of(content) != saves.identity:
         raise RunFolderError(f"{path} was altered or damaged since the run was started; {WAY_OUT}")
-    known = json.loads(content)
+    known = {NOISE_DRAWS: PER_CLIENT} | json.loads(content)  # older runs do not say it, and had no other way
     attack = {} if "attack" not in known else {"attack": None}  # a run without one says nothing of it
     for key, value in (attack | identity).items():
         if key not in known and key != "attack":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laconic.data.federated import FederatedData
@@ -69,6 +69,8 @@ def settle_federated(
         )
     if config.secagg.dropout_rate:
         raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
+    if config.secagg.noise_draws == "per-sum":
+        raise ConfigError("--noise-draws per-sum is for simulations: every node draws its own share of the noise")
     if config.privacy.allow_large_delta:
         raise ConfigError("--allow-large-delta is for simulations: the nodes of a federation refuse such a δ")
     if config.scheme.name.lower() == "centralized":
@@ -76,6 +78,7 @@ def settle_federated(
     # Written into the configuration: noise that is calibrated to an ε allows for the spare rounds.
     config = config.with_values({"federation.spare_rounds": Settings.of(config.federation).spare_rounds})
     settled = settle(config, federation, stored=stored)
+    settled = replace(settled, experiment=replace(settled.experiment, noise_draws="per-client"))
     check_federated_records(settled.experiment.scheme, settled.experiment.mechanism.size)
     if settled.experiment.scheme.noise.private:
         check_maskable(settled.experiment.scheme)

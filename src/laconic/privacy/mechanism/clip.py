@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 SAFE = 1.0 - 2.0**-20
 """Norms are clipped to S times this, so that float32 rounding cannot push one above S."""
+_LONG_ROW = 1 << 15
 SMALLEST_NORM, LARGEST_NORM = 1e-30, 1e30
 """Where float32 has all its bits: among the smallest numbers of all, rounding doubles a norm; and of the largest, the
 sum of a few is infinite."""
@@ -39,6 +41,11 @@ class Clip(Part):
 
     def __call__(self, code: Tensor) -> Tensor:
         raise NotImplementedError
+
+    def by_blocks(self, code: Tensor) -> Callable[[slice], Tensor]:
+        """The same a block of coordinates at a time, for who has no use for all of them at once."""
+        clipped = self(code)
+        return lambda block: clipped[..., block]
 
     def sensitivity(self, code_size: int) -> float:
         """The largest L2 norm that one client's code can have."""
@@ -95,6 +102,16 @@ class Marks(Clip):
         return math.sqrt(marks_of(self.ratio, code_size))
 
 
+def _norms(code: Tensor) -> Tensor:
+    """‖code‖₂ in float64, row by row, (…, 1). On a CPU torch makes a copy in float64: of one long row at a time."""
+    import torch
+
+    if code.ndim == 2 and not code.is_cuda and code.shape[1] >= _LONG_ROW and len(code):
+        return torch.stack([torch.linalg.vector_norm(row, dim=-1, keepdim=True, dtype=torch.float64) for row in code])
+    norms: Tensor = torch.linalg.vector_norm(code, dim=-1, keepdim=True, dtype=torch.float64)
+    return norms
+
+
 @dataclass(frozen=True, kw_only=True)
 class L2Clip(Clip):
     """code / max(1, ‖code‖₂ / S), row by row (thesis Alg. 10, line 13).
@@ -109,14 +126,21 @@ class L2Clip(Clip):
         check_norm(self.clip_norm)
 
     def __call__(self, code: Tensor) -> Tensor:
-        import torch
+        return self.by_blocks(code)(slice(None))
 
+    def by_blocks(self, code: Tensor) -> Callable[[slice], Tensor]:
         target = self.clip_norm * SAFE
-        norm = torch.linalg.vector_norm(code, dim=-1, keepdim=True, dtype=torch.float64)
+        norm = _norms(code)
         # The scale in two factors: one alone could be so small that float32 holds only a few bits of it.
         root = (target / norm.clamp(min=target)).sqrt().to(code.dtype)
-        # where(), not a product: 0 × NaN would stay NaN.
-        clipped: Tensor = (code * root).mul_(root).where(norm.isfinite(), code.new_zeros(()))
+        finite = norm.isfinite()
+        all_finite = bool(finite.all())
+
+        def clipped(block: slice) -> Tensor:
+            some = (code[..., block] * root).mul_(root)
+            # where(), not a product: 0 × NaN would stay NaN.
+            return some if all_finite else some.where(finite, code.new_zeros(()))
+
         return clipped
 
     def sensitivity(self, code_size: int) -> float:

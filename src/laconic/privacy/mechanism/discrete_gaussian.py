@@ -22,15 +22,34 @@ for every accountant and every sampler.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.parts import decided, positive, positive_int
-from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation, theta_gap
+from laconic.privacy.mechanism.discrete_sampler import (
+    MEAN_BITS,
+    draw_around,
+    draw_discrete_gaussian,
+    draw_gap,
+    draw_total_variation,
+    fixed_point,
+    sum_total_variation,
+    theta_gap,
+)
+from laconic.privacy.mechanism.discrete_table import TABLE_TOTAL_VARIATION
 from laconic.privacy.mechanism.gaussian import Noise
-from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, SMALLEST_SUM, Grid, choose_grid, coarsest_scale
+from laconic.privacy.mechanism.grid import (
+    FEWEST_BITS,
+    MOST_BITS,
+    SMALLEST_SHARE,
+    SMALLEST_SUM,
+    Grid,
+    choose_grid,
+    coarsest_scale,
+)
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -134,7 +153,40 @@ class DiscreteGaussian(Noise):
         """Residues mod 2^b (int64)."""
         grid = self.grid(code_size=code.shape[-1], sensitivity=sensitivity, plan=plan)
         scale = grid.share_scale(plan.noise_shares)
-        drawn = draw_discrete_gaussian(code.double() * grid.units, scale, rng, integer_mean=self.signs)
+        if self.signs:
+            drawn = draw_discrete_gaussian(code.double() * grid.units, scale, rng, integer_mean=True)
+        else:
+            drawn = draw_around(fixed_point(code, grid.units), scale, rng)
+        residues: Tensor = drawn.bitwise_and_(2**grid.bits - 1)
+        return residues
+
+    @property
+    def draws_at_once(self) -> bool:
+        return True
+
+    def terms(self, codes: Tensor, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Tensor:
+        """u·code as `share` has it, in 256ths cut towards zero (of signs in whole units): int64, so sums are exact."""
+        grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
+        if self.signs:
+            whole: Tensor = (codes.double() * grid.units).long()
+            return whole
+        return fixed_point(codes, grid.units)
+
+    def bare_terms(self, messages: Tensor) -> Tensor:
+        """Whole numbers move the mean, and the draw with it: DG(μ + n, ξ) is DG(μ, ξ) + n."""
+        return messages if self.signs else messages << MEAN_BITS
+
+    def around(self, total: Tensor, *, shares: int, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
+        """DG(Σμ_k, ξ_k·√shares) mod 2^b, with Σμ_k exactly the sum of the points around which shares are drawn."""
+        grid = self.grid(code_size=total.shape[-1], sensitivity=sensitivity, plan=plan)
+        if shares:
+            share = grid.share_scale(plan.noise_shares)
+            # As many shares as make up ξ are ξ to the last bit: one table serves cohorts of every size.
+            scale = grid.scale if shares == plan.noise_shares else share * math.sqrt(shares)
+            draw = functools.partial(draw_discrete_gaussian, integer_mean=True) if self.signs else draw_around
+            drawn = draw(total, scale, rng)
+        else:  # nobody adds noise, and only whole numbers were added up
+            drawn = total.clone() if self.signs else total >> MEAN_BITS
         residues: Tensor = drawn.bitwise_and_(2**grid.bits - 1)
         return residues
 
@@ -203,7 +255,8 @@ class DiscreteGaussian(Noise):
         the sampler's."""
         grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
         share = grid.share_scale(plan.noise_shares)
-        each = 3 * theta_gap(share / math.sqrt(2)) + draw_gap(share, integer_mean=self.signs)
+        draw = max(draw_gap(scale, integer_mean=self.signs) for scale in (share, grid.released_scale))
+        each = 3 * theta_gap(share / math.sqrt(2)) + draw
         gap = (len(plan.cohort) + 1) * each + 3 * theta_gap(_SMOOTHING)
         return 2 * code_size * math.log1p(gap)
 
@@ -211,6 +264,16 @@ class DiscreteGaussian(Noise):
         """What finite precision adds to δ: the total variation distance over all draws of a run."""
         grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
         return num_draws * draw_total_variation(grid.share_scale(plan.noise_shares), integer_mean=self.signs)
+
+    def shares_distance(self, *, plan: RoundPlan) -> float:
+        """Every share has a scale of at least 4 units, so this holds for every cohort of the run."""
+        return sum_total_variation(SMALLEST_SHARE * (1 - 1e-9), plan.largest_cohort)
+
+    def at_once_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
+        """Draws of sums have scales up to that of a release; a smaller one may take one table more."""
+        grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
+        draw = draw_total_variation(grid.released_scale, integer_mean=self.signs) + TABLE_TOTAL_VARIATION
+        return num_draws * (draw + self.shares_distance(plan=plan))
 
 
 def papers_bits(*, code_size: int, cohort: int, noise_multiplier: float) -> int:

@@ -89,6 +89,17 @@ def draw_total_variation(scale: float, *, integer_mean: bool = False) -> float:
     return (1 + len(_additions(scale, integer_mean=integer_mean))) * TABLE_TOTAL_VARIATION
 
 
+def sum_total_variation(scale: float, count: int) -> float:
+    """At most how far, in total variation, the sum of so many DG(μ_k, scale) is from DG(Σμ_k, scale·√count).
+
+    The distribution of X₁ + X₂ at z is that of DG(μ₁ + μ₂, √(ξ₁² + ξ₂²)) times S(z), a sum of exp(−(a − c)²/2s²) over
+    integers a, up to a constant. S varies by a factor r = (1 + θ(s))/(1 − θ(s)) at most, and s ≥ scale/√2 for each of
+    count − 1 additions. A ratio within 1/R … R everywhere, R = r^(count − 1), is a distance of (R − 1)/2 at most.
+    """
+    gap = theta_gap(scale / math.sqrt(2))
+    return math.expm1((count - 1) * (math.log1p(gap) - math.log1p(-gap))) / 2
+
+
 def _additions(scale: float, *, integer_mean: bool) -> list[float]:
     """The s = ξ₁ξ₂/√(ξ₁² + k²ξ₂²) of every addition by which a draw is put together."""
     found = []

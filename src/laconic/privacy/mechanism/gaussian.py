@@ -60,6 +60,26 @@ class Noise(Part):
         """The code with one client's noise share. `plan.noise_shares` of them together are the mechanism's noise."""
         raise NotImplementedError
 
+    @property
+    def draws_at_once(self) -> bool:
+        """Whether many clients' shares can be drawn as one: whether there are `terms` and `around`."""
+        return False
+
+    def terms(self, codes: Tensor, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Tensor:
+        """What each code adds to the point around which the noise of a whole sum is drawn.
+
+        Of codes of m = `code_size` values these may be some: (clients, any number of values).
+        """
+        raise NotImplementedError
+
+    def bare_terms(self, messages: Tensor) -> Tensor:
+        """The same for messages that hold no noise (`without_noise`)."""
+        return messages
+
+    def around(self, total: Tensor, *, shares: int, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
+        """From the sum of the terms, the sum of the messages: so many shares of the noise are drawn at once."""
+        raise NotImplementedError
+
     def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         """What one round of it releases, for adjacent sums that differ by at most `sensitivity_scale` · S."""
         raise NotImplementedError
@@ -98,6 +118,14 @@ class Noise(Part):
 
     def delta_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         """What the sampler's finite precision adds to δ."""
+        return 0.0
+
+    def shares_distance(self, *, plan: RoundPlan) -> float:
+        """How far, in total variation, a coordinate of a sum drawn `around` its terms is from a sum of shares."""
+        return 0.0
+
+    def at_once_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
+        """The same where the noise of every sum is drawn at once, with the distance from the sum of the shares."""
         return 0.0
 
 
@@ -192,6 +220,17 @@ class Gaussian(Noise):
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         std = self.share_std(sensitivity=sensitivity, min_cohort=plan.noise_shares)
         return rng.normal(tuple(code.shape), code.device).mul_(std).add_(code)
+
+    @property
+    def draws_at_once(self) -> bool:
+        return True
+
+    def terms(self, codes: Tensor, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Tensor:
+        return codes
+
+    def around(self, total: Tensor, *, shares: int, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
+        std = self.share_std(sensitivity=sensitivity, min_cohort=plan.noise_shares) * math.sqrt(shares)
+        return rng.normal(tuple(total.shape), total.device).mul_(std).add_(total)
 
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
         present = survivors / plan.noise_shares if survivors else 0.0

@@ -8,20 +8,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from laconic.data.population import CohortRecords
 from laconic.graphs import Replayed
 from laconic.train.engines.crew import Crew
 from laconic.train.engines.engine import Task, Work
+from laconic.train.engines.estimate import Alone, find_alone
 from laconic.train.engines.precision import products_in
 from laconic.train.flat import FlatModel
+from laconic.train.layers.attention import attention_for_clients, calls_attention, use_client_attention
 from laconic.train.layers.client_conv import use_client_convolutions
 from laconic.train.layers.factored import FactoredLinear, factor_large_layers, worth_factoring
 from laconic.train.layers.kept import KeptWeights
+from laconic.train.layers.recurrent import use_client_recurrence
 from laconic.train.optimizers import make_optimizer
 from laconic.train.schedule import Schedule
+from laconic.train.words import keep_padding
 
 _Chosen = tuple[slice | Tensor, ...]
 """Entries of every client's parameter, as one index per axis."""
@@ -39,12 +43,16 @@ class _Job:
 
 @dataclass(frozen=True)
 class Vectorised:
-    """A model made ready for many clients at once, its large dense layers by the name of their weight, and where."""
+    """A model made ready for many clients at once, its large dense layers by the name of their weight, and where.
+
+    `attends` says whether the module calls torch's attention itself: see `attention_for_clients`.
+    """
 
     model: FlatModel
     layers: dict[str, FactoredLinear]
     device: torch.device
     precision: str
+    attends: bool
 
 
 class CohortAtOnce(Crew[_Job]):
@@ -74,9 +82,10 @@ class CohortAtOnce(Crew[_Job]):
         self._model.check_words(records.inputs)
         return _Job(clients, records, schedule, dropout)
 
-    def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
-        """Vectorise one step over two copies of the first record; raises what the model raises."""
-        self._members[0].try_gradient(inputs, targets)
+    def find_alone(self, inputs: Tensor, targets: Tensor) -> Alone | None:
+        """Vectorise one step over two copies of the first record: which layer is not done for both at once, if any."""
+        member = self._members[0]
+        return find_alone(member.module, lambda: member.try_gradient(inputs, targets))
 
     def own_weights(self, work: Work | None) -> int:
         """How many weights each client has a copy of when it does this work; None: of all."""
@@ -86,7 +95,7 @@ class CohortAtOnce(Crew[_Job]):
     def vectorised(self) -> Vectorised:
         """The model as its first worker trains it."""
         worker = self._members[0]
-        return Vectorised(worker._model, worker._factored, worker._device, worker._precision)
+        return Vectorised(worker._model, worker._factored, worker._device, worker._precision, worker._attends)
 
 
 class _Worker:
@@ -97,11 +106,19 @@ class _Worker:
         self._factored = {} if example is None else factor_large_layers(self._model.module, example.to(device))
         for layer in self._factored.values():
             layer.vmapped = True
+        self._attends = calls_attention(self._model.module, model.example[0].to(device))
+        keep_padding(self._model.module)
+        use_client_attention(self._model.module)
+        use_client_recurrence(self._model.module)
         use_client_convolutions(self._model.module, device, half=precision == "bfloat16")
         self._blocks: OrderedDict[object, _Block] = OrderedDict()
 
+    @property
+    def module(self) -> nn.Module:
+        return self._model.module
+
     def train(self, task: Task, job: _Job) -> _TrainedBlock:
-        with products_in(self._precision, self._device):
+        with products_in(self._precision, self._device), attention_for_clients(self._attends):
             block = self._block(task, job.records, job.schedule)
             block.load(task, job.records, job.schedule, job.dropout)
             block.train()
@@ -134,7 +151,8 @@ class _Worker:
         self._model.module.train()
         inputs, targets = (torch.stack([t[:1], t[:1]]).to(self._device) for t in (inputs, targets))
         ones, keys = torch.ones(2, 1, device=self._device), torch.zeros(2, dtype=torch.int64, device=self._device)
-        gradients(self._model, params, params, inputs, targets, ones, keys)
+        with attention_for_clients(self._attends):
+            gradients(self._model, params, params, inputs, targets, ones, keys)
         self._model.check_constants()
 
 
@@ -250,18 +268,18 @@ class _Block:
         for name in (*self._layers, *self._kept):
             self._dense[name].end()
 
-    def updates(self, count: int) -> Tensor:
-        """Δw of the first clients, (count, n)."""
-        update = self._start.new_empty(count, self._model.size)
+    def updates(self, rows: slice) -> Tensor:
+        """Δw of some clients, (rows, n)."""
+        update = self._start.new_empty(rows.stop - rows.start, self._model.size)
         for name, value in self._params.items():
             part = update[:, self._model.places[name]]
             if name in self._kept:
                 part.zero_()
-                part[:, self._kept[name].numbers] = value[:count]
+                part[:, self._kept[name].numbers] = value[rows]
             else:
-                torch.sub(value[:count].flatten(1), self._start[self._model.places[name]], out=part)
+                torch.sub(value[rows].flatten(1), self._start[self._model.places[name]], out=part)
         for name, factors in self._factors.items():
-            factors.write_change(update[:, self._model.places[name]], self._settings.local_lr)
+            factors.of(rows).write_change(update[:, self._model.places[name]], self._settings.local_lr)
         return update
 
     def weighted_sum(self, counts: Tensor) -> Tensor:
@@ -289,7 +307,10 @@ class _TrainedBlock:
 
     @property
     def values(self) -> Tensor:
-        return self.block.updates(len(self.clients))
+        return self.some(slice(0, len(self.clients)))
+
+    def some(self, rows: slice) -> Tensor:
+        return self.block.updates(rows)
 
     def weighted_sum(self, counts: Tensor) -> Tensor:
         return self.block.weighted_sum(counts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -137,6 +137,22 @@ class Trained(Protocol):
 
     def weighted_sum(self, counts: Tensor) -> Tensor:
         """Σ_k counts_k·Δw_k, (n,): cheaper than the updates themselves."""
+
+
+@runtime_checkable
+class TrainedInParts(Protocol):
+    """Clients whose updates are made when they are asked for."""
+
+    def some(self, rows: slice) -> Tensor:
+        """The updates of some of them, (rows, n)."""
+
+
+def some_updates(trained: Trained, at_once: int) -> Iterator[tuple[slice, Tensor]]:
+    """The updates of so many clients at a time, and which these are: where all of them would take much memory."""
+    some = trained.some if isinstance(trained, TrainedInParts) else trained.values.__getitem__
+    for start in range(0, len(trained.clients), at_once):
+        rows = slice(start, min(start + at_once, len(trained.clients)))
+        yield rows, some(rows)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from laconic.graphs import Replayed
 from laconic.train.engines.cohort import CohortAtOnce, Vectorised, chunk_for, gradients, memory_of, rounded_up
 from laconic.train.engines.engine import Task, Trained, batches_of
 from laconic.train.engines.precision import products_in
+from laconic.train.layers.attention import attention_for_clients
 from laconic.train.layers.factored import worth_factoring
 from laconic.train.local import LocalTraining
 from laconic.train.optimizers import make_optimizer
@@ -71,7 +72,7 @@ class JointCohort:
         """The clients of every task, trained. What is returned is good until the next call."""
         load = self._load(tasks)
         block = self._block(load)
-        with products_in(self._with.precision, self._with.device):
+        with products_in(self._with.precision, self._with.device), attention_for_clients(self._with.attends):
             block.load(load)
             block.train()
         self._with.model.check_constants()
