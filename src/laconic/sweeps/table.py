@@ -193,7 +193,7 @@ def _spread(mean: Mean, name: str) -> str:
         return "–"
     value, deviation = mean.figures[name]
     shown = short(value) if name in ("last", "best") else spent(value)
-    return shown if not deviation else f"{shown} ± {deviation:.2g}"
+    return shown if deviation is None else f"{shown} ± {deviation:.2g}"
 
 
 def _bytes(mean: Mean, name: str) -> str:
