@@ -25,7 +25,7 @@ _FEW = 13
 _LARGE_OPERATION = 50_000
 """From so many numbers an operation on, its call costs a CPU less than what several clients take from its cache."""
 _CACHED = 1 << 19
-"""Numbers that a recurrent layer may write for all clients together and still find in a core's cache on the way back."""
+"""Numbers that a recurrent layer may write for all clients together and find in a core's cache on the way back."""
 _WORKERS_MEMORY = 1 << 30
 _log = logging.getLogger("laconic")
 
