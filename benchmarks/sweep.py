@@ -55,8 +55,9 @@ class Clock(Watch):
         assert failure is None, failure
 
     def each(self, times: dict[int, float]) -> float:
-        """Seconds a round."""
-        return (times[max(times)] - times[WARM]) / (max(times) - WARM)
+        """Seconds a round; the last one is evaluated, and does not count."""
+        last = max(times) - 1
+        return (times[last] - times[WARM]) / (last - WARM)
 
 
 def sweep_of(asked: argparse.Namespace, out: Path) -> Sweep:
