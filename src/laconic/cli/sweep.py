@@ -71,6 +71,7 @@ def sweep(
         _list(planned, as_json)
         return
     if table_only:
+        planned.folder.grid()  # refuses a folder without a sweep
         _show(planned.write(metric=metric, against=against), as_json)
         return
     _show(_run(planned, metric, against, quiet=quiet, bars=not (quiet or as_json)), as_json)

@@ -188,6 +188,7 @@ def test_the_table_is_made_again_with_another_metric(finished: Path, capsys: pyt
     [
         (["not-there.toml"], 2, "cannot read"),
         (["."], 5, "holds no sweep"),
+        (["grid.toml", "--table", "--out", "nothing"], 5, "holds no sweep"),
         (["grid.toml", "--on", "moon"], 2, "use local or ray"),
         (["grid.toml", "--on", "ray", "--side-by-side"], 2, "leave it out"),
         (["grid.toml", "--jobs", "0"], 2, "--jobs"),
