@@ -90,8 +90,9 @@ def run(settings: Settings) -> dict[str, Any]:
         f" time, {OPENDP_COUNT:,} by OpenDP, whose figure includes the conversion from and to Python lists. The sign"
         " schemes use whole means, all others real ones. A draw with a real mean is at most"
         f" {draw_total_variation(SCALE):.1e} in total variation from the exact distribution, up to a factor of"
-        f" 1 ± {draw_gap(SCALE):.0e}. Sums of {CLIENTS} codes have so many values in all, on a grid of their own, and their"
-        " noise is that of a round: drawn by every client, or at once. OpenDP samples exactly. Rounded or continuous floats are no alternatives: they"
+        f" 1 ± {draw_gap(SCALE):.0e}. Sums of {CLIENTS} codes have so many values in all, on a grid of their own, and"
+        " their noise is that of a round: drawn by every client, or at once. OpenDP samples exactly. Rounded or"
+        " continuous floats are no alternatives: they"
         " are what the integers are meant to replace.",
         "ours": OURS,
         **result,

@@ -33,9 +33,9 @@ def run(settings: Settings) -> dict[str, Any]:
         "title": "W1: rounds of the papers' CNN",
         "about": f"1,663,370 weights, {w1.COHORT} clients × {w1.STEPS} steps × batches of {w1.RECORDS}. Seconds a"
         " round, without evaluation. Laconic runs with run folder and ledger, the `-dp` schemes with accountant and"
-        " budget. The noise of a sum is drawn at once, 1.7 million draws a round in `fl-std-dp`, of floats unless a name"
-        " says otherwise; 8,317, of integers, in `fl-top-dp`. Where a name says per client, every client draws its share,"
-        " as in a deployment. pfl draws its noise once, in the middle, in floats.",
+        " budget. The noise of a sum is drawn at once, 1.7 million draws a round in `fl-std-dp`, of floats unless a"
+        " name says otherwise; 8,317, of integers, in `fl-top-dp`. Where a name says per client, every client draws its"
+        " share, as in a deployment. pfl draws its noise once, in the middle, in floats.",
         "ours": OURS,
         **contest(contenders, repeats=settings.repeats, count=10 if settings.on_gpu else 1, skipped=skipped),
     }
