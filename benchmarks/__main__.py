@@ -28,12 +28,15 @@ SUITES = {
     "w3": "w3_decoding",
     "w4": "w4_words",
     "w5": "w5_pictures",
+    "w6": "w6_resnet",
+    "w7": "w7_transformer",
+    "w8": "w8_recurrent",
     "noise": "noise",
     "masks": "masks",
     "e2e": "end_to_end",
     "growth": "growth",
 }
-ON_GPU = ("w1", "w3", "w4", "w5", "noise", "growth")
+ON_GPU = ("w1", "w3", "w4", "w5", "w6", "w7", "w8", "noise", "growth")
 
 
 def main(arguments: list[str] | None = None) -> None:

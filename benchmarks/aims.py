@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,13 @@ _FASTER = (
     ("w1", "laconic fl-std, auto", "Flower", 4.0),
     ("w2", "laconic sparse-first", "plain loop", 4.0),
     ("w3", "laconic", "PyLBFGS OWL-QN", 5.0),
+    ("w7", "laconic", "plain loop", 1.0),
+    ("w8", "laconic", "plain loop", 1.0),
 )
+# The same on a GPU
+_FASTER_ON_GPU = (("w8", "laconic", "plain loop", 10.0),)
+# (suite, how many times as long as with shared weights), on a GPU
+_SHARED = (("w6", 1.3), ("w7", 2.0))
 # (our contender in W1 on a GPU, milliseconds a round)
 _AT_MOST = (
     ("laconic fl-std, auto", 20),
@@ -57,14 +63,15 @@ def check(results: dict[str, Any]) -> list[Checked]:
     suites = {name: suite for name, suite in results["suites"].items() if "left_out" not in suite}
     found = [*_population(suites)]
     if results["device"] == "cpu":
-        found = [*_faster(suites), *_price(suites), *_memory(suites), *_masks(suites), *found]
+        found = [*_faster(suites, _FASTER), *_price(suites), *_memory(suites), *_masks(suites), *found]
     else:
-        found = [*_milliseconds(suites), *_price(suites), *found]
+        faster = _faster(suites, _FASTER_ON_GPU)
+        found = [*_milliseconds(suites), *_price(suites), *faster, *_shared(suites), *found]
     return found
 
 
-def _faster(suites: dict[str, Any]) -> Iterator[Checked]:
-    for name, ours, group, times in _FASTER:
+def _faster(suites: dict[str, Any], aims: Iterable[tuple[str, str, str, float]]) -> Iterator[Checked]:
+    for name, ours, group, times in aims:
         rows = suites.get(name, {}).get("contenders", [])
         theirs = [row for row in rows if row["group"] == group]
         mine = [row for row in rows if row["name"].startswith(ours)]
@@ -76,6 +83,17 @@ def _faster(suites: dict[str, Any]) -> Iterator[Checked]:
         ratio = best["median"] / fast["median"]
         what = f"*{fast['name']}* against *{best['name']}*"
         yield Checked(what, f"{ratio:.2f}×", f"{times:g}× or more", ratio >= times)
+
+
+def _shared(suites: dict[str, Any]) -> Iterator[Checked]:
+    """What weights of its own for every client cost."""
+    for name, times in _SHARED:
+        medians = {row["group"]: row for row in suites.get(name, {}).get("contenders", [])}
+        if {"laconic", "shared weights"} <= set(medians):
+            ours, theirs = medians["laconic"], medians["shared weights"]
+            ratio = ours["median"] / theirs["median"]
+            what = f"*{ours['name']}* against *{theirs['name']}*"
+            yield Checked(what, f"{ratio:.2f}× as long", f"{times:g}× or less", ratio <= times)
 
 
 def _memory(suites: dict[str, Any]) -> Iterator[Checked]:

@@ -28,7 +28,8 @@ from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 from laconic.scheme import Scheme
 from laconic.server.error_feedback import ErrorFeedback
-from laconic.server.rules import Average
+from laconic.server.preconditioned import Preconditioned
+from laconic.server.rules import Average, ServerRule
 from laconic.server.vote import MajorityVote
 from laconic.solvers.sparse import Fista
 from laconic.train.local import LocalDPSGD, LocalSGD
@@ -152,7 +153,14 @@ def _check_names(options: dict[str, Any], *declared: Callable[..., Scheme]) -> N
         raise UnknownArgument(several(strange))
 
 
-def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
+def fl_std(
+    *,
+    server_lr: float = 1.0,
+    momentum: float = 0.0,
+    precondition: float | None = None,
+    outputs: int | None = None,
+    **train: Any,
+) -> Scheme:
     """FL-STD: every client sends its whole update; the server averages by data size.
 
     w ← w + Σ_k |D_k|/|D|·Δw_k
@@ -160,6 +168,8 @@ def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Sc
     Args:
         server_lr: η_G, the server's step.
         momentum: ρ of the server: v ← ρ·v + mean, w ← w + η_G·v.
+        precondition: λ of `Preconditioned`, for a model that is one linear layer; None is the plain step.
+        outputs: outputs of that layer, which ends in its bias; `laconic.run` finds them.
         **train: local training; see `LocalSGD`.
 
     Examples:
@@ -173,9 +183,20 @@ def fl_std(*, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Sc
     return Scheme(
         name="fl-std",
         train=_local_sgd(fl_std, train),
-        rule=Average(server_lr=server_lr, momentum=momentum),
+        rule=_step_of_layer(precondition, outputs, server_lr=server_lr, momentum=momentum),
         weighting="data-size",
     )
+
+
+def _step_of_layer(damping: float | None, outputs: int | None, *, server_lr: float, momentum: float) -> ServerRule:
+    """`Preconditioned` where it is asked for, else `Average`."""
+    if damping is None:
+        if outputs is not None:
+            raise ConfigError("--outputs means nothing without --precondition: leave it out")
+        return Average(server_lr=server_lr, momentum=momentum)
+    if outputs is None:
+        raise ConfigError("precondition needs outputs: how many the linear layer has")
+    return Preconditioned(outputs=outputs, damping=damping, server_lr=server_lr, momentum=momentum)
 
 
 fl_std_dp = private(fl_std, what="updates", source="Thesis Alg. 10; EuroS&P'21 Alg. 5; McMahan et al. (ICLR 2018)")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import all_cnn_step, decoding, integer_accuracy, workload
+from benchmarks import all_cnn_step, decoding, integer_accuracy, own_networks, own_rounds, workload
 from benchmarks.__main__ import main
 from benchmarks.aims import check
 from benchmarks.contest import Process, Unavailable, contest, interleaved
@@ -192,6 +192,34 @@ def test_aims_on_a_gpu_are_milliseconds(measured: dict[str, Any]) -> None:
     row = contender("laconic fl-std, auto", "laconic", 0.0215)
     measured["device"], measured["suites"] = "cuda", {"w1": {"contenders": [row]}}
     assert [(a.measured, a.aim, a.met) for a in check(measured)] == [("21.5 ms", "20 ms or less", False)]
+
+
+def test_weights_of_ones_own_are_compared_with_shared_ones_on_a_gpu(measured: dict[str, Any]) -> None:
+    groups = {"laconic": 0.1, "plain loop": 0.9, "shared weights": 0.08}
+    rows = [contender(group, group, seconds) for group, seconds in groups.items()]
+    measured["device"], measured["suites"] = "cuda", {name: {"contenders": rows} for name in ("w6", "w7", "w8")}
+    assert [(a.measured, a.met) for a in check(measured)] == [
+        ("9.00×", False),  # W8 aims at 10
+        ("1.25× as long", True),
+        ("1.25× as long", True),
+    ]
+
+
+def test_networks_as_users_write_them_are_timed_in_every_way() -> None:
+    class Once:
+        rounds = 0
+
+        def round_done(self) -> bool:
+            self.rounds += 1
+            return False
+
+    assert trainable_size(own_networks.resnet()) == 175_258
+    assert trainable_size(own_networks.VisionTransformer()) == 142_026
+    pacer: Any = Once()
+    own_rounds.plain("cnn-lstm of torch", pacer, "cpu", 2, 1, shared=False)
+    own_rounds.plain("cnn-lstm of torch", pacer, "cpu", 2, 1, shared=True)
+    own_rounds.through_laconic("cnn-lstm of torch", pacer, "cpu", 2, 1)
+    assert pacer.rounds == 3
 
 
 def test_the_report_says_what_was_measured(measured: dict[str, Any], tmp_path: Path) -> None:

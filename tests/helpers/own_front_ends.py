@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -65,6 +66,12 @@ def only_big_pixels(input_shape: tuple[int, ...]) -> nn.Module:
             return 1 / inputs.flatten(1)
 
     return Inverse()
+
+
+def not_to_be_copied() -> nn.Module:
+    module = nn.Flatten()
+    module.lock = threading.Lock()  # type: ignore[assignment]
+    return module
 
 
 def no_module() -> list[int]:

@@ -81,7 +81,7 @@ def cli() -> None:
 
     Try `laconic run fl-std-dp --epsilon 4 --clip-norm 0.5` on the embedded digits. Exit codes: 0 done, 2 bad option,
     3 the promised privacy cannot be kept, 4 bad data, 5 run folder, 6 training diverged, 8 an audit refutes the
-    promise, 130 interrupted (resumable).
+    promise, 10 another rank ended (resumable), 130 interrupted (resumable).
     """
 
 

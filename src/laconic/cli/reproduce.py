@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=int, help="CPU threads.  [all]")
 @click.option("--data-dir", type=str, help="Where the files of the data sets are.  [LACONIC_DATA]")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("reproduced"), show_default=True, help="Folder.")
+@click.option("--side-by-side", is_flag=True, help="Train runs of one shape as one large cohort, on a GPU.")
 @click.option("--keep-weights", is_flag=True, help="Keep the model of every run (6.7 MB each, twice).")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting other than the paper's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; progress goes to stderr.")
@@ -43,6 +44,7 @@ def reproduce(
     threads: int | None,
     data_dir: str | None,
     out: Path,
+    side_by_side: bool,
     keep_weights: bool,
     sets: tuple[str, ...],
     as_json: bool,
@@ -73,7 +75,8 @@ def reproduce(
     names, inferences = taken_out(names)
     tables = [find_table(name) for name in names]
     if inferences:
-        idle = {"--rows": rows, "--on": others, "--keep-weights": keep_weights, "another table": tables}
+        idle = {"--rows": rows, "--on": others, "--keep-weights": keep_weights, "--side-by-side": side_by_side}
+        idle |= {"another table": tables}
         if wrong := next((name for name, value in idle.items() if value), None):
             raise ConfigError(f"{inferences[0].name} is not a table of runs: leave out {wrong}")
         if listed:
@@ -128,7 +131,8 @@ def reproduce(
     with sources_kept():
         for reproduction, chosen in work:
             try:
-                failed += _run_rows(reproduction, chosen, seeds, quiet=quiet)
+                run_rows = _rows_together if side_by_side else _run_rows
+                failed += run_rows(reproduction, chosen, seeds, quiet=quiet)
             except KeyboardInterrupt:
                 write_table(reproduction, plots=False)
                 command = shlex.join(["laconic", *sys.argv[1:]])
@@ -158,6 +162,21 @@ def _run_rows(reproduction: Reproduction, rows: list[Row], seeds: int, *, quiet:
             failed.append(f"{title} ({error})")
         write_table(reproduction, plots=False)  # so that a kill leaves a table too
     return failed
+
+
+def _rows_together(reproduction: Reproduction, rows: list[Row], seeds: int, *, quiet: bool) -> list[str]:
+    """The same with all that can be side by side."""
+    from laconic.reproduce.reproduction import RowJob
+    from laconic.sweeps.progress import SweepBars, SweepLines
+    from laconic.sweeps.together import side_by_side
+
+    every = [(row, seed) for row in rows for seed in range(seeds)]
+    jobs = [RowJob(reproduction, row, seed) for row, seed in every if not reproduction.finished(row, seed)]
+    counts = len(every), len(every) - len(jobs)
+    shown = SweepBars(*counts) if sys.stderr.isatty() and not quiet else SweepLines(*counts, quiet=quiet)
+    with shown:
+        side_by_side(jobs, shown)
+    return [f"{name} ({reason})" for name, reason in shown.failed.items()]
 
 
 def _watched(simulation: Run, quiet: bool) -> Any:

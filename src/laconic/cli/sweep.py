@@ -161,5 +161,6 @@ def _print(result: SweepResult) -> None:
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    click.echo(result.table.remark())
+    for remark in result.table.remarks():
+        click.echo(remark)
     click.echo(f"Table, picture and runs: {result.folder}")

@@ -99,7 +99,7 @@ class ModelView:
 
     def engine_for(self, model: FlatModel, work: Work | None = None) -> Engine:
         """What trains clients with this model, given the work of one of them in a round, if that is known."""
-        e = self.experiment
+        e, held = self.experiment, np.array([len(self.first.targets)])
         return choose_engine(
             e.engine,
             model,
@@ -111,6 +111,7 @@ class ModelView:
             sparse=isinstance(self.example.inputs, SparseRows),
             work=work,
             per_record=e.scheme.record_level,
+            batch=int(e.scheme.train.batch_of(held)[0]) if isinstance(e.scheme.train, LocalSGD) else None,
         )
 
     def seen(self, records: Records | None) -> Records | None:

@@ -7,6 +7,7 @@ earlier calls is refused, after a trial on made records. Nobody's records are us
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import sys
@@ -137,7 +138,7 @@ def _made(
     if not isinstance(module, nn.Module):
         raise ConfigError(f"--front-end {name} gave a {type(module).__name__}, not a torch.nn.Module")
     try:
-        return module.cpu().eval().requires_grad_(False)
+        return copy.deepcopy(module).cpu().eval().requires_grad_(False)  # runs copy it, too
     except Exception as error:
         raise ConfigError(f"--front-end {name} cannot be frozen: {reason_of(error)}") from None
 

@@ -101,6 +101,7 @@ def fourier_front_end(
         A fixed module.
 
     Examples:
+        >>> import torch
         >>> laconic.fourier_front_end((3,), features=8, bandwidth=1.0)(torch.zeros(2, 3)).shape
         torch.Size([2, 8])
 

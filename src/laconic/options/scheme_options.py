@@ -46,6 +46,13 @@ SCHEME_OPTIONS: dict[str, Declared] = {
         _declared("server_lr", float, "Server learning rate.", "1; 0.35 for fl-cs"),
         _declared("momentum", float, "Server momentum.", "0; 0.9 for fl-cs"),
         _declared(
+            "precondition",
+            float,
+            "FL-STD of one linear layer: λ. The server shortens its steps in the strong directions of what was released"
+            " so far, down to λ/(1 + λ) in the strongest. It costs no privacy.",
+            "a plain step",
+        ),
+        _declared(
             "downlink",
             str,
             "How weights are sent to clients: weights (floats of 32 bits) or half (16 bits: half the bytes; the server"

@@ -19,7 +19,7 @@ from torch import Tensor
 from laconic.clients.base import ModelView
 from laconic.clients.simulated import SimulatedClients
 from laconic.clients.work import ClientWork, Tamper
-from laconic.errors import LaconicError, RankFailed, RankLost
+from laconic.errors import LaconicError, PrivacyError, RankFailed, RankLost
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.ranks.group import Ranks
@@ -37,9 +37,9 @@ class RankedClients(SimulatedClients):
     def _make_work(self, tamper: Tamper | None) -> ClientWork:
         return RankedWork(self, self.ranks, adds_up=self.adds_up)
 
-    def adds_up(self, plan: RoundPlan) -> bool:
-        """Whether what a rank makes of its chunks may be added up there: sums of integers are exact."""
-        return self.experiment.scheme.at(plan.round).noise.on_integers and not self.apart(plan)
+    def adds_up(self, plan: RoundPlan, chunk: Updates) -> bool:
+        """Whether a rank adds up what it makes of its chunks: sums of integers are exact in any order."""
+        return not chunk.values.is_floating_point() and not self.apart(plan)
 
     def serve(self) -> None:
         """Train what rank 0 asks for, until it says stop. What goes wrong here is told to it, and it ends the run."""
@@ -61,24 +61,26 @@ class RankedClients(SimulatedClients):
                 self.ranks.tell({"what": "failed", "error": str(error), "code": error.exit_code}, 0)
 
     def _share(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
-        chunks = ClientWork.honest(self.work, plan, clients, weights, self.answer(plan))
-        if not self.adds_up(plan):
-            yield from chunks
-            return
-        every = list[Updates]()
-        total: Tensor | None = None
-        for chunk in chunks:
-            total = chunk.values if total is None else total.add_(chunk.values)
-            every.append(chunk)
+        """The chunks of this rank, or their sum."""
+        total: Updates | None = None
+        for chunk in ClientWork.honest(self.work, plan, clients, weights, self.answer(plan)):
+            if not self.adds_up(plan, chunk):
+                yield chunk
+            else:
+                total = chunk if total is None else _sum(total, chunk)
         if total is not None:
-            clients, sizes = (np.concatenate([getattr(c, name) for c in every]) for name in ("clients", "num_records"))
-            yield Updates(clients, total, sizes)
+            yield total
+
+
+def _sum(one: Updates, other: Updates) -> Updates:
+    clients = np.concatenate([one.clients, other.clients])
+    return Updates(clients, one.values + other.values, np.concatenate([one.num_records, other.num_records]))
 
 
 class RankedWork(ClientWork):
     """The work of clients whose chunks are dealt to the ranks."""
 
-    def __init__(self, view: ModelView, ranks: Ranks, *, adds_up: Callable[[RoundPlan], bool]) -> None:
+    def __init__(self, view: ModelView, ranks: Ranks, *, adds_up: Callable[[RoundPlan, Updates], bool]) -> None:
         super().__init__(view)
         self.part = (ranks.rank, ranks.size)
         self._ranks, self._adds_up = ranks, adds_up
@@ -87,11 +89,30 @@ class RankedWork(ClientWork):
     def honest(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
-        """Those of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank."""
+        """Those of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank.
+
+        A client that two ranks have trained would be in the sum twice, beyond the bound that its ε rests on. So it is
+        counted who came, and nothing is released of a round in which anybody came twice or not at all.
+        """
+        came = []
+        for chunk in self._of_all_ranks(plan, clients, weights, then):
+            came.append(chunk.clients)
+            yield chunk
+        if not np.array_equal(np.sort(np.concatenate(came)), np.sort(clients)):
+            raise PrivacyError(
+                f"round {plan.round}: the ranks have trained other clients than they were asked to; nothing is"
+                " released: use --engine one-by-one, or leave out torchrun"
+            )
+
+    def _of_all_ranks(
+        self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
+    ) -> Iterator[Updates]:
         self._announce(plan, clients, weights)
         own = super().honest(plan, clients, weights, then)
         others = [self._from(rank) for rank in self._ranks.others]
-        if self._adds_up(plan):
+        first = next(own)  # of the clients there is one at least, and the first chunk is rank 0's
+        own = itertools.chain([first], own)
+        if self._adds_up(plan, first):
             yield from itertools.chain(own, *others)
             return
         for turn in itertools.zip_longest(own, *others):

@@ -8,14 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from laconic.clients.simulated import SimulatedClients
 from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
+from laconic.observers.observer import Observer
 from laconic.report.ledger import formula_bytes
 from laconic.reproduce.comparison import Measured
 from laconic.reproduce.tables import Row, Table
@@ -26,6 +28,7 @@ from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.launch import files_of
 from laconic.store.folder import RunFolder, json_text
+from laconic.sweeps.single import Through, same
 
 Watch = Callable[[Run], AbstractContextManager[Any]]
 """Something that looks on while a simulation runs."""
@@ -138,13 +141,14 @@ class Reproduction:
     def finished(self, row: Row, seed: int) -> bool:
         return (self.run_folder(row, seed) / _RESULT).exists()
 
-    def run(self, row: Row, seed: int, watch: Watch) -> Measured:
-        """Run one row with one seed, from wherever it stopped."""
+    def run(self, row: Row, seed: int, watch: Watch, through: Through = same) -> Measured:
+        """Run one row with one seed, from wherever it stopped; `through` is that of `SimulatedClients`."""
         path = self.run_folder(row, seed)
         folder = RunFolder(path) if self._with_weights else WeightlessFolder(path)
         config = self.config(row, seed)
         settled = settle(config, stored=path)
-        with run_in(folder, Run(settled.experiment), files_of(settled)) as simulation:
+        clients = SimulatedClients(settled.experiment, through=through)
+        with run_in(folder, Run(settled.experiment, clients=clients), files_of(settled)) as simulation:
             with watch(simulation):
                 result = simulation.run()
             measured = measured_in(simulation, result, config.data.dataset)
@@ -152,6 +156,30 @@ class Reproduction:
         if not self._with_weights:
             (path / "checkpoint" / "state.safetensors").unlink(missing_ok=True)
         return measured
+
+
+@dataclass(frozen=True)
+class RowJob:
+    """One row with one seed, as `laconic.sweeps` takes runs."""
+
+    reproduction: Reproduction
+    row: Row
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.reproduction.table.name}, row {self.row.number}: {self.row.label}, seed {self.seed}"
+
+    @property
+    def config(self) -> RunConfig:
+        return self.reproduction.config(self.row, self.seed)
+
+    def go(self, watch: Observer, through: Through) -> None:
+        def watched(simulation: Run) -> AbstractContextManager[None]:
+            simulation.observer = watch
+            return nullcontext()
+
+        self.reproduction.run(self.row, self.seed, watched, through)
 
 
 class WeightlessFolder(RunFolder):

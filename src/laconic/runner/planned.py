@@ -8,7 +8,6 @@ budget ends a run by its charges alone, whatever the data, so there the charges 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from laconic.planning import drawn_cohort
@@ -46,22 +45,22 @@ def answered_for(run: Progress) -> Spent:
 def _drawn(run: Progress, spent: Spent, budget: Budget, accountant: RunAccountant) -> Spent:
     """The rest of the plan with the cohorts that the seed draws."""
     e, journal = run.experiment, run.journal
-    taken, counts = Counter(run.state.participations), journal.participations()
+    taken, counts = run.state.participations.copy(), journal.participations().copy()
     rounds, most, busiest = spent.rounds, spent.participations, run.state.most_participations
     for number in range(run.state.rounds + 1, e.rounds + 1):
         attempt, cap = journal.attempt_of(number), budget.max_participations
-        exhausted = [] if cap is None else [client for client, count in taken.items() if count >= cap]
+        exhausted = () if cap is None else taken.at_least(cap)
         cohort = drawn_cohort(
             e.sampler, run.clients.streams, number, attempt, e.population.num_clients, exhausted, e.arrange
-        ).tolist()
-        taken.update(cohort)
-        busiest = max([busiest, *(taken[client] for client in cohort)])
+        )
+        taken.add(cohort)
+        busiest = max(busiest, taken.most_of(cohort))
         rounds += journal.would_add(number, attempt)
         if not (budget.released_fits(accountant, rounds, busiest) and budget.participant_fits(accountant, busiest)):
             return Spent(rounds - journal.would_add(number, attempt), most)
         if journal.would_add(number, attempt):
-            counts.update(cohort)
-        most = max([most, busiest, *(counts[client] for client in cohort)])
+            counts.add(cohort)
+        most = max(most, busiest, counts.most_of(cohort))
     return Spent(rounds, most)
 
 

@@ -154,7 +154,7 @@ class Run(Progress):
             plan_for(
                 e.scheme,
                 e.sampler,
-                np.array(cohort, dtype=np.int64),
+                cohort,
                 streams=self.clients.streams,
                 round=number,
                 attempt=attempt,
@@ -340,7 +340,7 @@ class Run(Progress):
     def plan(self, number: int) -> RoundPlan:
         e = self.experiment
         cap = e.budget.max_participations if e.budget else None
-        exhausted = [] if cap is None else [c for c, count in self.state.participations.items() if count >= cap]
+        exhausted = () if cap is None else self.state.participations.at_least(cap)
         return plan_round(
             e.scheme,
             e.sampler,
@@ -363,8 +363,8 @@ class Run(Progress):
 
     def _busiest(self, plan: RoundPlan) -> int:
         """How often the busiest client will have taken part after this round."""
-        taken = self.state.participations
-        return max([self.state.most_participations, *(taken.get(c, 0) + 1 for c in plan.drawn.tolist())])
+        taken, drawn = self.state.participations, plan.drawn
+        return max(taken.most, taken.most_of(drawn) + 1) if len(drawn) else taken.most
 
     def _record(self, row: dict[str, Any]) -> None:
         """Note whether the round is the best, then write the row."""

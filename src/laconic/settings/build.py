@@ -44,6 +44,7 @@ from laconic.settings.settle_scheme import (
     draft_options,
     with_aggregator,
     with_evaluations,
+    with_outputs,
     with_train_defaults,
 )
 from laconic.streams import Streams
@@ -87,6 +88,7 @@ def settle(
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler, federation.population) if entry.private else None
     options, notes = with_train_defaults(dict(config.scheme.options), entry), list(federation.notes)
+    options = with_outputs(options, model)
     draft_scheme = build_scheme(config.scheme.name, **draft_options(options, entry))
     attack = make_attack(config, draft_scheme, federation.num_classes)
     # A draft with σ and S of 1 is enough to see all that cannot work, before anything that takes time.

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
+
 from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
 from laconic.codecs.measured import Evaluations
@@ -34,7 +36,25 @@ def draft_options(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]
     """The scheme's options with 1 for what has to be calibrated or measured."""
     open_ = [name for name in ("noise_multiplier", "clip_norm") if name in entry.options]
     draft = {name: options[name] if isinstance(options.get(name), int | float) else 1.0 for name in open_}
+    if options.get("precondition") is not None:
+        options = {"outputs": 1} | options
     return options | draft if entry.private else options
+
+
+def with_outputs(options: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """With the outputs of the linear layer that the server preconditions; an error if the model is another."""
+    if options.get("precondition") is None:
+        return options
+    shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
+    if len(shapes) != 2 or len(shapes[0]) != 2 or shapes[1] != shapes[0][:1]:
+        raise ConfigError(
+            "--precondition is for a model that is one linear layer with a bias: use --model logistic, perhaps behind"
+            " a --front-end, or leave it out"
+        )
+    found = shapes[0][0]
+    if options.get("outputs", found) != found:
+        raise ConfigError(f"--outputs {options['outputs']}: the layer has {found}; leave it out")
+    return options | {"outputs": found}
 
 
 def with_evaluations(scheme: Scheme, section: EvaluationSection) -> Scheme:

@@ -18,6 +18,7 @@ from laconic.server.rules import State
 from laconic.store.chain import WAY_OUT, digest_of
 from laconic.store.folder import RunFolder
 from laconic.store.journal import Journal
+from laconic.store.participations import Participations
 from laconic.store.round_rows import RoundRows
 from laconic.store.saves import Save
 
@@ -33,7 +34,7 @@ class RunState:
     rule: State
     shared: dict[str, Tensor] = field(default_factory=dict)
     rounds: int = 0
-    participations: dict[int, int] = field(default_factory=dict)
+    participations: Participations = field(default_factory=Participations)
     best: dict[str, Any] | None = None
     best_file: str | None = None
     """The digest of the best round's model as it was saved last."""
@@ -59,22 +60,20 @@ class RunState:
 
     @property
     def most_participations(self) -> int:
-        return max(self.participations.values(), default=0)
+        return self.participations.most
 
     def take_part(self, clients: np.ndarray) -> None:
-        for client in clients.tolist():
-            self.participations[client] = self.participations.get(client, 0) + 1
+        self.participations.add(clients)
 
 
 def state_bytes(state: RunState, head: str) -> bytes:
     """The state as a file. `head` is the last digest of the journal: the two belong together."""
     from safetensors.torch import save
 
-    clients = sorted(state.participations)
     tensors = {
         "weights": state.weights,
-        "participants": torch.tensor(clients, dtype=torch.int64),
-        "participations": torch.tensor([state.participations[c] for c in clients], dtype=torch.int64),
+        "participants": torch.from_numpy(state.participations.clients),
+        "participations": torch.from_numpy(state.participations.counts),
         **{f"rule.{name}": value for name, value in state.rule.items()},
         **{f"shared.{name}": value for name, value in state.shared.items()},
         **({} if state.findings is None else {"findings.running": torch.from_numpy(state.findings.running)}),
@@ -150,7 +149,7 @@ def parsed_state(data: bytes, path: Path, size: int, device: torch.device) -> tu
         (length,) = struct.unpack("<Q", data[:8])
         progress = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["progress"])
         tensors = load(data)
-        counts = dict(zip(tensors["participants"].tolist(), tensors["participations"].tolist(), strict=True))
+        counts = Participations(tensors["participants"].numpy(), tensors["participations"].numpy())
         state = RunState(
             weights=tensors["weights"].to(device),
             rule={name.removeprefix("rule."): t.to(device) for name, t in tensors.items() if name.startswith("rule.")},

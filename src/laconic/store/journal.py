@@ -7,6 +7,7 @@ new cohort and new noise, and is charged again.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from laconic.errors import PrivacyError, RunFolderError
 from laconic.plan import RoundPlan
 from laconic.store.chain import CHARGES, WAY_OUT, Chain
 from laconic.store.folder import RunFolder
+from laconic.store.participations import Participations
 from laconic.store.saves import Saves
 
 
@@ -29,18 +31,18 @@ class Charge:
     round: int
     attempt: int
     environment: str
-    cohort: list[int]
+    cohort: np.ndarray
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Charge:
-        """From a row; ValueError, TypeError or KeyError if it is none."""
-        charge = cls(row["round"], row["attempt"], row["environment"], row["cohort"])
-        if not isinstance(charge.environment, str) or not isinstance(charge.cohort, list):
+        """From a row; ValueError, TypeError, OverflowError or KeyError if it is none."""
+        round, attempt, environment, cohort = (row[key] for key in ("round", "attempt", "environment", "cohort"))
+        if not isinstance(environment, str) or not isinstance(cohort, list):
             raise TypeError
-        for number in (charge.round, charge.attempt, *charge.cohort):
+        for number in (round, attempt, *cohort):
             if type(number) is not int or number < 0:
                 raise TypeError
-        return charge
+        return cls(round, attempt, environment, np.array(cohort, dtype=np.int64))
 
 
 class Journal:
@@ -52,18 +54,33 @@ class Journal:
         self._environment = environment
         self._charged: dict[tuple[int, int], Charge] = {}
         """In the order in which they were made."""
+        self._last_attempt: dict[int, int] = {}
+        """By round: the last one, of any order."""
+        self._again: Counter[int] = Counter()
+        """By round, how many of its charges are not its first."""
+        self._taken, self._taken_in = Participations(), 0
+        """Participations in the first so many charges."""
+        self.last_round = 0
         rows = [row for name, row in self.chain.links if name == CHARGES] if self.chain else []
         for number, row in enumerate(rows, 1):
             try:
                 charge = Charge.of(row)
                 if (charge.round, charge.attempt) in self._charged:
                     raise ValueError
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, OverflowError):
                 assert folder is not None
                 raise RunFolderError(
                     f"{folder.path / CHARGES}, line {number}, is no charge: it was altered; {WAY_OUT}"
                 ) from None
-            self._charged[charge.round, charge.attempt] = charge
+            self._add(charge)
+
+    def _add(self, charge: Charge) -> None:
+        round, attempt = charge.round, charge.attempt
+        self._charged[round, attempt] = charge
+        if round in self._last_attempt:
+            self._again[round] += 1
+        self._last_attempt[round] = max(attempt, self._last_attempt.get(round, 0))
+        self.last_round = max(self.last_round, round)
 
     @property
     def charges(self) -> list[Charge]:
@@ -81,11 +98,9 @@ class Journal:
         It is identical if the environment is the same and no earlier round was attempted anew since: such an attempt
         led to other weights, on which the old noise must not be used again.
         """
-        charges = list(self._charged)
-        earlier = [attempt for number, attempt in charges if number == round]
-        if not earlier:
+        if round not in self._last_attempt:
             return 0
-        last: int = max(earlier)
+        charges, last = list(self._charged), self._last_attempt[round]
         since = charges[charges.index((round, last)) + 1 :]
         same = self._charged[round, last].environment == self._environment
         return last if same and all(number > round for number, _ in since) else last + 1
@@ -95,7 +110,12 @@ class Journal:
 
         Of all charges, or only of those that `num_released(through)` counts.
         """
-        counted = self.charges if through is None else released_charges(self.charges, through, self._environment)
+        if through is None or through >= self.last_round:
+            again = self._again.copy()
+            if also is not None and also not in self._charged and also[0] in self._last_attempt:
+                again[also[0]] += 1
+            return again
+        counted = released_charges(self.charges, through, self._environment)
         keys = {(charge.round, charge.attempt) for charge in counted} | ({also} if also is not None else set())
         return Counter({round: count - 1 for round, count in Counter(round for round, _ in keys).items() if count > 1})
 
@@ -106,9 +126,8 @@ class Journal:
     def charge(self, plan: RoundPlan) -> None:
         """Write the charge down, unless it is an identical replay."""
         key = (plan.round, plan.attempt)
-        cohort = plan.drawn.tolist()
         if key in self._charged:
-            if self._charged[key].cohort != cohort:
+            if not np.array_equal(self._charged[key].cohort, plan.drawn):
                 raise PrivacyError(
                     f"round {plan.round} was charged with another cohort: the run was not resumed as it was started"
                 )
@@ -116,40 +135,38 @@ class Journal:
                 self.chain.check_in_place()
             return
         if self.chain:
-            row = {"round": plan.round, "attempt": plan.attempt, "environment": self._environment, "cohort": cohort}
-            self.chain.add(CHARGES, row)
-        self._charged[key] = Charge(plan.round, plan.attempt, self._environment, cohort)
+            row = {"round": plan.round, "attempt": plan.attempt, "environment": self._environment}
+            self.chain.add(CHARGES, row | {"cohort": plan.drawn.tolist()})
+        self._add(Charge(plan.round, plan.attempt, self._environment, plan.drawn))
 
-    def finished(self, attempts: list[tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
+    def finished(self, attempts: list[tuple[int, int]]) -> list[tuple[int, int, np.ndarray]]:
         """Round, attempt and cohort of these attempts, as far as they were charged."""
         return [(*key, self._charged[key].cohort) for key in attempts if key in self._charged]
 
     def released(self, through: int) -> list[np.ndarray]:
         """Cohorts of all charges up to a round, and of attempts at later ones that will not be replayed identically."""
-        return [
-            np.array(charge.cohort, dtype=np.int64)
-            for charge in released_charges(self.charges, through, self._environment)
-        ]
+        return [charge.cohort for charge in released_charges(self.charges, through, self._environment)]
 
     def num_released(self, through: int) -> int:
         """How many those are."""
+        if through >= self.last_round:
+            return len(self._charged)
         return len(released_charges(self.charges, through, self._environment))
 
-    @property
-    def last_round(self) -> int:
-        return max((number for number, _ in self._charged), default=0)
-
-    def participations(self) -> Counter[int]:
+    def participations(self) -> Participations:
         """How often each client was charged, over all attempts."""
-        return Counter(client for charge in self._charged.values() for client in charge.cohort)
+        for charge in itertools.islice(self._charged.values(), self._taken_in, None):
+            self._taken.add(charge.cohort)
+        self._taken_in = len(self._charged)
+        return self._taken
 
     def most_participations(self) -> int:
         """How often the busiest client was."""
-        return max(self.participations().values(), default=0)
+        return self.participations().most
 
     def covers(self, through: int) -> bool:
         """Whether every round up to this one was charged."""
-        return set(range(1, through + 1)) <= {round for round, _ in self._charged}
+        return set(range(1, through + 1)) <= set(self._last_attempt)
 
 
 def released_charges(charges: Sequence[Charge], through: int, environment: str) -> list[Charge]:

@@ -3,8 +3,9 @@ participations, and the server's ε with them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+
+import numpy as np
 
 from laconic.clients.base import Clients
 from laconic.errors import RunFolderError
@@ -13,6 +14,7 @@ from laconic.planning import drawn_cohort
 from laconic.store.chain import CHARGES, WAY_OUT
 from laconic.store.folder import RunFolder
 from laconic.store.journal import Charge, released_charges
+from laconic.store.participations import Participations
 
 
 def check_cohorts(experiment: Experiment, clients: Clients, folder: RunFolder, charges: Sequence[Charge]) -> None:
@@ -23,15 +25,15 @@ def check_cohorts(experiment: Experiment, clients: Clients, folder: RunFolder, c
     """
     num_clients = clients.num_clients
     cap = experiment.budget.max_participations if experiment.budget else None
-    taken: Counter[int] = Counter()
+    taken = Participations()
     highest = 0
     for index, charge in enumerate(charges):
         known = charge.environment == clients.environment
         if known:
-            exhausted: list[int] = []
+            exhausted = np.zeros(0, dtype=np.int64)
             if cap is not None:
                 counts = taken if highest < charge.round else _counted(charges[:index], charge)
-                exhausted = [client for client, count in counts.items() if count >= cap]
+                exhausted = counts.at_least(cap)
             drawn = drawn_cohort(
                 experiment.sampler,
                 clients.streams,
@@ -41,16 +43,20 @@ def check_cohorts(experiment: Experiment, clients: Clients, folder: RunFolder, c
                 exhausted,
                 experiment.arrange,
             )
-        if any(client >= num_clients for client in charge.cohort) or (known and drawn.tolist() != charge.cohort):
+        cohort = charge.cohort
+        if bool((cohort >= num_clients).any()) or (known and not np.array_equal(drawn, cohort)):
             raise RunFolderError(
                 f"{folder.path / CHARGES}, line {index + 1}: the seed draws another cohort for round {charge.round},"
                 f" attempt {charge.attempt}, so it was altered; {WAY_OUT}"
             )
-        taken.update(charge.cohort)
+        taken.add(cohort)
         highest = max(highest, charge.round)
 
 
-def _counted(before: Sequence[Charge], charge: Charge) -> Counter[int]:
+def _counted(before: Sequence[Charge], charge: Charge) -> Participations:
     """How often each client had taken part when the charge was made, after a resume."""
     released = released_charges(before, charge.round - 1, charge.environment)
-    return Counter(client for earlier in released for client in earlier.cohort)
+    counts = Participations()
+    for earlier in released:
+        counts.add(earlier.cohort)
+    return counts

@@ -15,6 +15,7 @@ from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.checkpoint import BEST, STATE, RunState, parsed_state
 from laconic.store.folder import RunFolder, parsed_row
 from laconic.store.journal import Journal
+from laconic.store.participations import Participations
 from laconic.store.redraw import check_cohorts
 from laconic.store.round_rows import ROUNDS, rows_digest
 from laconic.store.saves import Save
@@ -57,7 +58,7 @@ def first_state(experiment: Experiment, clients: Clients, folder: RunFolder | No
         restored = Restored(state)
     if experiment.scheme.private:
         # From the journal, so that no resume counts a participation twice or loses one.
-        restored.state.participations = {}
+        restored.state.participations = Participations()
         for cohort in journal.released(restored.state.rounds):
             restored.state.take_part(cohort)
     return replace(restored, repeated=repeated)

@@ -23,6 +23,7 @@ class _Worker:
     """A process, and the job that it has."""
 
     process: subprocess.Popen[str]
+    listener: threading.Thread
     job: Job | None = None
 
     def give(self, job: Job) -> None:
@@ -59,6 +60,7 @@ def in_processes(jobs: Sequence[Job], watch: Watch, *, count: int, threads: int)
             elif worker.job is not None:
                 watch.ended(worker.job.name, _death(worker.process.wait()))
                 worker.job = None
+                worker.let_go()
                 workers.remove(worker)
                 if waiting:
                     worker = _start(heard)
@@ -70,6 +72,7 @@ def in_processes(jobs: Sequence[Job], watch: Watch, *, count: int, threads: int)
             worker.let_go()
         for worker in workers:
             worker.process.wait()
+            worker.listener.join()
 
 
 def _start(heard: queue.Queue[_Heard]) -> _Worker:
@@ -77,15 +80,16 @@ def _start(heard: queue.Queue[_Heard]) -> _Worker:
     process = subprocess.Popen(
         _WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", start_new_session=True
     )
-    worker = _Worker(process)
 
     def listen() -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            heard.put((worker, line))
+        with process.stdout:
+            for line in process.stdout:
+                heard.put((worker, line))
         heard.put((worker, None))
 
-    threading.Thread(target=listen, daemon=True).start()
+    worker = _Worker(process, threading.Thread(target=listen, daemon=True))
+    worker.listener.start()
     return worker
 
 

@@ -21,6 +21,7 @@ class SweepLines(Watch):
         self._seen: dict[str, dict[str, Any]] = {}
         self._rounds: dict[str, int] = {}
         self._said: set[str] = set()
+        self.failed: dict[str, str] = {}
         self._last = time.monotonic()
 
     def __enter__(self) -> SweepLines:
@@ -51,6 +52,7 @@ class SweepLines(Watch):
         now = time.monotonic()
         took = now - self._began.get(name, now)
         if failure is not None:
+            self.failed[name] = failure["error"]
             self.say(f"[{self.done}/{self.count}] {name}  failed: {failure['error']}")
         elif not self._quiet:
             self.say(f"[{self.done}/{self.count}] {name}  {self.text(name)}  {took:.1f} s")

@@ -22,22 +22,21 @@ from laconic.settings.launch import files_of, resumed_config, tracked
 from laconic.store.folder import RunFolder
 from laconic.train.engines.engine import Engine
 
-
-def run_in_folder(config: RunConfig, path: Path, watch: Observer, threads: int | None = None) -> None:
-    """Start the run, or go on with it; `threads` are those of a new run whose configuration does not say."""
-    with ready(config, path, watch, threads) as run:
-        run.run()
+Through = Callable[[Engine], Engine]
 
 
-@contextmanager
-def ready(
-    config: RunConfig,
-    path: Path,
-    watch: Observer,
-    threads: int | None = None,
-    through: Callable[[Engine], Engine] = lambda engine: engine,
-) -> Iterator[Run]:
-    """The run in its folder, which is locked inside the block; `through` is that of `SimulatedClients`."""
+def same(engine: Engine) -> Engine:
+    """A run's own engine, as it is."""
+    return engine
+
+
+def run_in_folder(
+    config: RunConfig, path: Path, watch: Observer, threads: int | None = None, through: Through = same
+) -> None:
+    """Start the run, or go on with it; `threads` are those of a new run whose configuration does not say.
+
+    `through` is that of `SimulatedClients`.
+    """
     folder = RunFolder(path)
     if folder.exists:
         config = resumed_config(folder, asked_by(config))
@@ -51,7 +50,7 @@ def ready(
         clients = SimulatedClients(settled.experiment, through=through)
         simulation = Run(settled.experiment, clients=clients, observer=Together(watch, following))
         with run_in(folder, simulation, files_of(settled)) as run:
-            yield run
+            run.run()
 
 
 @contextmanager

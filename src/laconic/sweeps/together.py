@@ -15,8 +15,10 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from laconic.sweeps.single import failure_of, ready
-from laconic.sweeps.ways import Job, Reporting, Watch
+from laconic.observers.observer import Row, Together
+from laconic.settings.config import RunConfig
+from laconic.sweeps.single import failure_of
+from laconic.sweeps.ways import Reporting, Runnable, Watch
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Engine, Task, Trained, Updates
 from laconic.train.engines.joint import JointCohort, alike
@@ -26,7 +28,7 @@ MOST = 16
 """Runs side by side, unless somebody says otherwise."""
 
 
-def side_by_side(jobs: Sequence[Job], watch: Watch, *, most: int | None = None) -> None:
+def side_by_side(jobs: Sequence[Runnable], watch: Watch, *, most: int | None = None) -> None:
     """Run the jobs, so many of them at once."""
     session, waiting = _Session(), deque(jobs)
     members: list[_Member] = []
@@ -57,7 +59,7 @@ def _still_there(members: list[_Member], watch: Watch) -> list[_Member]:
 class _Member:
     """A run in its thread. Either the thread goes on, or whoever called `go_on` does; never both."""
 
-    def __init__(self, job: Job, session: _Session, watch: Watch) -> None:
+    def __init__(self, job: Runnable, session: _Session, watch: Watch) -> None:
         self.job, self.session = job, session
         self.asked: tuple[_Seat, Task] | None = None
         self.failure: dict[str, Any] | None = None
@@ -81,27 +83,29 @@ class _Member:
         return self.asked is not None or self.ended
 
     def interrupt(self) -> None:
-        """Let the run save its state and end, now or where it next asks for something."""
-        self._stop = True
+        """Let the run finish its round by itself, save its state and end.
+
+        The round is charged already, and could not be replayed: to give it up would cost ε.
+        """
+        self._stop, self._answer = True, None
         if self._thread.ident is not None:
             self._go.release()
             self._thread.join()
 
     def trained(self, seat: _Seat, task: Task) -> Trained | None:
         """Called by the run: wait until its task is trained; None: it shall train alone."""
+        if self._stop:
+            return None
         self.asked = (seat, task)
         self._back.release()
         self._go.acquire()
-        if self._stop:
-            raise KeyboardInterrupt
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
 
     def _run(self, watch: Reporting) -> None:
         try:
-            with ready(self.job.config, self.job.path, watch, through=self._seated) as run:
-                run.run()
+            self.job.go(Together(watch, self._end_of_round), self._seated)
         except KeyboardInterrupt:
             pass
         except BaseException as error:
@@ -109,6 +113,10 @@ class _Member:
         finally:
             self.ended = True
             self._back.release()
+
+    def _end_of_round(self, row: Row) -> None:
+        if self._stop:
+            raise KeyboardInterrupt
 
     def _seated(self, engine: Engine) -> Engine:
         """Engines that cannot train several runs at once stay as they are."""
@@ -123,7 +131,7 @@ class _Seat:
         # Who else is trained changes the last bits. So no other session may take its rounds for replays of these:
         # a round that a kill cut off is charged again and has new noise.
         self.name = f"{engine.name}, side by side in session {member.session.name}"
-        self.shape = shape_of(engine, member.job)
+        self.shape = shape_of(engine, member.job.config)
 
     @property
     def at_once(self) -> int:
@@ -178,11 +186,11 @@ def _asked(member: _Member) -> tuple[_Seat, Task]:
     return member.asked
 
 
-def shape_of(engine: CohortAtOnce, job: Job) -> Hashable:
+def shape_of(engine: CohortAtOnce, config: RunConfig) -> Hashable:
     """Equal for engines that may stand in for each other: the same network, constants, loss, records and device."""
     with_ = engine.vectorised
     model, example = with_.model, with_.model.example
-    settings = json.dumps(job.config.to_dict()["model"], sort_keys=True, default=str)
+    settings = json.dumps(config.to_dict()["model"], sort_keys=True, default=str)
     loss: Callable[..., Any] = model.loss
     records = tuple((tuple(t.shape[1:]), t.dtype) for t in example)
     network = (repr(model.module), tuple(model.names), tuple(model.shapes), _constants(model))

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from laconic.observers.observer import Observer, Row, Started
 from laconic.settings.config import RunConfig
 from laconic.store.folder import json_text
-from laconic.sweeps.single import failure_of, run_in_folder
+from laconic.sweeps.single import Through, failure_of, run_in_folder, same
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,26 @@ class Job:
     def run(self, watch: Observer) -> dict[str, Any] | None:
         """Run it here; None, or why it failed."""
         try:
-            run_in_folder(self.config, self.path, watch, self.threads)
+            self.go(watch)
         except Exception as error:
             return failure_of(error)
         return None
+
+    def go(self, watch: Observer, through: Through = same) -> None:
+        run_in_folder(self.config, self.path, watch, self.threads, through)
+
+
+class Runnable(Protocol):
+    """A run that knows its folder, and what else is to be done with it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def config(self) -> RunConfig: ...
+
+    def go(self, watch: Observer, through: Through) -> None:
+        """Start it, or go on with it, here; `through` is that of `SimulatedClients`."""
 
 
 class Watch:

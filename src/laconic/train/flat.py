@@ -15,8 +15,10 @@ from torch.func import functional_call
 from laconic.data.inputs import Inputs
 from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError
+from laconic.train.layers.attention import with_keyed_attention
 from laconic.train.layers.dropout import KeyedDropout, layer_keys, with_keyed_dropout
 from laconic.train.layers.first_linear import FirstLinear, find_first_linear
+from laconic.train.layers.recurrent.client_recurrent import with_keyed_recurrence
 from laconic.train.losses import Loss, choose_loss, correct, cross_entropy, cross_entropy_for_many
 from laconic.train.metrics import by_client, two_class_metrics, two_class_scores
 from laconic.train.words import check_words, vocabularies
@@ -32,6 +34,8 @@ class FlatModel:
         check_supported(module)
         self.module = copy.deepcopy(module)
         with_keyed_dropout(self.module)
+        with_keyed_attention(self.module)
+        with_keyed_recurrence(self.module)
         named = [(n, m) for n, m in self.module.named_modules() if isinstance(m, KeyedDropout)]
         self._dropout_names, self._dropouts = [n for n, _ in named], [m for _, m in named]
         trained = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]

@@ -7,9 +7,11 @@ table, and the word would be looked up in another client's part of it.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from laconic.errors import DataError
@@ -44,3 +46,18 @@ def check_words(inputs: Tensor, vocabulary: int | None) -> None:
             f"a record holds the word {low if low < 0 else high}, but the model knows 0 to {vocabulary - 1}: replace"
             " such words, or give the model more (--model-option vocabulary=…)"
         )
+
+
+def keep_padding(module: nn.Module) -> None:
+    """Let the vectors of `padding_idx` stay as they are inside `vmap` too, in place.
+
+    There the vectors of all clients are one table, and torch would leave only the first client's as it is.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
+            number, layer.padding_idx = layer.padding_idx, None
+            layer.register_forward_hook(functools.partial(_padded, number))
+
+
+def _padded(number: int, layer: nn.Module, arguments: tuple[Any, ...], vectors: Tensor) -> Tensor:
+    return torch.where((arguments[0] == number).unsqueeze(-1), vectors.detach(), vectors)

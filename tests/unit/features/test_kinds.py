@@ -86,6 +86,7 @@ def test_other_weights_or_other_code_are_another_front_end(tmp_path: Path, monke
         ("own_front_ends:custom", {"kind": "a tuple"}, "gave a tuple"),
         ("own_front_ends:custom", {"kind": "one number"}, "must give a tensor"),
         ("own_front_ends:custom", {"kind": "fails"}, r"cannot take records of shape \(1, 8, 8\)"),
+        ("own_front_ends:not_to_be_copied", {}, "cannot be frozen"),
         ("own_front_ends:no_module", {}, "gave a list, not a torch.nn.Module"),
         ("own_front_ends:fails", {}, r"cannot be built: no weights here$"),
         ("own_front_ends:NOT_A_FUNCTION", {}, "is a int, not a function"),

@@ -25,6 +25,7 @@ def features() -> None:
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1 or auto.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the processor.  [all cores]")
 @click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; progress goes to stderr.")
 def train(
     out: Path,
     shape: str,
@@ -37,6 +38,7 @@ def train(
     device: str,
     threads: int | None,
     quiet: bool,
+    as_json: bool,
 ) -> None:
     """Train a network by contrast on made pictures of dead leaves, and write it to OUT. No real picture is read.
 
@@ -82,19 +84,25 @@ def train(
     part = out.with_name(out.name + ".part")
     part.write_bytes(front_end.to_bytes())
     part.replace(out)
-    _show(out)
+    _show(out, as_json)
 
 
 @features.command()
 @click.argument("file", type=click.Path(path_type=Path))
-def show(file: Path) -> None:
-    """What the front end in FILE is, its features, and its digest."""
-    _show(file.expanduser())
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(file: Path, as_json: bool) -> None:
+    """What the front end in FILE is, its features, and its digest.
+
+    \b
+    laconic features show contrast.safetensors
+    """
+    _show(file.expanduser(), as_json)
 
 
-def _show(file: Path) -> None:
+def _show(file: Path, as_json: bool) -> None:
     from laconic.errors import ConfigError, RunFolderError
     from laconic.features.base import FrontEnd, size_text
+    from laconic.store.folder import json_text
 
     if not file.is_file():
         raise ConfigError(f"{file}: there is no such file")
@@ -102,5 +110,9 @@ def _show(file: Path) -> None:
         found = FrontEnd.load(file)
     except RunFolderError:
         raise ConfigError(f"{file} is no front end, or it is damaged") from None
+    if as_json:
+        said = {"front_end": found.sentence, "features": list(found.output_shape), "digest": found.digest}
+        click.echo(json_text(said | {"about": found.about}))
+        return
     click.echo(f"{file}: {found.sentence}")
     click.echo(f"features {size_text(found.output_shape)}, digest {found.digest}")

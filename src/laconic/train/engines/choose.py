@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from laconic.errors import ConfigError
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Engine, Work
+from laconic.train.engines.estimate import numbers_per_operation
 from laconic.train.engines.one_by_one import OneByOne
 from laconic.train.engines.per_record import PerRecord
 from laconic.train.engines.sparse_first import SparseFirst
@@ -18,7 +22,12 @@ _OWN = 200_000
 """Up to so many weights of its own, a client is better trained together with others, also on a CPU."""
 _FEW = 13
 """Clients that one core trains at once: enough to share Python's cost and the common weights, few for its cache."""
+_LARGE_OPERATION = 50_000
+"""From so many numbers an operation on, its call costs a CPU less than what several clients take from its cache."""
+_CACHED = 1 << 19
+"""Numbers that a recurrent layer may write for all clients together and still find in a core's cache on the way back."""
 _WORKERS_MEMORY = 1 << 30
+_log = logging.getLogger("laconic")
 
 
 def choose_engine(
@@ -33,13 +42,15 @@ def choose_engine(
     sparse: bool = False,
     work: Work | None = None,
     per_record: bool = False,
+    batch: int | None = None,
 ) -> Engine:
     """The named engine, or the one that should be fastest ('auto').
 
     Record-level privacy (`per_record`) has an engine of its own. For sparse records it is the one that reads them as
     they are, if the model allows that. On a GPU it is the cohort at once, if the model can be vectorised. On a CPU it
     is the cohort, a few clients for every core, if each client has few weights of its own, given its `work` in a
-    round (None: all are its own). Otherwise it is one by one.
+    round (None: all are its own), and if its operations on a `batch` are small, where that was measured (`estimate`).
+    Otherwise it is one by one. Where a layer of the model forces that, the user is told once.
     """
     if not per_record and name == "per-record":
         raise ConfigError("--engine per-record is for schemes that protect single records: use --engine auto")
@@ -53,27 +64,60 @@ def choose_engine(
             return sparse_engine
         if name == "sparse-first":
             raise ConfigError(f"--engine sparse-first cannot train this ({sparse_engine}): use --engine auto")
+
+    def one_by_one() -> Engine:
+        return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
+
+    if name == "one-by-one":
+        return one_by_one()
+    on_cpu = device.type == "cpu"
+    numbers = numbers_per_operation(model.module, model.example[0], batch or len(example[1])) if on_cpu else None
     engine = CohortAtOnce(
         model,
         device,
         example[0],
-        chunk=chunk or (_FEW if device.type == "cpu" and model.size > _SMALL else None),
+        chunk=chunk or _together(model, device, numbers),
         workers=_workers(workers, model, device),
         precision=precision,
     )
-    large = device.type == "cpu" and engine.own_weights(work) > (_OWN if work else _SMALL)
-    if name == "one-by-one" or (name == "auto" and large):
-        return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
-    try:
-        engine.try_gradient(*example)
-    except RuntimeError as error:
-        if name == "cohort":
-            raise ConfigError(
-                f"the model cannot be trained for a whole cohort at once ({str(error).splitlines()[0]}):"
-                " use --engine one-by-one"
-            ) from None
-        return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
+    large = engine.own_weights(work) > (_OWN if work else _SMALL) or (numbers or 0) > _LARGE_OPERATION
+    if name == "auto" and on_cpu and large:
+        return one_by_one()
+    alone = engine.find_alone(*example)
+    if alone is None:
+        return engine
+    if name == "cohort" and not alone.possible:
+        raise ConfigError(
+            f"the model cannot be trained for a whole cohort at once ({alone.layer}: {alone.why}):"
+            " use --engine one-by-one"
+        )
+    if name == "auto" and (on_cpu or not alone.possible):
+        _say(
+            "clients are trained one by one, about as fast as a plain loop would, because of a layer that cannot be"
+            f" trained for many clients at once: {alone.layer}, {alone.why}"
+        )
+        return one_by_one()
+    _say(
+        f"a layer of the model is computed client by client, which costs most of a round's time: {alone.layer},"
+        f" {alone.why}"
+    )
     return engine
+
+
+@functools.cache
+def _say(text: str) -> None:
+    """Once in a process."""
+    _log.warning("laconic: warning: %s", text)
+
+
+def _together(model: FlatModel, device: torch.device, numbers: float | None) -> int | None:
+    """How many clients a core of a CPU trains at once; None: as many as memory holds."""
+    if device.type != "cpu":
+        return None
+    if model.size > _SMALL:
+        return _FEW
+    recurrent = any(isinstance(layer, nn.RNNBase) for layer in model.module.modules())
+    return max(_FEW, int(_CACHED / numbers)) if recurrent and numbers else None
 
 
 def _sparse_engine(model: FlatModel, device: torch.device, chunk: int | None, sparse: bool) -> Engine | str:

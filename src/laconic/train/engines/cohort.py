@@ -8,20 +8,25 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from laconic.data.population import CohortRecords
 from laconic.graphs import Replayed
 from laconic.train.engines.crew import Crew
 from laconic.train.engines.engine import Task, Work
+from laconic.train.engines.estimate import Alone, find_alone
 from laconic.train.engines.precision import products_in
 from laconic.train.flat import FlatModel
+from laconic.train.layers.attention import attention_for_clients, calls_attention, use_client_attention
 from laconic.train.layers.client_conv import use_client_convolutions
+from laconic.train.layers.client_norm import use_client_norms
 from laconic.train.layers.factored import FactoredLinear, factor_large_layers, worth_factoring
 from laconic.train.layers.kept import KeptWeights
+from laconic.train.layers.recurrent.client_recurrent import use_client_recurrence
 from laconic.train.optimizers import make_optimizer
 from laconic.train.schedule import Schedule
+from laconic.train.words import keep_padding
 
 _Chosen = tuple[slice | Tensor, ...]
 """Entries of every client's parameter, as one index per axis."""
@@ -39,12 +44,16 @@ class _Job:
 
 @dataclass(frozen=True)
 class Vectorised:
-    """A model made ready for many clients at once, its large dense layers by the name of their weight, and where."""
+    """A model made ready for many clients at once, its large dense layers by the name of their weight, and where.
+
+    `attends` says whether the module calls torch's attention itself: see `attention_for_clients`.
+    """
 
     model: FlatModel
     layers: dict[str, FactoredLinear]
     device: torch.device
     precision: str
+    attends: bool
 
 
 class CohortAtOnce(Crew[_Job]):
@@ -74,9 +83,10 @@ class CohortAtOnce(Crew[_Job]):
         self._model.check_words(records.inputs)
         return _Job(clients, records, schedule, dropout)
 
-    def try_gradient(self, inputs: Tensor, targets: Tensor) -> None:
-        """Vectorise one step over two copies of the first record; raises what the model raises."""
-        self._members[0].try_gradient(inputs, targets)
+    def find_alone(self, inputs: Tensor, targets: Tensor) -> Alone | None:
+        """Vectorise one step over two copies of the first record: which layer is not done for both at once, if any."""
+        member = self._members[0]
+        return find_alone(member.module, lambda: member.try_gradient(inputs, targets))
 
     def own_weights(self, work: Work | None) -> int:
         """How many weights each client has a copy of when it does this work; None: of all."""
@@ -86,7 +96,7 @@ class CohortAtOnce(Crew[_Job]):
     def vectorised(self) -> Vectorised:
         """The model as its first worker trains it."""
         worker = self._members[0]
-        return Vectorised(worker._model, worker._factored, worker._device, worker._precision)
+        return Vectorised(worker._model, worker._factored, worker._device, worker._precision, worker._attends)
 
 
 class _Worker:
@@ -97,11 +107,21 @@ class _Worker:
         self._factored = {} if example is None else factor_large_layers(self._model.module, example.to(device))
         for layer in self._factored.values():
             layer.vmapped = True
+        self._attends = calls_attention(self._model.module, model.example[0].to(device))
+        keep_padding(self._model.module)
+        use_client_attention(self._model.module)
+        use_client_recurrence(self._model.module)
+        if device.type == "cuda":  # on a CPU runs keep their bits
+            use_client_norms(self._model.module)
         use_client_convolutions(self._model.module, device, half=precision == "bfloat16")
         self._blocks: OrderedDict[object, _Block] = OrderedDict()
 
+    @property
+    def module(self) -> nn.Module:
+        return self._model.module
+
     def train(self, task: Task, job: _Job) -> _TrainedBlock:
-        with products_in(self._precision, self._device):
+        with products_in(self._precision, self._device), attention_for_clients(self._attends):
             block = self._block(task, job.records, job.schedule)
             block.load(task, job.records, job.schedule, job.dropout)
             block.train()
@@ -134,7 +154,8 @@ class _Worker:
         self._model.module.train()
         inputs, targets = (torch.stack([t[:1], t[:1]]).to(self._device) for t in (inputs, targets))
         ones, keys = torch.ones(2, 1, device=self._device), torch.zeros(2, dtype=torch.int64, device=self._device)
-        gradients(self._model, params, params, inputs, targets, ones, keys)
+        with attention_for_clients(self._attends):
+            gradients(self._model, params, params, inputs, targets, ones, keys)
         self._model.check_constants()
 
 

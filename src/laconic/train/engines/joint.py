@@ -20,6 +20,7 @@ from laconic.graphs import Replayed
 from laconic.train.engines.cohort import CohortAtOnce, Vectorised, chunk_for, gradients, memory_of, rounded_up
 from laconic.train.engines.engine import Task, Trained, batches_of
 from laconic.train.engines.precision import products_in
+from laconic.train.layers.attention import attention_for_clients
 from laconic.train.layers.factored import worth_factoring
 from laconic.train.local import LocalTraining
 from laconic.train.optimizers import make_optimizer
@@ -71,7 +72,7 @@ class JointCohort:
         """The clients of every task, trained. What is returned is good until the next call."""
         load = self._load(tasks)
         block = self._block(load)
-        with products_in(self._with.precision, self._with.device):
+        with products_in(self._with.precision, self._with.device), attention_for_clients(self._with.attends):
             block.load(load)
             block.train()
         self._with.model.check_constants()
@@ -198,8 +199,8 @@ class _Block:
             inputs, targets = self._inputs[rows, index], self._targets[rows, index]
             grads = gradients(model, self._params, self._params, inputs, targets, weight, self._keys[:, step])
             if moves is not None:
-                for name, gradient in zip(self._params, grads, strict=True):
-                    gradient.view(runs, -1, *gradient.shape[1:]).mul_(moves[name][:, None])
+                pairs = zip(self._params, grads, strict=True)
+                grads = [(g.reshape(runs, -1, *g.shape[1:]) * moves[name][:, None]).flatten(0, 1) for name, g in pairs]
             # The step size of every client; 0 for those that have finished, or only fill up.
             rates = self._rates * (self._counts[:, step] > 0)
             optimizer.step(moving, grads, [rates.reshape(-1, *[1] * (p.ndim - 1)) for p in moving])

@@ -12,12 +12,11 @@ from torch import Tensor
 _BLOCK = 1024
 
 
-def kept(keys: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
+def kept(keys: Tensor, shape: tuple[int, ...], least: int) -> Tensor:
     """Which entries stay, (clients, *shape). Images (batch, channels, height, width) are channels-last in memory."""
     count, images = math.prod(shape), len(shape) == 4
     batch, channels = (shape[0], shape[1]) if images else (1, 1)
     mask = torch.empty(len(keys), count, dtype=torch.uint8, device=keys.device)
-    least = math.ceil(float(torch.tensor(p, dtype=torch.float32)) * 2**24)
     grid = (triton.cdiv(count, _BLOCK), len(keys))
     _kept_kernel[grid](keys.contiguous(), mask, count, least, channels, count // (batch * channels), BLOCK=_BLOCK)
     if images:

@@ -1,0 +1,294 @@
+"""Small federations: 5, 20 and 100 hospitals, all of them in every round. What privacy costs them, in AUROC.
+
+    python -m benchmarks.small_federations [--out small-federations.json]   chooses settings, then tests; resumes
+    python -m benchmarks.small_federations --write                          writes the page from the results
+
+The data are diabetes130 (death in hospital). They name no hospital, so hospitals are virtual: random patients with
+all their records. Test patients (a fifth) are the same in every run and no hospital has any of them. Settings are
+chosen on held-out patients (a fifth of the others), at ε = 4 for all ε, as the mean of two seeds at hospital level
+and by one at record level. Then each choice is run once for each of three other seeds, which draw the hospitals, the
+noise and the batches anew, and is judged on the test patients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.machine import machine
+from laconic.data.federated import FederatedData
+from laconic.data.population import PooledPopulation
+from laconic.runner.run import Run
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
+from laconic.settings.data.datasets import load_federation
+from laconic.streams import Streams
+
+HOSPITALS = (5, 20, 100)
+EPSILONS = (1.0, 4.0, 8.0)
+CHOSEN_AT = 4.0
+TRIED, TESTED = {"hospital": (100, 101), "record": (100,)}, (0, 1, 2)
+PUBLIC = 750
+PREVALENCE = 0.016
+DELTAS = {"hospital": 1e-5, "record": 1e-6}
+RESULTS = Path("docs/results/small-federations/results.json")
+_FIXED = ("test", "holdout", "public records")
+
+
+class SameTest(Streams):
+    """Streams of a seed, but the same test, held-out and public patients for every seed."""
+
+    def numpy(self, *path: str | int) -> np.random.Generator:
+        return Streams(0).numpy(*path) if path[0] in _FIXED else super().numpy(*path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way to train: a level (whose privacy), whether records are set aside as public, and settings to try."""
+
+    level: str
+    public: bool
+    settings: tuple[dict[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        return self.level + (f", {PUBLIC} public records" if self.public else "")
+
+
+def _hospital_level(
+    front_end: dict[str, Any], steps: int, rate: float, paces: tuple[tuple[int, float], ...]
+) -> Iterator[dict[str, Any]]:
+    for rounds, clip in paces:
+        yield front_end | {
+            "scheme.name": "fl-std-dp",
+            "scheme.balance": "downsample",
+            "scheme.batch_size": "all",
+            "scheme.local_steps": steps,
+            "scheme.local_lr": rate,
+            "scheme.clip_norm": clip,
+            "run.rounds": rounds,
+        }
+
+
+def _record_level(front_end: dict[str, Any], rates: tuple[float, ...]) -> Iterator[dict[str, Any]]:
+    for rate in rates:
+        for rounds in (4, 16):
+            yield front_end | {
+                "scheme.name": "fl-std-record-dp",
+                "scheme.record_rate": 1.0,
+                "scheme.prevalence": PREVALENCE,
+                "scheme.clip_norm": 1.0,
+                "scheme.local_lr": rate,
+                "scheme.noise": "integer",
+                "run.rounds": rounds,
+            }
+
+
+def _components(count: int) -> dict[str, Any]:
+    return {"front_end.name": "pca", "front_end.features": count, "front_end.ridge": 0.01}
+
+
+def _top(ratio: float, rounds: int, clip: float) -> dict[str, Any]:
+    one = next(_hospital_level({}, 20, 0.5, ((rounds, clip),)))
+    changes = {"scheme.name": "fl-top-dp", "scheme.ratio": ratio, "scheme.init_steps": 40}
+    return one | changes
+
+
+_ALL = {"model.zero": True}
+_ONCE, _FOUR, _SIXTEEN = (1, 0.5), (4, 0.2), (16, 0.05)
+"""Rounds, and the clip norm that goes with them."""
+WAYS = (
+    Way(
+        level="hospital",
+        public=False,
+        settings=(
+            *_hospital_level(_ALL, 20, 0.5, (_ONCE, _FOUR, _SIXTEEN)),
+            *_hospital_level(_ALL, 60, 1.0, (_ONCE, _FOUR)),
+        ),
+    ),
+    Way(level="record", public=False, settings=tuple(_record_level(_ALL, (0.5, 2.0)))),
+    Way(
+        level="hospital",
+        public=True,
+        settings=(
+            *_hospital_level(_components(30), 20, 0.1, (_ONCE, _FOUR)),
+            *_hospital_level(_components(80), 20, 0.1, (_ONCE, _FOUR)),
+            _top(0.1, *_FOUR),
+        ),
+    ),
+    Way(
+        level="record",
+        public=True,
+        settings=(*_record_level(_components(30), (0.2,)), *_record_level(_components(80), (0.2,))),
+    ),
+)
+_PLAIN: dict[str, Any] = _ALL | {
+    "scheme.name": "fl-std",
+    "scheme.balance": "weights",
+    "scheme.epochs": 2,
+    "scheme.batch_size": 50,
+    "scheme.local_lr": 0.2,
+}
+_MOST_ALONE = 3
+
+
+def together_settings(hospitals: int) -> dict[str, Any]:
+    """Without privacy: smaller hospitals make fewer steps in a round, so steps are longer and rounds more."""
+    return _PLAIN | {"scheme.local_lr": 0.2 * math.sqrt(hospitals / 5), "run.rounds": 10 if hospitals <= 20 else 20}
+
+
+def alone_settings(hospitals: int) -> dict[str, Any]:
+    """About 2,000 steps, however small a hospital is."""
+    return _PLAIN | {"run.rounds": max(1, round(0.75 * hospitals))}
+
+
+@lru_cache(maxsize=4)
+def federation(hospitals: int, seed: int, public: bool, choosing: bool) -> FederatedData:
+    """The hospitals of a seed; where settings are chosen, the held-out patients stand in for the test patients."""
+    values: dict[str, Any] = {"data.dataset": "diabetes130", "data.num_clients": hospitals}
+    values |= {"data.public_records": PUBLIC} if public else {}
+    found = load_federation(
+        RunConfig().with_values(values).data, holdout=0.2 if choosing else 0.0, streams=SameTest(seed)
+    )
+    return dataclasses.replace(found, test=found.holdout, holdout=None) if choosing else found
+
+
+def measured(settings: dict[str, Any], data: FederatedData, seed: int, **more: Any) -> dict[str, Any]:
+    """One run: what the model of the last round is worth, both ε, bytes, and seconds of the processor."""
+    hospitals = data.population.num_clients
+    values: dict[str, Any] = {"run.device": "cpu", "run.workers": 1, "run.seed": seed, "run.eval_every": 10**6}
+    values |= {"model.name": "logistic", "sampler.sampling_rate": 1.0, "data.dataset": "diabetes130"}
+    values |= {"data.num_clients": hospitals} | ({"data.public_records": PUBLIC} if data.public is not None else {})
+    if settings["scheme.name"] == "fl-std-record-dp":  # a step divides by the records that it draws, by public figures
+        records = sum(data.population.size(k) for k in range(hospitals)) / hospitals
+        drawn = 2 * PREVALENCE * settings["scheme.record_rate"] * records
+        values["scheme.batch_size"] = max(1, round(drawn, 1 - math.ceil(math.log10(drawn))))
+    started = time.process_time()
+    result = Run(settle(RunConfig().with_values(values | settings | more), data).experiment).run()
+    found = {"auroc": result.last["auroc"], "cpu_seconds": time.process_time() - started}
+    found |= {f"bytes_{way}": result.ledger[f"bytes_{way}_per_client_and_round"] for way in ("up", "down")}
+    if result.statement["private"]:
+        for who, key in (("outsider", "released"), ("server", "participant")):
+            found[f"epsilon_{who}"] = min(result.statement[key]["epsilon"].values())
+        found["unit"] = result.statement["unit"]
+    return found
+
+
+def alone(hospitals: int, seed: int) -> dict[str, Any]:
+    """Hospitals that train by themselves without privacy: the mean and the spread of up to three of them."""
+    data = federation(hospitals, seed, False, False)
+    assert isinstance(data.population, PooledPopulation)
+    scores = []
+    for one in range(min(hospitals, _MOST_ALONE)):
+        only = dataclasses.replace(data, population=PooledPopulation(data.population.pool, [data.population.rows(one)]))
+        scores.append(measured(alone_settings(hospitals), only, seed)["auroc"])
+    return {"auroc": statistics.fmean(scores), "each": scores}
+
+
+class Results:
+    """What was measured so far; every row is written at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+
+    def find(self, **key: Any) -> dict[str, Any] | None:
+        return next((row for row in self.rows if all(row.get(k) == v for k, v in key.items())), None)
+
+    def ensure(self, make: Any, **key: Any) -> dict[str, Any]:
+        known = self.find(**key)
+        if known is None:
+            known = key | make()
+            self.rows.append(known)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            content = {"machine": machine("cpu"), "rows": self.rows}
+            self._path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            print(f"{key} → {known['auroc']:.4f}", file=sys.stderr, flush=True)
+        return known
+
+
+def tried(results: Results, hospitals: int, way: Way, settings: dict[str, Any]) -> float:
+    """The mean AUROC of a setting on held-out patients."""
+    scores = []
+    for seed in TRIED[way.level]:
+
+        def make(seed: int = seed) -> dict[str, Any]:
+            data = federation(hospitals, seed, way.public, True)
+            return measured(settings, data, seed, **_privacy(way, CHOSEN_AT))
+
+        key = {"step": "tried", "hospitals": hospitals, "way": way.name, "epsilon": CHOSEN_AT, "seed": seed}
+        scores.append(results.ensure(make, **key, settings=settings)["auroc"])
+    return statistics.fmean(scores)
+
+
+def tested(
+    results: Results, hospitals: int, way: Way, epsilon: float, seed: int, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """A chosen setting on the test patients."""
+
+    def make() -> dict[str, Any]:
+        data = federation(hospitals, seed, way.public, False)
+        return measured(settings, data, seed, **_privacy(way, epsilon))
+
+    key = {"step": "tested", "hospitals": hospitals, "way": way.name, "epsilon": epsilon, "seed": seed}
+    return results.ensure(make, **key, settings=settings)
+
+
+def _privacy(way: Way, epsilon: float) -> dict[str, float]:
+    return {"privacy.epsilon": epsilon, "privacy.delta": DELTAS[way.level]}
+
+
+def run(results: Results, hospitals: int) -> None:
+    """Without privacy; then choose settings for every way, and test the choices."""
+    for seed in TESTED:
+        settings = together_settings(hospitals)
+        key = {"hospitals": hospitals, "seed": seed}
+        results.ensure(
+            lambda seed=seed, settings=settings: measured(settings, federation(hospitals, seed, False, False), seed),
+            step="no privacy",
+            settings=settings,
+            **key,
+        )
+        results.ensure(
+            lambda seed=seed: alone(hospitals, seed), step="alone", settings=alone_settings(hospitals), **key
+        )
+    for way in WAYS:
+        scores = [tried(results, hospitals, way, settings) for settings in way.settings]
+        best = way.settings[int(np.argmax(scores))]
+        for epsilon in EPSILONS:
+            for seed in TESTED:
+                tested(results, hospitals, way, epsilon, seed, best)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS, help=f"file of the results  [{RESULTS}]")
+    parser.add_argument("--hospitals", type=int, nargs="*", default=HOSPITALS, help="how many  [5 20 100]")
+    parser.add_argument("--write", action="store_true", help="run nothing, write the page")
+    options = parser.parse_args(arguments)
+    if options.write:
+        from benchmarks.small_federations_page import write_page
+
+        write_page(Results(options.out).rows)
+        return
+    torch.set_num_threads(1)
+    results = Results(options.out)
+    for hospitals in options.hospitals:
+        run(results, hospitals)
+
+
+if __name__ == "__main__":
+    main()

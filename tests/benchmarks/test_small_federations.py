@@ -1,0 +1,38 @@
+"""The page about small federations says what was measured; test patients are the same for every seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.small_federations import _FIXED, CHOSEN_AT, EPSILONS, WAYS, SameTest
+from benchmarks.small_federations_page import page
+
+
+def made_rows(private: float, alone: float) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for seed in range(3):
+        for way in WAYS:
+            for epsilon in EPSILONS:
+                key = {"step": "tested", "hospitals": 5, "way": way.name, "epsilon": epsilon, "seed": seed}
+                found = {"auroc": private + seed / 1000, "epsilon_outsider": epsilon, "epsilon_server": epsilon}
+                rows.append(key | found | {"settings": way.settings[0], "cpu_seconds": 60.0})
+        rows.append({"step": "no privacy", "hospitals": 5, "seed": seed, "auroc": 0.88})
+        rows.append({"step": "alone", "hospitals": 5, "seed": seed, "auroc": alone})
+    return rows
+
+
+def test_the_page_has_every_figure_and_says_whether_sharing_is_worth_it() -> None:
+    text = page(made_rows(0.75, 0.8))
+    assert text.count("0.751 (0.750–0.752)") == len(WAYS) * len(EPSILONS)
+    assert "no better than alone" in text and "better than alone from" not in text
+    assert "better than alone from ε = 1" in page(made_rows(0.85, 0.8))
+    assert max(map(len, text.replace("|", "\n").splitlines())) <= 120
+
+
+def test_test_patients_do_not_depend_on_the_seed_and_everything_else_does() -> None:
+    first, second = SameTest(1), SameTest(2)
+    for path in _FIXED:
+        assert first.numpy(path).random() == second.numpy(path).random()
+    for path in ("partition", "batches"):
+        assert first.numpy(path).random() != second.numpy(path).random()
+    assert CHOSEN_AT in EPSILONS
