@@ -13,7 +13,6 @@ import torch
 from scheme_tools import scheme
 from scipy import stats
 
-import laconic
 from conftest import make_population
 from laconic.adversary.attacks.sign_inversion import SignInversion
 from laconic.audit.setups import short_runs
