@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from laconic.runner.outcome import RunResult as RunResult
     from laconic.runner.run import Run as Run
     from laconic.scheme import Scheme as Scheme
-    from laconic.server.preconditioned import Preconditioned as Preconditioned
 
 _HOMES = {
     "run": "laconic.api",
@@ -78,7 +77,6 @@ _HOMES = {
     "Observer": "laconic.observers.observer",
     "load": "laconic.export.loaded",
     "export_run": "laconic.export.export",
-    "Preconditioned": "laconic.server.preconditioned",
     "RunResult": "laconic.runner.outcome",
     "Run": "laconic.runner.run",
     "Scheme": "laconic.scheme",
