@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from laconic.runner.outcome import RunResult as RunResult
     from laconic.runner.run import Run as Run
     from laconic.scheme import Scheme as Scheme
-    from laconic.server.preconditioned import Preconditioned as Preconditioned
     from laconic.sweeps.sweep import sweep as sweep
 
 _HOMES = {
@@ -86,7 +85,6 @@ _HOMES = {
     "Observer": "laconic.observers.observer",
     "load": "laconic.export.loaded",
     "export_run": "laconic.export.export",
-    "Preconditioned": "laconic.server.preconditioned",
     "RunResult": "laconic.runner.outcome",
     "Run": "laconic.runner.run",
     "Scheme": "laconic.scheme",
