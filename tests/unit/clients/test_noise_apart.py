@@ -1,4 +1,4 @@
-"""What is not right yet with noise that is drawn per sum: every test here fails on the code that it was written for."""
+"""Noise per sum: runs of one seed share none, runs of earlier versions go on, and the statement says who added it."""
 
 from __future__ import annotations
 
