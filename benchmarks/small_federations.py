@@ -111,6 +111,7 @@ _ALL = {"model.zero": True}
 _ONCE, _FOUR, _SIXTEEN = (1, 0.5), (4, 0.2), (16, 0.05)
 """Rounds, and the clip norm that goes with them."""
 WAYS = (
+    Way(level="record", public=False, settings=tuple(_record_level(_ALL, (0.5, 2.0)))),
     Way(
         level="hospital",
         public=False,
@@ -119,7 +120,6 @@ WAYS = (
             *_hospital_level(_ALL, 60, 1.0, (_ONCE, _FOUR)),
         ),
     ),
-    Way(level="record", public=False, settings=tuple(_record_level(_ALL, (0.5, 2.0)))),
     Way(
         level="hospital",
         public=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path("docs/results/small-federations.md")
+_SEEDS = 3
 _WAYS = ("hospital", "hospital, 750 public records", "record", "record, 750 public records")
 
 
@@ -79,11 +80,12 @@ def _table(rows: list[dict[str, Any]]) -> str:
     lines += [
         "",
         _filled(
-            "Mean of three seeds, lowest to highest in parentheses. A seed draws hospitals, batches and noise. δ is"
-            " 10⁻⁵ at hospital level and 10⁻⁶ at record level. Noise is drawn on integers, and ε is the tightest of"
-            ' three accountants. "Each alone": a hospital trains on its own records and shares nothing; mean of'
-            " three hospitals. The test patients are the same in all runs; their number of deaths (about 330)"
-            " makes every AUROC uncertain by about ±0.02, in the same direction for all rows."
+            "Mean of three seeds, lowest to highest in parentheses. A seed draws hospitals, batches and noise. A"
+            " dash is a cell that was not run. δ is 10⁻⁵ at hospital level and 10⁻⁶ at record level. Noise is drawn"
+            ' on integers, and ε is the tightest of three accountants. "Each alone": a hospital trains on its own'
+            " records and shares nothing; mean of three hospitals. The test patients are the same in all runs; their"
+            " number of deaths (about 330) makes every AUROC uncertain by about ±0.02, in the same direction for all"
+            " rows."
         ),
     ]
     return "\n".join(lines)
@@ -101,6 +103,8 @@ def _reading(rows: list[dict[str, Any]]) -> str:
             gains = {epsilon: max(found) - alone for epsilon, found in means.items() if found}
             worth = [epsilon for epsilon, gain in gains.items() if gain > 0]
             shown = ", ".join(f"{gain:+.3f} at ε = {epsilon:g}" for epsilon, gain in gains.items())
+            if not gains:
+                continue
             verdict = f"better than alone from ε = {min(worth):g}" if worth else "no better than alone"
             text += f" At {level} level, by the better way: {shown}: {verdict}."
         lines.append(_item(text))
@@ -203,7 +207,10 @@ def _mean(scores: list[float]) -> float:
 
 
 def _spread(scores: list[float]) -> str:
-    return f"{_mean(scores):.3f} ({min(scores):.3f}–{max(scores):.3f})" if scores else "–"
+    if not scores:
+        return "–"
+    fewer = "" if len(scores) == _SEEDS else f", {len(scores)} of {_SEEDS} seeds"
+    return f"{_mean(scores):.3f} ({min(scores):.3f}–{max(scores):.3f}{fewer})"
 
 
 def _filled(text: str) -> str:
