@@ -21,6 +21,8 @@ class Checked:
 _FASTER = (
     ("w1", "laconic fl-top-dp 0.5 %, auto", "pfl", 1.3),  # with the accountant on, and noise drawn by every client
     ("w1", "laconic fl-top-dp 0.5 %, auto", "Flower", 4.0),
+    ("w1", "laconic fl-std-dp on integers, auto", "pfl", 1.3),
+    ("w1", "laconic fl-std-dp on integers, auto", "Flower", 4.0),
     ("w1", "laconic fl-std-dp, auto", "pfl", 1.3),
     ("w1", "laconic fl-std-dp, auto", "Flower", 4.0),
     ("w1", "laconic fl-std, auto", "pfl", 1.3),  # the same work as the peers do
@@ -40,6 +42,12 @@ _AT_MOST = (
     ("laconic fl-top 0.5 %, auto", 22),
     ("laconic fl-cs 5 %, 50 iterations, auto", 30),
 )
+# (private scheme in W1, its twin without privacy), whose rounds may take 1.15 times as long
+_PRICE = (
+    ("laconic fl-std-dp on integers, auto", "laconic fl-std, auto"),
+    ("laconic fl-top-dp 0.5 %, auto", "laconic fl-top 0.5 %, auto"),
+)
+_DEAREST = 1.15
 # (values, figure of the row, at which dropouts, milliseconds), for a hundred clients, all of them neighbours
 _MASKS = (
     (1_663_370, "masking_ms", None, 400),
@@ -55,9 +63,10 @@ def check(results: dict[str, Any]) -> list[Checked]:
     suites = {name: suite for name, suite in results["suites"].items() if "left_out" not in suite}
     found = [*_population(suites)]
     if results["device"] == "cpu":
-        found = [*_faster(suites, _FASTER), *_memory(suites), *_masks(suites), *found]
+        found = [*_faster(suites, _FASTER), *_price(suites), *_memory(suites), *_masks(suites), *found]
     else:
-        found = [*_milliseconds(suites), *_faster(suites, _FASTER_ON_GPU), *_shared(suites), *found]
+        faster = _faster(suites, _FASTER_ON_GPU)
+        found = [*_milliseconds(suites), *_price(suites), *faster, *_shared(suites), *found]
     return found
 
 
@@ -103,6 +112,16 @@ def _milliseconds(suites: dict[str, Any]) -> Iterator[Checked]:
     for name, most in _AT_MOST:
         if name in medians:
             yield Checked(f"*{name}*", f"{medians[name]:.1f} ms", f"{most} ms or less", medians[name] <= most)
+
+
+def _price(suites: dict[str, Any]) -> Iterator[Checked]:
+    """What privacy with integers costs."""
+    medians = {row["name"]: row["median"] for row in suites.get("w1", {}).get("contenders", [])}
+    for private, twin in _PRICE:
+        if private in medians and twin in medians:
+            ratio = medians[private] / medians[twin]
+            what = f"*{private}* against *{twin}*"
+            yield Checked(what, f"{ratio:.2f}×", f"{_DEAREST:g}× or less", ratio <= _DEAREST)
 
 
 def _masks(suites: dict[str, Any]) -> Iterator[Checked]:

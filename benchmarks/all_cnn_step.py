@@ -26,7 +26,7 @@ from benchmarks.contest import note
 from benchmarks.machine import machine
 from laconic.graphs import Replayed
 from laconic.models.registry import build_model
-from laconic.train.engines.cohort import _gradients
+from laconic.train.engines.cohort import gradients
 from laconic.train.engines.precision import products_in
 from laconic.train.flat import FlatModel
 from laconic.train.layers.client_conv import use_client_convolutions
@@ -95,7 +95,7 @@ class Step:
     def gradients(self, some: slice = slice(None)) -> list[Tensor]:
         params = {name: value[some] for name, value in self._params.items()}
         what = (self._inputs[some], self._targets[some], self._weight[some], self._keys[some])
-        return _gradients(self._model, params, params, *what)
+        return gradients(self._model, params, params, *what)
 
 
 def flops(clients: int, pictures: int, side: int) -> float:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from laconic.audit.audit import audit_experiment
 from laconic.audit.result import VIOLATED, AuditResult
-from laconic.clients import work
+from laconic.clients import groups, simulated, work
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism import discrete_gaussian
 from laconic.privacy.mechanism.clip import L2Clip
@@ -29,8 +29,8 @@ from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.streams import Streams
 
-Patch = tuple[object, str, Any]
-"""Whose attribute is replaced by what."""
+Patch = list[tuple[object, str, Any]]
+"""Whose attributes are replaced by what."""
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "fl-std-dp": {"scheme.clip_norm": 0.5},
@@ -42,17 +42,17 @@ SCHEMES: dict[str, dict[str, Any]] = {
 
 def too_little_noise() -> Patch:
     """Every share of the noise is a tenth too small."""
-    draw = discrete_gaussian.draw_discrete_gaussian
 
-    def smaller(mean: Tensor, scale: float, *rest: Any, **named: Any) -> Tensor:
-        return draw(mean, 0.9 * scale, *rest, **named)
+    def smaller(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda mean, scale, *rest, **named: draw(mean, 0.9 * scale, *rest, **named)
 
-    return discrete_gaussian, "draw_discrete_gaussian", smaller
+    names = ("draw_discrete_gaussian", "draw_around")
+    return [(discrete_gaussian, name, smaller(getattr(discrete_gaussian, name))) for name in names]
 
 
 def no_clip() -> Patch:
     """Codes are sent as long as they are."""
-    return L2Clip, "__call__", lambda self, code: code
+    return [(L2Clip, "by_blocks", lambda self, code: lambda block: code[..., block])]
 
 
 def everybody() -> Patch:
@@ -82,8 +82,13 @@ def in_turn() -> Patch:
 
 
 def same_noise() -> Patch:
-    """A client draws the same noise in every round."""
-    return work, "noise_stream", lambda streams, plan, client: Streams(5).stream("noise", client)
+    """A client, or a sum whose noise is drawn at once, has the same noise in every round."""
+    stream = Streams(5).stream
+    return [
+        (work, "noise_stream", lambda streams, plan, client: stream("noise", client)),
+        (simulated, "sum_noise_stream", lambda streams, plan: stream("noise")),
+        (groups, "sum_noise_stream", lambda streams, plan, group: stream("noise", group)),
+    ]
 
 
 SABOTAGES: dict[str, Callable[[], Patch]] = {
@@ -97,7 +102,8 @@ def sabotaged(made: Callable[[], Patch] | None) -> Iterator[None]:
     """The code with one thing wrong; as it is without a sabotage."""
     with contextlib.ExitStack() as stack:
         if made is not None:
-            stack.enter_context(mock.patch.object(*made()))
+            for patch in made():
+                stack.enter_context(mock.patch.object(*patch))
         yield
 
 
@@ -105,7 +111,7 @@ Draw = Callable[[int, float, np.random.Generator], np.ndarray]
 
 
 def _drawn(draw: Draw) -> Patch:
-    return Poisson, "draw", lambda self, clients, rng: draw(clients, self.sampling_rate, rng)
+    return [(Poisson, "draw", lambda self, clients, rng: draw(clients, self.sampling_rate, rng))]
 
 
 def found_in(result: AuditResult) -> list[str]:

@@ -46,6 +46,7 @@ def paced_run(
     num_clients: int = w1.CLIENTS,
     lazy: bool = False,
     weights: int | None = None,
+    noise_draws: str = "auto",
     **options: Any,
 ) -> None:
     """Train until `round_done` says no. `lazy` clients are made when asked for; `weights` asks for an MLP so large."""
@@ -71,6 +72,7 @@ def paced_run(
                 eval_every=_ROUNDS,
                 device=device,
                 engine=engine,
+                noise_draws=noise_draws,
                 observer=observer,
                 out=f"{folder}/run",
                 checkpoint_seconds=3600,

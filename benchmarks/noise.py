@@ -18,21 +18,45 @@ from benchmarks.contest import Process, Unavailable, contest, module
 from benchmarks.pacing import Pacer, serve
 from benchmarks.peers.environments import python_of
 from benchmarks.settings import Settings
+from laconic.plan import RoundPlan
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation
 from laconic.streams import Stream
 
 SCALE, COUNT, OPENDP_COUNT = 200.0, 2_000_000, 20_000
 OURS = "laconic, whole means"
+CLIENTS = 100
+_SENSITIVITY = 1.0
 
 
 def samplers(scale: float, count: int, device: str) -> dict[str, Callable[[], object]]:
+    noise, plan = DiscreteGaussian(noise_multiplier=1.0), _plan()
+    few = max(1, count // CLIENTS)
+    codes = torch.full((CLIENTS, few), 0.37 / few**0.5, device=device)
+    options = {"sensitivity": _SENSITIVITY, "plan": plan}
+
+    def shares() -> torch.Tensor:
+        return noise.share(codes, rng=Stream(1), **options).sum(0)
+
+    def at_once() -> torch.Tensor:
+        terms = noise.terms(codes, code_size=few, **options).sum(0)
+        return noise.around(terms, shares=CLIENTS, rng=Stream(1), **options)
+
     zeros, third = torch.zeros(count, device=device), torch.full((count,), 0.37, device=device)
     return {
         OURS: lambda: draw_discrete_gaussian(zeros, scale, Stream(1), integer_mean=True),
         "laconic, real means": lambda: draw_discrete_gaussian(third, scale, Stream(1)),
+        f"laconic, a sum of {CLIENTS} codes, per client": shares,
+        f"laconic, a sum of {CLIENTS} codes, per sum": at_once,
         "numpy normal, rounded (not exact)": lambda: np.rint(np.random.default_rng(1).normal(0, scale, count)),
         "torch.randn (continuous)": lambda: torch.randn(count, device=device) * scale,
     }
+
+
+def _plan() -> RoundPlan:
+    sizes = {"planned_cohort": float(CLIENTS), "least_cohort": CLIENTS, "largest_cohort": CLIENTS}
+    cohort = np.arange(CLIENTS)
+    return RoundPlan(round=1, attempt=0, cohort=cohort, run_seed=0, round_seed=0, fingerprint="", **sizes)
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -66,7 +90,9 @@ def run(settings: Settings) -> dict[str, Any]:
         f" time, {OPENDP_COUNT:,} by OpenDP, whose figure includes the conversion from and to Python lists. The sign"
         " schemes use whole means, all others real ones. A draw with a real mean is at most"
         f" {draw_total_variation(SCALE):.1e} in total variation from the exact distribution, up to a factor of"
-        f" 1 ± {draw_gap(SCALE):.0e}; OpenDP samples exactly. Rounded or continuous floats are no alternatives: they"
+        f" 1 ± {draw_gap(SCALE):.0e}. Sums of {CLIENTS} codes have so many values in all, on a grid of their own, and"
+        " their noise is that of a round: drawn by every client, or at once. OpenDP samples exactly. Rounded or"
+        " continuous floats are no alternatives: they"
         " are what the integers are meant to replace.",
         "ours": OURS,
         **result,

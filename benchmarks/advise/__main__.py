@@ -113,6 +113,7 @@ def accuracy(setting: Setting, question: Question, path: Path, *, seeds: Sequenc
         clip_norm=setting.clip_norm,
         server_lr=setting.server_lr,
         momentum=setting.momentum,
+        precondition=setting.precondition,
         mean_noise=setting.noise_multiplier * setting.clip_norm / setting.cohort,
     )
     return [heads.accuracy(heads.train(rule, seed)) for seed in seeds]

@@ -9,11 +9,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from laconic.advice.setting import LOCAL_LR, LOCAL_STEPS
+from laconic.codecs.base import Identity
 from laconic.data.population import Records
+from laconic.plan import RoundPlan
+from laconic.server.preconditioned import Preconditioned
+from laconic.server.rules import Average, ServerRule
+
+_PLAN = RoundPlan(
+    round=1,
+    attempt=0,
+    cohort=np.arange(1),
+    planned_cohort=1,
+    largest_cohort=1,
+    run_seed=0,
+    round_seed=0,
+    fingerprint="",
+)
+"""Codes are whole updates, so nothing depends on the round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +43,17 @@ class Rule:
     clip_norm: float
     server_lr: float
     momentum: float
+    precondition: float | None = None
     mean_noise: float
     """Standard deviation of the noise in the mean, per weight."""
+
+    def server_rule(self, classes: int) -> ServerRule:
+        """The rule of the product."""
+        if self.precondition is None:
+            return Average(server_lr=self.server_lr, momentum=self.momentum)
+        return Preconditioned(
+            outputs=classes, damping=self.precondition, server_lr=self.server_lr, momentum=self.momentum
+        )
 
 
 class Heads:
@@ -45,8 +71,9 @@ class Heads:
     def train(self, rule: Rule, seed: int) -> Tensor:
         """The final weights (K+1, C)."""
         rng = torch.Generator().manual_seed(seed)
-        weights = torch.zeros(self._inputs.shape[1], self._classes)
-        velocity, taken = torch.zeros_like(weights), torch.zeros(self.clients)
+        weights, taken = torch.zeros(self._inputs.shape[1], self._classes), torch.zeros(self.clients)
+        size, step = weights.numel(), rule.server_rule(self._classes)
+        state = step.init(size, size, torch.device("cpu"))
         for _ in range(rule.rounds):
             present = torch.rand(self.clients, generator=rng) < rule.sampling_rate
             if rule.cap is not None:
@@ -54,8 +81,8 @@ class Heads:
             taken += present
             mean = self._sum(weights.half().float(), rule.clip_norm, present) / (rule.sampling_rate * self.clients)
             noise = torch.randn(weights.shape, generator=rng) * rule.mean_noise
-            velocity = rule.momentum * velocity + mean + noise
-            weights = weights + rule.server_lr * velocity
+            change, state = step.step(_flat(mean + noise), state, Identity(), size, _PLAN)
+            weights = weights + _layer(change, self._classes)
         return weights
 
     def _sum(self, weights: Tensor, clip_norm: float, present: Tensor) -> Tensor:
@@ -70,6 +97,16 @@ class Heads:
 
     def accuracy(self, weights: Tensor) -> float:
         return float(((self._judge @ weights).argmax(1) == self._truth).float().mean())
+
+
+def _flat(layer: Tensor) -> Tensor:
+    """(K+1, C) as a model has it: the rows of the layer, then its bias."""
+    return torch.cat([layer[:-1].T.reshape(-1), layer[-1]])
+
+
+def _layer(flat: Tensor, classes: int) -> Tensor:
+    """The inverse of `_flat`."""
+    return torch.cat([flat[:-classes].view(classes, -1).T, flat[None, -classes:]])
 
 
 def _with_bias(inputs: Tensor) -> Tensor:

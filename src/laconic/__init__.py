@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.front_end import scattering_front_end as scattering_front_end
     from laconic.features.tables import fourier_front_end as fourier_front_end
+    from laconic.models.lora import lora as lora
+    from laconic.models.lora import merged as merged
     from laconic.observers.observer import Observer as Observer
     from laconic.privacy.accounting.accountant import Accountant as Accountant
     from laconic.privacy.accounting.budget import Budget as Budget
@@ -49,11 +51,12 @@ if TYPE_CHECKING:
     from laconic.runner.outcome import RunResult as RunResult
     from laconic.runner.run import Run as Run
     from laconic.scheme import Scheme as Scheme
-    from laconic.server.preconditioned import Preconditioned as Preconditioned
     from laconic.sweeps.sweep import sweep as sweep
 
 _HOMES = {
     "run": "laconic.api",
+    "lora": "laconic.models.lora",
+    "merged": "laconic.models.lora",
     "advise": "laconic.advice.answer",
     "sweep": "laconic.sweeps.sweep",
     "audit_run": "laconic.api",
@@ -82,7 +85,6 @@ _HOMES = {
     "Observer": "laconic.observers.observer",
     "load": "laconic.export.loaded",
     "export_run": "laconic.export.export",
-    "Preconditioned": "laconic.server.preconditioned",
     "RunResult": "laconic.runner.outcome",
     "Run": "laconic.runner.run",
     "Scheme": "laconic.scheme",

@@ -6,6 +6,7 @@ round (`Scheme.at`); plans are those of the whole scheme.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -118,8 +119,13 @@ def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
 
 
 def sum_noise_stream(streams: Streams, plan: RoundPlan, group: int = 0) -> Stream:
-    """The noise of a whole sum in this attempt, where it is drawn at once."""
-    return streams.stream("noise", plan.round, plan.attempt, "sum", group)
+    """The noise of a whole sum in this attempt, where it is drawn at once.
+
+    Other runs of this seed, with another scheme or cohort, must not have the same: the difference of two releases would
+    be bare.
+    """
+    who = hashlib.blake2b(plan.cohort.tobytes(), digest_size=16).hexdigest()
+    return streams.stream("noise", plan.round, plan.attempt, "sum", group, plan.fingerprint, who)
 
 
 def empty_sum(scheme: Scheme, plan: RoundPlan, code_size: int, device: torch.device) -> Tensor:

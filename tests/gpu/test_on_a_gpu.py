@@ -40,7 +40,39 @@ MODELS = {
     ),
     "group norm": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(400, 4)),
     "mlp with dropout": lambda: mlp(input_shape=(1, 12, 12), num_classes=4, dropout=0.5, hidden=300),
+    "transformer layer": lambda: _of_rows(nn.TransformerEncoderLayer(12, 2, 16, activation="gelu", batch_first=True)),
+    "causal attention": lambda: _of_rows(_Causal()),
+    "LSTM": lambda: _of_rows(_First(nn.LSTM(12, 12, 2, dropout=0.2, batch_first=True))),
+    "GRU": lambda: _of_rows(_First(nn.GRU(12, 6, bidirectional=True, batch_first=True))),
+    "low-rank adapters": lambda: laconic.lora(
+        _of_rows(nn.TransformerEncoderLayer(12, 2, 16, batch_first=True)), rank=2
+    ),
 }
+
+
+class _Causal(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(12, 12) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=True)
+
+
+class _First(nn.Module):
+    """The first of what a layer returns."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+def _of_rows(layer: nn.Module) -> nn.Module:
+    """The rows of a picture as a sequence."""
+    return nn.Sequential(nn.Flatten(1, 2), layer, nn.Flatten(), nn.Linear(144, 4))
 
 
 def population() -> PooledPopulation:

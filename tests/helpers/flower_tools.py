@@ -148,8 +148,8 @@ class LocalFederation:
         )
 
     def simulated(self, config: RunConfig | None = None) -> RunResult:
-        """The same run in the simulator."""
-        return Run(self.settled(config).experiment).run()
+        """The same run in the simulator, in which every client draws its share of the noise as a node does."""
+        return Run(replace(self.settled(config).experiment, noise_draws="per-client")).run()
 
     def settled(self, config: RunConfig | None = None) -> Settled:
         everything = FederatedData(self.population, self.test, None, self.public, 3, (6,))

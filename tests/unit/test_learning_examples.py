@@ -83,7 +83,10 @@ def test_what_scikit_learn_reaches_on_the_hospitals_is_what_they_say(tmp_path: P
     assert roc_auc_score(test[1], model.predict_proba(test[0])[:, 1]) == pytest.approx(0.85, abs=0.005)
 
 
-@pytest.mark.parametrize(("name", "least"), [("own_model.py", 0.95), ("front_end.py", 0.88)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("own_model.py", 0.95), ("front_end.py", 0.88), pytest.param("fine_tune.py", 0.86, marks=pytest.mark.slow)],
+)
 def test_an_example_in_python_learns(name: str, least: float, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     shown = capsys.readouterr().out

@@ -40,7 +40,7 @@ def test_ten_lines_train_a_private_model(tmp_path: Path, capsys: pytest.CaptureF
             result = runpy.run_path(str(script))["result"]
     finally:
         torch.set_num_threads(threads)
-    assert result.last["accuracy"] == pytest.approx(0.89, abs=0.02)  # as the text says
+    assert result.last["accuracy"] == pytest.approx(0.9, abs=0.03)  # as the text says
     assert "-DP per client against an outsider" in capsys.readouterr().out
 
 

@@ -28,6 +28,8 @@ def run_command(question: Question, setting: Setting, dataset: str | None = None
     flags |= {"clip-norm": f"{setting.clip_norm:g}", "server-lr": f"{setting.server_lr:.6g}"}
     if setting.momentum:
         flags["momentum"] = f"{setting.momentum:g}"
+    if setting.precondition is not None:
+        flags["precondition"] = f"{setting.precondition:g}"
     if setting.features is not None:
         flags |= {"local-lr": f"{LOCAL_LR:g}", "local-steps": LOCAL_STEPS}
         flags |= {} if question.records is None else {"batch-size": question.records}

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from laconic import schemes
 from laconic.advice.question import SERVER, Question
 from laconic.advice.search import Candidate, messages
-from laconic.advice.setting import CLIP_NORM, LOCAL_LR, LOCAL_STEPS, PLAIN_CLIP_NORM, Setting
-from laconic.advice.steps import server_lr_of
-from laconic.advice.worth import Step, best_step, of_features
+from laconic.advice.setting import (
+    CLIP_NORM,
+    FARTHER,
+    LOCAL_LR,
+    LOCAL_STEPS,
+    MOMENTUM,
+    MOST_ROUNDS,
+    PLAIN_CLIP_NORM,
+    PRECONDITION,
+    Setting,
+)
+from laconic.advice.steps import noise_ratio, server_lr_of
+from laconic.advice.worth import Step, best_step, farthest, of_features
 from laconic.experiment.mechanism import Mechanism
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise
@@ -47,6 +59,9 @@ def with_noise(question: Question, candidate: Candidate, sigma: float, method: s
     accountant, grid = mechanism.accountant, mechanism.grid
     assert accountant is not None and grid is not None
     step = best_step(weights=c.weights, noise_multiplier=sigma, cohort=c.cohort * c.kept, rounds=c.rounds)
+    few = question.classes is not None and c.rate >= 1 and c.rounds <= MOST_ROUNDS
+    if few:
+        step = _preconditioned(step, weights=c.weights, sigma=sigma, cohort=c.cohort * c.kept, rounds=c.rounds)
     up, down = messages(question.num_clients, c.cohort, c.weights, sigma)
     taken = c.rounds * c.rate * c.kept
     return Setting(
@@ -58,6 +73,7 @@ def with_noise(question: Question, candidate: Candidate, sigma: float, method: s
         weights=c.weights,
         noise_multiplier=sigma,
         momentum=step.momentum,
+        precondition=PRECONDITION if few else None,
         reach=step.reach,
         server_lr=_server_lr(question, c.rounds, step),
         clip_norm=_clip_norm(question),
@@ -71,6 +87,12 @@ def with_noise(question: Question, candidate: Candidate, sigma: float, method: s
         seconds=None if question.round_seconds is None else question.round_seconds * c.rounds,
         expected_error=of_features(c.features) + step.error,
     )
+
+
+def _preconditioned(step: Step, *, weights: int, sigma: float, cohort: float, rounds: int) -> Step:
+    """The step with the server's preconditioner. Settings are ranked by their plain steps all the same."""
+    ratio = noise_ratio(weights, sigma, cohort=cohort, rounds=rounds, momentum=MOMENTUM)
+    return replace(step, momentum=MOMENTUM, reach=FARTHER * farthest(ratio), noise_ratio=ratio)
 
 
 def busiest(question: Question, candidate: Candidate) -> int:

@@ -8,6 +8,10 @@ from typing import Any
 
 CLIP_NORM, LOCAL_LR, LOCAL_STEPS = 0.05, 0.05, 10
 """Of a linear layer on normalised features: so small a threshold clips every update, so only the reach matters."""
+PRECONDITION, MOMENTUM, FARTHER, MOST_ROUNDS = 0.15, 0.4, 1.4, 13
+"""Of few rounds with everyone in each: λ and momentum of `Preconditioned`, how much farther its reach is than that of
+many plain steps, and the most rounds that count as few. From docs/results/frontier-server.md. With
+more rounds plain steps are as good."""
 PLAIN_CLIP_NORM = 0.5
 """Of any other model: a value to begin with."""
 
@@ -25,6 +29,7 @@ class Setting:
         weights: d, the trained weights.
         noise_multiplier: σ.
         momentum: ρ of the server.
+        precondition: λ of the server's preconditioner; None for plain steps.
         reach: how far the weights can go in all rounds together.
         server_lr: η, the server's step with which they do.
         clip_norm: S.
@@ -47,6 +52,7 @@ class Setting:
     weights: int
     noise_multiplier: float
     momentum: float
+    precondition: float | None
     reach: float
     server_lr: float
     clip_norm: float

@@ -61,6 +61,11 @@ def best_step(*, weights: int, noise_multiplier: float, cohort: float, rounds: i
     )
 
 
+def farthest(ratio: float) -> float:
+    """The reach with the smallest B·R^−β + C·(ν·R)²: of steps that neither swing nor lag."""
+    return float((REACH_POWER * REACH / (2 * NOISE * ratio**2)) ** (1 / (2 + REACH_POWER)))
+
+
 @functools.lru_cache(maxsize=4096)
 def _table(rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """(the error without noise, R²/T') for every momentum and every reach; Z² is d·(σ/n)²·R²/T'."""

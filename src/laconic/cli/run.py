@@ -114,9 +114,11 @@ def _resumable(
     if ranks is None:
         settled, clients = settle(config, stored=path), None
     else:
-        from laconic.ranks.start import lead
+        from laconic.ranks.start import about_idle, lead
 
         settled, clients = lead(ranks, config, path, new=not folder.exists)
+        if (idle := about_idle(clients)) is not None:
+            print(f"laconic: warning: {idle}", file=sys.stderr)
     print_cautions(settled.experiment)
     with run_in(folder, Run(settled.experiment, clients=clients), files_of(settled)) as simulation:
         return _simulate(simulation, folder, following, show=show, quiet=quiet)

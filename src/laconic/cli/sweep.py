@@ -71,6 +71,7 @@ def sweep(
         _list(planned, as_json)
         return
     if table_only:
+        planned.folder.grid()  # refuses a folder without a sweep
         _show(planned.write(metric=metric, against=against), as_json)
         return
     _show(_run(planned, metric, against, quiet=quiet, bars=not (quiet or as_json)), as_json)
@@ -161,5 +162,6 @@ def _print(result: SweepResult) -> None:
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    click.echo(result.table.remark())
+    for remark in result.table.remarks():
+        click.echo(remark)
     click.echo(f"Table, picture and runs: {result.folder}")

@@ -136,7 +136,8 @@ class ClientWork:
 
     def num_shares(self, plan: RoundPlan, clients: np.ndarray) -> int:
         """How many of these clients add a share of the noise: attackers may leave theirs out."""
-        if self.attackers is None or self.follows_protocol:
+        evaluates = self.view.experiment.scheme.evaluates(plan.round)  # then they measure like everybody
+        if self.attackers is None or self.follows_protocol or evaluates:
             return len(clients)
         return int(np.isin(clients, self.view.experiment.attackers(plan), invert=True).sum())
 

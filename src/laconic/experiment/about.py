@@ -22,6 +22,10 @@ from laconic.secagg.claims import CURIOUS
 _MEASURED = 1 << 22
 """Values on which the noise that a rule leaves is measured: all coordinates of the groups' codes, or some."""
 _DEPLOYED = "the ε holds for a deployment in which secure aggregation shows the server nothing but the sum"
+_ADDED_AT_ONCE = (
+    "this process, to each sum at once, as much as the clients' shares would be together; it tops up what an outsider"
+    " sees, as the server would"
+)
 
 
 def about_mechanism(e: Experiment) -> dict[str, Any]:
@@ -33,6 +37,7 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         "fingerprint": scheme.fingerprint,
         **({"train": scheme.train.to_dict()} if scheme.record_level else parts),
         **scheme.added_by,
+        **({"noise_added_by": _ADDED_AT_ONCE} if e.draws_per_sum else {}),
         "weighting": scheme.weighting,
         **({} if scheme.groups == 1 else {"groups": about_groups(e), "denominator": "the planned size of a group"}),
         **_selection(e),

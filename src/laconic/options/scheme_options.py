@@ -52,6 +52,7 @@ SCHEME_OPTIONS: dict[str, Declared] = {
             " so far, down to λ/(1 + λ) in the strongest. It costs no privacy.",
             "a plain step",
         ),
+        _declared("outputs", int, "With --precondition: outputs of the linear layer.", "found in the model"),
         _declared(
             "downlink",
             str,

@@ -19,7 +19,7 @@ from torch import Tensor
 from laconic.clients.base import ModelView
 from laconic.clients.simulated import SimulatedClients
 from laconic.clients.work import ClientWork, Tamper
-from laconic.errors import LaconicError, RankFailed, RankLost
+from laconic.errors import LaconicError, PrivacyError, RankFailed, RankLost
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.ranks.group import Ranks
@@ -89,7 +89,24 @@ class RankedWork(ClientWork):
     def honest(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
-        """Those of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank."""
+        """Those of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank.
+
+        A client that two ranks have trained would be in the sum twice, beyond the bound that its ε rests on. So it is
+        counted who came, and nothing is released of a round in which anybody came twice or not at all.
+        """
+        came = []
+        for chunk in self._of_all_ranks(plan, clients, weights, then):
+            came.append(chunk.clients)
+            yield chunk
+        if not np.array_equal(np.sort(np.concatenate(came)), np.sort(clients)):
+            raise PrivacyError(
+                f"round {plan.round}: the ranks have trained other clients than they were asked to; nothing is"
+                " released: use --engine one-by-one, or leave out torchrun"
+            )
+
+    def _of_all_ranks(
+        self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
+    ) -> Iterator[Updates]:
         self._announce(plan, clients, weights)
         own = super().honest(plan, clients, weights, then)
         others = [self._from(rank) for rank in self._ranks.others]

@@ -62,6 +62,19 @@ def lead(ranks: Ranks, config: RunConfig, folder: Path, *, new: bool) -> tuple[S
     return settled, clients
 
 
+def about_idle(clients: RankedClients) -> str | None:
+    """That some ranks have nothing to do in most rounds; None if all have."""
+    planned = clients.experiment.sampler.planned_cohort(clients.num_clients)
+    engine, ranks = clients.work.engine, clients.num_ranks
+    chunks = math.ceil(planned / (engine.at_once if clients.experiment.chunk is None else clients.experiment.chunk))
+    if chunks >= ranks or (engine.at_once == 1 and planned >= ranks):
+        return None
+    return (
+        f"{ranks} ranks, but a cohort of {planned:g} clients has {chunks} chunks, so some ranks have nothing to do: use"
+        " fewer ranks, or start a new run with a smaller --chunk"
+    )
+
+
 def follow(ranks: Ranks) -> None:
     """Any other rank: build what rank 0 runs, and train for it until it has ended."""
     said = ranks.hear(0)

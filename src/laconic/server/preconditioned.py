@@ -35,7 +35,8 @@ class Preconditioned(ServerRule):
         momentum: ρ.
 
     Examples:
-        >>> laconic.Preconditioned(outputs=10, damping=0.1).momentum
+        >>> from laconic.server.preconditioned import Preconditioned
+        >>> Preconditioned(outputs=10, damping=0.1).momentum
         0.0
 
     References:

@@ -14,7 +14,7 @@ from laconic.data.population import PooledPopulation, Records
 from laconic.experiment.devices import wait_for
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import FrontEnd
-from laconic.round import noisy_codes, rows_at_once
+from laconic.round import empty_sum, noise_around, noisy_codes, rows_at_once
 from laconic.train.engines.crew import Crew
 
 _SAMPLE = 1 << 22
@@ -71,20 +71,29 @@ def noise_seconds(experiment: Experiment, clients: SimulatedClients) -> float | 
     rows = min(each, clients.work.engine.at_once // workers, rows_at_once(size, clients.device))
     codes = torch.zeros(rows, size, device=clients.device)
     streams = [clients.streams.stream("forecast", row) for row in range(rows)]
-    noisy_codes(scheme, plan, codes[:1, :1], streams=streams[:1])  # the tables are made once in a run
+    total = empty_sum(scheme, plan, size, clients.device)
+
+    def drawn() -> None:
+        if experiment.draws_per_sum:
+            noise_around(scheme, plan, total, shares=len(plan.cohort), stream=streams[0])
+        else:
+            noisy_codes(scheme, plan, codes, streams=streams)
+
+    drawn()  # the tables are made once in a run
     try:
-        if workers > 1:
+        if workers > 1 and not experiment.draws_per_sum:
             torch.set_num_threads(1)  # as each of them has
         seconds: list[float] = []
         while sum(seconds) < _ENOUGH and len(seconds) < 5:
             wait_for(clients.device)
             started = time.perf_counter()
-            noisy_codes(scheme, plan, codes, streams=streams)
+            drawn()
             wait_for(clients.device)
             seconds.append(time.perf_counter() - started)
     finally:
         torch.set_num_threads(threads)
-    return min(seconds) * clients.code_size / size * each / rows
+    times = scheme.groups if experiment.draws_per_sum else each / rows
+    return min(seconds) * clients.code_size / size * times
 
 
 def _workers(clients: SimulatedClients) -> int:

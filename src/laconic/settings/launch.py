@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from laconic.catalogue import scheme_entry
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
 from laconic.models.registry import MODELS
@@ -37,6 +38,8 @@ def tracked(config: RunConfig) -> Observer:
     return tracker(config.run.track, {"data.dataset": data, "model.name": model})
 
 
+_CAME_TO = (("model", "name", "auto"), ("run", "best_by", "auto"), ("secagg", "noise_draws", "auto"))
+"""What a run was asked for and settled itself: to ask for it again is no change."""
 _PATIENCE = ("join_timeout", "round_timeout", "max_discarded", "metrics_port", "log_file")
 
 
@@ -44,9 +47,13 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
     """The folder's configuration. Only the number of rounds may be raised, and a server's patience and who watches may
     be others, which are no part of the mechanism; any other difference is refused."""
     try:
-        stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
+        written = read_toml(folder.path / "config.toml")
+        stored = RunConfig.from_dict(written)
     except ConfigError as error:
         raise RunFolderError(f"{folder.path}/config.toml is damaged ({error}): restore it or start a new run") from None
+    if "noise_draws" not in written.get("secagg", {}) and scheme_entry(stored.scheme.name).private:
+        # An earlier version's: there every client drew its share.
+        stored = stored.with_values({"secagg.noise_draws": "per-client"})
     # Through RunConfig, so that 1 and 1.0, defaults and spellings compare alike.
     wanted = stored.with_values(asked).to_dict()
     have = stored.to_dict()
@@ -55,7 +62,7 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
         for key, value in values.items():
             if have[section].get(key) == value:
                 continue
-            if (section, key, value) in (("model", "name", "auto"), ("run", "best_by", "auto")):  # what it came to
+            if (section, key, value) in _CAME_TO:
                 continue
             if (section, key) == ("scheme", "clip_norm") and have["privacy"].get("clip_norm_from") == value:
                 continue

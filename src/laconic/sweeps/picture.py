@@ -15,8 +15,8 @@ from laconic.sweeps.table import Mean, Table
 _LINES = 7
 """In one panel; more lines get a panel of their own."""
 _PANELS = 4
-_WIDE = 20.0
-"""Values that span more than this factor stand on a logarithmic axis."""
+_WIDE = 10.0
+"""Values that span this factor or more stand on a logarithmic axis."""
 
 
 def draw(table: Table, out: Path, against: str | None = None) -> str | None:
@@ -88,7 +88,7 @@ def _panels(table: Table, axis: str, lines: dict[str, list[Mean]], out: Path) ->
         panel.grid(alpha=0.3)
         if not numbers:
             panel.set_xticks(range(len(values)), [value_text(value) for value in values])
-        elif min(values) > 0 and max(values) / min(values) > _WIDE:
+        elif min(values) > 0 and max(values) >= _WIDE * min(values):
             panel.set_xscale("log")
         if any(lines):
             panel.legend(fontsize="small", frameon=False)

@@ -101,19 +101,31 @@ class Table:
             for mean in self.means()
         ]
 
-    def remark(self) -> str:
+    def remarks(self) -> list[str]:
         """What a reader of the short table must know."""
-        spread = "± is the standard deviation over seeds. " if len(self.grid.seeds) > 1 else ""
+        found = ["± is the standard deviation over seeds."] if len(self.grid.seeds) > 1 else []
         if self.metric is None:
-            return f"{spread}No run was evaluated."
-        better = "Smaller" if smaller_is_better(self.metric) else "Larger"
-        return f"{spread}{better} is better. The best round is chosen on test records, so it is optimistic."
+            found.append("No run was evaluated.")
+        else:
+            better = "Smaller" if smaller_is_better(self.metric) else "Larger"
+            found.append(f"{better} is better. The best round is chosen on test records, so it is optimistic.")
+        return found + self._spent_together()
+
+    def _spent_together(self) -> list[str]:
+        """That ε adds up over runs on the same clients (basic composition: so does δ)."""
+        known = [epsilon for line in self.lines if (epsilon := line.figures["epsilon"]) is not None]
+        if len(known) < 2:
+            return []
+        return [
+            f"Each ε is that of one run by itself. Whoever sees all {len(known)} runs of the same clients, or chooses"
+            f" settings by them, has up to ε = {spent(sum(known))}, their sum; δ adds up, too."
+        ]
 
     def markdown(self) -> str:
         head, cells = self.head(), self.cells()
         lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
         wrong = [line for line in self.lines if line.state != "finished"]
-        parts = ["\n".join(lines), self.remark()]
+        parts = ["\n".join(lines), *self.remarks()]
         if wrong:
             parts.append("\n".join(f"- {line.point.name}: {line.state}" for line in wrong))
         return "\n\n".join(parts) + "\n"
@@ -181,7 +193,7 @@ def _spread(mean: Mean, name: str) -> str:
         return "–"
     value, deviation = mean.figures[name]
     shown = short(value) if name in ("last", "best") else spent(value)
-    return shown if not deviation else f"{shown} ± {deviation:.2g}"
+    return shown if deviation is None else f"{shown} ± {deviation:.2g}"
 
 
 def _bytes(mean: Mean, name: str) -> str:

@@ -18,7 +18,7 @@ from laconic.errors import ConfigError, DataError
 from laconic.train.layers.attention import with_keyed_attention
 from laconic.train.layers.dropout import KeyedDropout, layer_keys, with_keyed_dropout
 from laconic.train.layers.first_linear import FirstLinear, find_first_linear
-from laconic.train.layers.recurrent import with_keyed_recurrence
+from laconic.train.layers.recurrent.client_recurrent import with_keyed_recurrence
 from laconic.train.losses import Loss, choose_loss, correct, cross_entropy, cross_entropy_for_many
 from laconic.train.metrics import by_client, two_class_metrics, two_class_scores
 from laconic.train.words import check_words, vocabularies

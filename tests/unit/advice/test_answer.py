@@ -12,8 +12,14 @@ import torch
 from e2e_tools import call, words
 
 import laconic
+from laconic.advice import worth
+from laconic.advice.command import run_command
+from laconic.advice.exact import with_noise
 from laconic.advice.noise import against_outsider, against_server
+from laconic.advice.question import Question
+from laconic.advice.search import candidate
 from laconic.advice.steps import best_cap, factors, noise_ratio
+from laconic.advice.worth import farthest
 from laconic.codecs.base import Identity
 from laconic.errors import ConfigError
 from laconic.server.rules import Average
@@ -161,3 +167,21 @@ def test_the_command_line_prints_a_table_and_the_run(capsys: Any) -> None:
     assert "What binds" in ended.out and "laconic run fl-std-dp" in ended.out and "seconds" in ended.out
     assert call(capsys, "advise", "--num-clients", "479", "--weights", "650").code == 2
     assert "12q" in call(capsys, "advise", *words(line), "--bytes-up", "12q").err
+
+
+def test_few_rounds_with_everyone_are_preconditioned_and_others_are_not() -> None:
+    question = Question(num_clients=6000, classes=10, records=10, epsilon=1.0)
+    few, many, some = (
+        with_noise(question, candidate(question, cohort=cohort, rounds=rounds, features=100), 12.0, "rdp")
+        for cohort, rounds in ((6000, 10), (6000, 40), (3000, 10))
+    )
+    assert few.precondition == 0.15 and "--momentum 0.4 --precondition 0.15" in run_command(question, few)
+    assert many.precondition is None and some.precondition is None
+    assert "precondition" not in run_command(question, many)
+    assert few.reach == pytest.approx(1.4 * farthest(few.noise_ratio))
+
+
+def test_the_farthest_reach_has_the_least_error() -> None:
+    reaches = np.geomspace(1, 1000, 4000)
+    error = worth.REACH * reaches**-worth.REACH_POWER + worth.NOISE * (0.05 * reaches) ** 2
+    assert farthest(0.05) == pytest.approx(reaches[error.argmin()], rel=5e-3)

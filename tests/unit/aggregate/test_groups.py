@@ -125,7 +125,7 @@ def test_the_sum_of_a_group_is_that_of_its_members_and_masked_sums_are_the_same(
     some = experiment(scheme(name), sampler)
     totals = {}
     for mode in ("simulated", "masked"):
-        clients = SimulatedClients(replace(some, secagg=mode))
+        clients = SimulatedClients(replace(some, secagg=mode, noise_draws="per-client"))
         run = Run(clients.experiment, clients=clients)
         run.begin()
         plan = run.plan(1)
@@ -150,7 +150,7 @@ def test_a_masked_run_is_the_simulated_one_bit_for_bit_and_so_is_a_resumed_one(
 ) -> None:
     options: dict[str, Any] = {"max_dropouts": 2, "dropout_rate": 0.1, "dropout_stage": "any"}
     some = scheme(noise_multiplier=0.8)
-    simulated = run(some, sampler, **options)
+    simulated = run(some, sampler, noise_draws="per-client", **options)
     masked = run(some, sampler, secagg="masked", **options)
     assert torch.equal(weights(simulated), weights(masked))
     assert [row["lost_groups"] for row in simulated.history] == [row["lost_groups"] for row in masked.history]
@@ -263,8 +263,9 @@ def test_with_slack_the_noise_of_every_group_is_topped_up_to_the_same() -> None:
 @pytest.mark.parametrize("sampler", [Poisson(sampling_rate=0.5), ALL, FixedSize(cohort_size=20)], ids=str)
 def test_the_epsilon_is_that_of_one_sum(noise: str, sampler: Sampler) -> None:
     """Also on integers: here both grids are the coarsest that there is."""
-    grouped = experiment(scheme(noise=noise), sampler, max_dropouts=0).accountant
-    one = experiment(scheme_tools.scheme("fl-std-dp", noise=noise), sampler).accountant
+    draws = {"noise_draws": "per-client"}  # as many of them
+    grouped = experiment(scheme(noise=noise), sampler, max_dropouts=0, **draws).accountant
+    one = experiment(scheme_tools.scheme("fl-std-dp", noise=noise), sampler, **draws).accountant
     assert grouped is not None and one is not None
     assert grouped.released_epsilon(7) == one.released_epsilon(7)
     assert grouped.participant_epsilon(3) == one.participant_epsilon(3)

@@ -51,6 +51,7 @@ def run(chosen: Scheme, **options: Any) -> laconic.RunResult:
         "rounds": 4,
         "sampling_rate": 0.3,
         "delta": 1e-5,
+        "noise_draws": "per-client",
     }
     return laconic.run(chosen, **(defaults | options))
 

@@ -18,18 +18,21 @@ from laconic.adversary.attacks.sign_inversion import SignInversion
 from laconic.aggregate.median import Median
 from laconic.codecs.measured import Evaluations
 from laconic.data.population import FunctionPopulation
-from laconic.errors import RankFailed, RankLost
+from laconic.errors import PrivacyError, RankFailed, RankLost
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.budget import Budget
 from laconic.ranks.clients import RankedClients
 from laconic.ranks.group import Ranks
 from laconic.ranks.messages import plan_heard, plan_said, read, written
+from laconic.ranks.start import about_idle
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
+from laconic.train.engines.engine import Task
 
 CASES: dict[str, dict[str, Any]] = {
     "integers": {"scheme": scheme("fl-std-dp")},
+    "drawn by clients": {"scheme": scheme("fl-std-dp"), "noise_draws": "per-client"},
     "floats by data size": {"scheme": scheme("fl-std", batch_size=None)},
     "one by one": {"scheme": scheme("fl-std"), "engine": "one-by-one"},
     "continuous noise": {"scheme": scheme("fl-std-dp", noise="continuous")},
@@ -77,7 +80,7 @@ def with_ranks(meeting: Path, size: int, **changes: Any) -> RunResult:
     return together(meeting, size, first, lambda ranks: RankedClients(every[ranks.rank], ranks).serve())
 
 
-QUICK = ("integers", "floats by data size", "votes", "groups", "single codes", "evaluations")
+QUICK = ("integers", "drawn by clients", "floats by data size", "votes", "groups", "single codes", "evaluations")
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK]
 
 
@@ -97,12 +100,33 @@ def test_chunks_that_follow_from_the_number_of_ranks_would_give_other_bits() -> 
     )
 
 
+def test_nothing_is_released_if_a_client_is_in_the_sum_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that does not know of ranks trains every chunk in each of them."""
+    monkeypatch.setattr(Task, "own", lambda task, chunks: iter(chunks))
+    with pytest.raises(PrivacyError, match="the ranks have trained other clients than they were asked to"):
+        with_ranks(tmp_path / "meeting", 2, **CASES["integers"])
+
+
 def test_more_ranks_than_chunks(tmp_path: Path) -> None:
     alone = outcome(Run(experiment(**CASES["integers"], chunk=40)).run())
+    assert [_idle(experiment(**CASES["integers"], chunk=chunk)) for chunk in (5, 40)] == [False, True]
+    assert not _idle(experiment(**CASES["floats by data size"], chunk=None, engine="one-by-one"))
     result = with_ranks(tmp_path / "meeting", 3, **CASES["integers"], chunk=40)
     assert outcome(result) == alone
     assert result.summary()["ranks"] == 3
     assert "ranks" not in Run(experiment(**CASES["integers"])).run().summary()
+
+
+def _idle(e: Experiment) -> bool:
+    """Whether one of three ranks would have nothing to do."""
+    clients = RankedClients(e, _OneOfThree())  # type: ignore[arg-type]
+    said = about_idle(clients)
+    assert said is None or "smaller --chunk" in said
+    return said is not None
+
+
+class _OneOfThree:
+    rank, size = 0, 3
 
 
 def test_what_goes_wrong_in_another_rank_is_said_by_rank_0(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_masked_run_is_the_simulated_one_and_so_is_one_that_was_interrupted(
     sampler: Sampler, slack: dict[str, Any], tmp_path: Path
 ) -> None:
     same = options(sampler=sampler, rounds=8, **slack)
-    simulated = laconic.run(scheme(aggregator=Median()), **same)
+    simulated = laconic.run(scheme(aggregator=Median()), noise_draws="per-client", **same)
     masked = same | {"secagg": "masked", "out": tmp_path / "run"}
 
     def interrupt(row: dict[str, Any]) -> None:

@@ -98,10 +98,12 @@ def test_the_time_of_noise_is_that_of_a_sample_for_all_clients_and_workers(
     ticks = itertools.count()
     monkeypatch.setattr(costs.time, "perf_counter", lambda: float(next(ticks)))
     monkeypatch.setattr(costs, "_SAMPLE", 7)
-    experiment, run = simulation(PRIVATE, workers=workers)
+    experiment, run = simulation(PRIVATE, workers=workers, noise_draws="per-client")
     threads = torch.get_num_threads()
     assert costs.noise_seconds(experiment, run.clients) == pytest.approx(21 / 7 * rounds)
     assert torch.get_num_threads() == threads
+    experiment, run = simulation(PRIVATE, workers=workers)
+    assert costs.noise_seconds(experiment, run.clients) == pytest.approx(21 / 7)  # one draw for a coordinate
 
 
 def test_without_noise_there_is_neither_time_nor_memory_for_it() -> None:

@@ -15,6 +15,7 @@ import laconic
 from laconic.errors import ConfigError, RunFolderError
 from laconic.observers.observer import Row
 from laconic.sweeps import single
+from laconic.sweeps import sweep as sweep_module
 from laconic.sweeps.grid import Grid
 from laconic.sweeps.sweep import Sweep
 from laconic.sweeps.ways import Watch
@@ -68,6 +69,12 @@ def swept(out: Path, watch: Watch | None = None, **more: Any) -> Any:
     return Sweep.of(Grid.from_dict(BASE | more), out).run(watch or Watch())
 
 
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take time, and one test looks at them."""
+    monkeypatch.setattr(sweep_module, "plots_available", lambda: False)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sweeps") / "first"
@@ -97,9 +104,14 @@ def test_the_table_has_every_run_and_the_mean_over_seeds(finished: Path) -> None
     assert [float(line["last"]) for line in lines] == last
     mean, spread = (last[2] + last[3]) / 2, abs(last[2] - last[3]) / 2**0.5
     assert f"| 0.5 | 2 | {mean:.3f} ± {spread:.2g} |" in (finished / "table.md").read_text()
+    spent = sum(float(line["epsilon"]) for line in lines)
+    assert f"all 4 runs of the same clients, or chooses settings by them, has up to ε = {spent:.3f}" in (
+        (finished / "table.md").read_text()
+    ), "what a user must know who looks at many private runs"
     assert (finished / "table.png").stat().st_size > 5000
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_finished_runs_are_not_repeated_and_new_values_are_added(finished: Path) -> None:
     before = (finished / "runs/local_lr=0.1+seed=0/summary.json").stat().st_mtime_ns
     heard = Heard()
@@ -109,6 +121,7 @@ def test_finished_runs_are_not_repeated_and_new_values_are_added(finished: Path)
     assert [line.state for line in result.table.lines] == ["finished"] * 2
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_another_base_is_refused_before_anything_starts(finished: Path) -> None:
     heard = Heard()
     with pytest.raises(RunFolderError, match="was started with scheme.clip_norm = 0.5"):
@@ -116,6 +129,7 @@ def test_another_base_is_refused_before_anything_starts(finished: Path) -> None:
     assert not heard.names
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_sweep_goes_on_where_it_was_interrupted(tmp_path: Path, finished: Path) -> None:
     axes: dict[str, Any] = {"grid": {"local_lr": [0.1, 0.5]}, "seeds": 1}
     with pytest.raises(KeyboardInterrupt):
@@ -128,6 +142,7 @@ def test_a_sweep_goes_on_where_it_was_interrupted(tmp_path: Path, finished: Path
     same_run(tmp_path / "runs/local_lr=0.5+seed=0", finished / "runs/local_lr=0.5+seed=0")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_failed_run_does_not_end_the_others_and_the_exit_code_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +188,7 @@ def test_the_table_is_made_again_with_another_metric(finished: Path, capsys: pyt
     [
         (["not-there.toml"], 2, "cannot read"),
         (["."], 5, "holds no sweep"),
+        (["grid.toml", "--table", "--out", "nothing"], 5, "holds no sweep"),
         (["grid.toml", "--on", "moon"], 2, "use local or ray"),
         (["grid.toml", "--on", "ray", "--side-by-side"], 2, "leave it out"),
         (["grid.toml", "--jobs", "0"], 2, "--jobs"),

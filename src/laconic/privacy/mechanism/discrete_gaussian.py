@@ -13,6 +13,10 @@ Why the ε of the continuous Gaussian holds. Write θ(ξ) for the gap of thesis 
 3. Residues mod 2^b, masks, the server's top-up, lifting and scaling back: post-processing as well. A sum that wraps
    around is a wrong sum, but not one that tells more.
 
+A simulation that adds up the codes itself draws DG(Σμ_k, ξ) at once (`terms`, `around`). That is step 1 without its
+factor. How far it is from the sum of shares is `sum_total_variation`, which is counted in δ; docs/maths.md has the
+proof.
+
 So the released sum is the Gaussian mechanism with the noise multiplier σ·√(1 − s²/ξ²), post-processed, up to the
 factors above in every coordinate, which move ε by at most twice their logarithm. With ξ_k ≥ 4 and s = 2 that is below
 1e-12 for a million coordinates, a thousand clients and a thousand rounds. Unlike thesis Theorem 3 (which needs

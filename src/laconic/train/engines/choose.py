@@ -6,7 +6,7 @@ import functools
 import logging
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from laconic.errors import ConfigError
 from laconic.train.engines.cohort import CohortAtOnce
@@ -25,7 +25,7 @@ _FEW = 13
 _LARGE_OPERATION = 50_000
 """From so many numbers an operation on, its call costs a CPU less than what several clients take from its cache."""
 _CACHED = 1 << 19
-"""Numbers that an operation may write for all clients together and still stay in a core's cache."""
+"""Numbers that a recurrent layer may write for all clients together and find in a core's cache on the way back."""
 _WORKERS_MEMORY = 1 << 30
 _log = logging.getLogger("laconic")
 
@@ -70,7 +70,8 @@ def choose_engine(
 
     if name == "one-by-one":
         return one_by_one()
-    numbers = numbers_per_operation(model.module, model.example[0], batch or len(example[1]))
+    on_cpu = device.type == "cpu"
+    numbers = numbers_per_operation(model.module, model.example[0], batch or len(example[1])) if on_cpu else None
     engine = CohortAtOnce(
         model,
         device,
@@ -79,7 +80,6 @@ def choose_engine(
         workers=_workers(workers, model, device),
         precision=precision,
     )
-    on_cpu = device.type == "cpu"
     large = engine.own_weights(work) > (_OWN if work else _SMALL) or (numbers or 0) > _LARGE_OPERATION
     if name == "auto" and on_cpu and large:
         return one_by_one()
@@ -93,7 +93,7 @@ def choose_engine(
         )
     if name == "auto" and (on_cpu or not alone.possible):
         _say(
-            f"clients are trained one by one, about as fast as a plain loop would, because of a layer that cannot be"
+            "clients are trained one by one, about as fast as a plain loop would, because of a layer that cannot be"
             f" trained for many clients at once: {alone.layer}, {alone.why}"
         )
         return one_by_one()
@@ -112,9 +112,12 @@ def _say(text: str) -> None:
 
 def _together(model: FlatModel, device: torch.device, numbers: float | None) -> int | None:
     """How many clients a core of a CPU trains at once; None: as many as memory holds."""
-    if device.type != "cpu" or (model.size <= _SMALL and numbers is None):
+    if device.type != "cpu":
         return None
-    return _FEW if model.size > _SMALL or not numbers else max(_FEW, int(_CACHED / numbers))
+    if model.size > _SMALL:
+        return _FEW
+    recurrent = any(isinstance(layer, nn.RNNBase) for layer in model.module.modules())
+    return max(_FEW, int(_CACHED / numbers)) if recurrent and numbers else None
 
 
 def _sparse_engine(model: FlatModel, device: torch.device, chunk: int | None, sparse: bool) -> Engine | str:

@@ -20,9 +20,10 @@ from laconic.train.engines.precision import products_in
 from laconic.train.flat import FlatModel
 from laconic.train.layers.attention import attention_for_clients, calls_attention, use_client_attention
 from laconic.train.layers.client_conv import use_client_convolutions
+from laconic.train.layers.client_norm import use_client_norms
 from laconic.train.layers.factored import FactoredLinear, factor_large_layers, worth_factoring
 from laconic.train.layers.kept import KeptWeights
-from laconic.train.layers.recurrent import use_client_recurrence
+from laconic.train.layers.recurrent.client_recurrent import use_client_recurrence
 from laconic.train.optimizers import make_optimizer
 from laconic.train.schedule import Schedule
 from laconic.train.words import keep_padding
@@ -110,6 +111,8 @@ class _Worker:
         keep_padding(self._model.module)
         use_client_attention(self._model.module)
         use_client_recurrence(self._model.module)
+        if device.type == "cuda":  # on a CPU runs keep their bits
+            use_client_norms(self._model.module)
         use_client_convolutions(self._model.module, device, half=precision == "bfloat16")
         self._blocks: OrderedDict[object, _Block] = OrderedDict()
 

@@ -199,8 +199,8 @@ class _Block:
             inputs, targets = self._inputs[rows, index], self._targets[rows, index]
             grads = gradients(model, self._params, self._params, inputs, targets, weight, self._keys[:, step])
             if moves is not None:
-                for name, gradient in zip(self._params, grads, strict=True):
-                    gradient.view(runs, -1, *gradient.shape[1:]).mul_(moves[name][:, None])
+                pairs = zip(self._params, grads, strict=True)
+                grads = [(g.reshape(runs, -1, *g.shape[1:]) * moves[name][:, None]).flatten(0, 1) for name, g in pairs]
             # The step size of every client; 0 for those that have finished, or only fill up.
             rates = self._rates * (self._counts[:, step] > 0)
             optimizer.step(moving, grads, [rates.reshape(-1, *[1] * (p.ndim - 1)) for p in moving])

@@ -64,31 +64,35 @@ class Attention(nn.MultiheadAttention):
         else:
             y = (_for_clients if self.vmapped else functional.scaled_dot_product_attention)(q, k, v, mask)
         y = y.transpose(1, 2).flatten(2)
-        y = functional.linear(y, self.out_proj.weight, self.out_proj.bias)
+        y = self.projected_out(y)
         y = y if self.batch_first else y.transpose(0, 1)
         if not need_weights:
             return y, None
         return y, weights.mean(1) if average_attn_weights else weights
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values, (batch, heads, length, size): one product if they are of one input."""
-        heads, bias = self.num_heads, self.in_proj_bias
         if query is key and key is value and self._qkv_same_embed_dim:
-            x = query if self.batch_first else query.transpose(0, 1)
-            every = functional.linear(x, cast(Tensor, self.in_proj_weight), bias)
-            q, k, v = every.view(*every.shape[:-1], 3, heads, -1).permute(2, 0, 3, 1, 4)
-            return q, k, v
-        packed = self.in_proj_weight
-        apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        weights = apart if packed is None else packed.chunk(3)
-        biases = (None, None, None) if bias is None else bias.chunk(3)
+            every = self.projected_in(query if self.batch_first else query.transpose(0, 1))
+            return every.view(*every.shape[:-1], 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind()
         found = []
-        for x, weight, one in zip((query, key, value), weights, biases, strict=True):
-            rows = x if self.batch_first else x.transpose(0, 1)
-            projected = functional.linear(rows, weight, one)
-            found.append(projected.view(*projected.shape[:-1], heads, -1).transpose(1, 2))
-        q, k, v = found
-        return q, k, v
+        for number, x in enumerate((query, key, value)):
+            one = self.projected_in(x if self.batch_first else x.transpose(0, 1), number)
+            found.append(one.view(*one.shape[:-1], self.num_heads, -1).transpose(1, 2))
+        return tuple(found)
+
+    def projected_in(self, x: Tensor, number: int | None = None) -> Tensor:
+        """Queries, keys and values of x side by side; or only queries (0), keys (1) or values (2)."""
+        weight: Tensor | None = self.in_proj_weight
+        bias: Tensor | None = self.in_proj_bias
+        if number is not None:
+            apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            weight = apart[number] if weight is None else weight.chunk(3)[number]
+            bias = None if bias is None else bias.chunk(3)[number]
+        return functional.linear(x, cast(Tensor, weight), bias)
+
+    def projected_out(self, y: Tensor) -> Tensor:
+        return functional.linear(y, self.out_proj.weight, self.out_proj.bias)
 
 
 def can_replace(layer: nn.Module) -> TypeGuard[nn.MultiheadAttention]:
@@ -203,12 +207,17 @@ class _InVmap(torch.autograd.Function):
         if q.ndim > 4:
             q, k, v = (t.flatten(0, -4) for t in (q, k, v))
             mask = mask if mask is None or mask.ndim == 2 else mask.flatten(0, -4)
-        if q.is_cuda:
-            # The gradients of the fused kernels of a GPU differ from one time to the next.
-            y = _weights(q, k, _with_causal(mask, causal, q, k), scale) @ v
-        else:
-            y = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale)
+        # The gradients of the fused kernels of a GPU differ from one time to the next.
+        attend = as_products if q.is_cuda else functional.scaled_dot_product_attention
+        y = attend(q, k, v, mask, is_causal=causal, scale=scale)
         return y.reshape(*lead, *y.shape[-2:]), 0
+
+
+def as_products(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, is_causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Attention as products, which have the same bits every time."""
+    return _weights(q, k, _with_causal(mask, is_causal, q, k), scale) @ v
 
 
 def _weights(q: Tensor, k: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from laconic.train.layers.chains import chains, pool_before_relu, pools, watched
+from laconic.train.layers.client_norm import ClientGroupNorm
 from laconic.train.layers.conv_window import Convolutions, as_rows, input_gradients, window_of
 from laconic.train.layers.dropout import KeyedDropout
 
@@ -59,7 +60,9 @@ def use_client_convolutions(
         way = kernels()
     # Normalisation over groups of channels wants its inputs in the usual order; pooling is faster in the other.
     normalised = any(
-        isinstance(layer, nn.GroupNorm | nn.modules.instancenorm._InstanceNorm) for layer in module.modules()
+        isinstance(layer, nn.GroupNorm | nn.modules.instancenorm._InstanceNorm)
+        and not isinstance(layer, ClientGroupNorm)  # which puts them in order itself
+        for layer in module.modules()
     )
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):

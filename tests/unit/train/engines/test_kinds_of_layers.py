@@ -22,6 +22,8 @@ from laconic.train.engines.choose import choose_engine
 from laconic.train.engines.engine import Engine, Task
 from laconic.train.engines.estimate import numbers_per_operation
 from laconic.train.flat import FlatModel
+from laconic.train.layers.attention import as_products
+from laconic.train.layers.client_norm import use_client_norms
 from laconic.train.local import LocalSGD
 
 CPU = torch.device("cpu")
@@ -196,6 +198,44 @@ def test_a_cohort_at_once_trains_what_clients_train_one_by_one(kind: str) -> Non
         many = updates(choose_engine("cohort", model, CPU, model.example), model)
     assert float(single.abs().max()) > 0.05
     assert float((many - single).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_causal": True}, {"scale": 0.7}, {"attn_mask": ~LATER}, {"attn_mask": torch.randn(3, 1, 1, LENGTH)}],
+)
+def test_attention_as_products_is_that_of_torch(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 2, LENGTH, 4, requires_grad=True) for _ in range(3))
+    others = {name: value for name, value in options.items() if name != "attn_mask"}
+    found = []
+    for y in (
+        as_products(q, k, v, options.get("attn_mask"), **others),
+        functional.scaled_dot_product_attention(q, k, v, **options),
+    ):
+        found.append([y, *torch.autograd.grad(y.square().sum(), [q, k, v])])
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_group_norms_of_all_clients_are_one(affine: bool) -> None:
+    """As on a GPU: also behind another one, and of values whose clients are not on the first axis."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.GroupNorm(2, 6, affine=affine), nn.ReLU(), nn.GroupNorm(3, 6), nn.Flatten())
+    params = {name: torch.randn(4, *value.shape) for name, value in module.named_parameters()}
+    inputs = torch.randn(5, 4, 6, 3, 3)  # (batch, clients, …)
+
+    def gradients(one: nn.Module) -> list[Tensor]:
+        leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+        x = inputs.clone().requires_grad_()
+        y = torch.func.vmap(lambda p, x: torch.func.functional_call(one, p, (x,)), in_dims=(0, 1))(leaves, x)
+        return [y, *torch.autograd.grad((y * y.detach().cos()).sum(), [x, *leaves.values()])]
+
+    expected = gradients(module)
+    use_client_norms(module)
+    assert [type(layer).__name__ for layer in module] == ["ClientGroupNorm", "ReLU", "ClientGroupNorm", "Flatten"]
+    for mine, theirs in zip(gradients(module), expected, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["attention with dropout", "LSTM, two layers and ways, dropout"])

@@ -14,7 +14,7 @@ from torch.nn import functional
 from laconic.train.layers.chains import watched
 from laconic.train.layers.dropout import KeyedDropout
 from laconic.train.layers.kept import clients_first
-from laconic.train.layers.scans import GRUScan, LSTMScan
+from laconic.train.layers.recurrent.scans import GRUScan, LSTMScan
 
 
 class _Recurrent(nn.Module):
