@@ -68,6 +68,10 @@ class Way:
         return self.level + (f", {PUBLIC} public records" if self.public else "")
 
 
+_ALL = {"model.zero": True}
+"""Weights start at 0: a random start would be noise that no round removes."""
+
+
 def _hospital_level(
     front_end: dict[str, Any], steps: int, rate: float, paces: tuple[tuple[int, float], ...]
 ) -> Iterator[dict[str, Any]]:
@@ -98,16 +102,15 @@ def _record_level(front_end: dict[str, Any], rates: tuple[float, ...]) -> Iterat
 
 
 def _components(count: int) -> dict[str, Any]:
-    return {"front_end.name": "pca", "front_end.features": count, "front_end.ridge": 0.01}
+    return _ALL | {"front_end.name": "pca", "front_end.features": count, "front_end.ridge": 0.01}
 
 
 def _top(ratio: float, rounds: int, clip: float) -> dict[str, Any]:
-    one = next(_hospital_level({}, 20, 0.5, ((rounds, clip),)))
+    one = next(_hospital_level(_ALL, 20, 0.5, ((rounds, clip),)))
     changes = {"scheme.name": "fl-top-dp", "scheme.ratio": ratio, "scheme.init_steps": 40}
     return one | changes
 
 
-_ALL = {"model.zero": True}
 _ONCE, _FOUR, _SIXTEEN = (1, 0.5), (4, 0.2), (16, 0.05)
 """Rounds, and the clip norm that goes with them."""
 WAYS = (
