@@ -159,7 +159,7 @@ def interrupted_at(
 STAGES = {
     "planning": ("laconic.runner.run.plan_round", 4, ""),
     "charging": ("laconic.store.journal.Journal.charge", 4, ""),
-    "training": ("laconic.clients.work.bounded_codes", 30, ""),
+    "training": ("laconic.clients.work.summed_terms", 30, ""),
     "server step": ("laconic.report.ledger.Ledger.add", 3, ""),
     "evaluation": ("laconic.train.flat.FlatModel.evaluate", 2, ""),
     "recording": ("laconic.store.folder.RunFolder.append", 3, "rounds.jsonl"),

@@ -37,7 +37,8 @@ def test_separate_processes_give_what_the_simulator_gives(tmp_path: Path) -> Non
     scheme = PRIVATE | {"scheme.name": "fl-cs-dp", "scheme.ratio": 0.5, "scheme.num_chunks": 7}
     few = {"data.num_clients": 3, "federation.nodes": 3}
     config = write_config(tmp_path / "config.toml", **scheme | few)
-    near = laconic("run", str(config), "--out", "near", "--quiet", cwd=tmp_path)
+    shares = ("--noise-draws", "per-client")  # as nodes draw them
+    near = laconic("run", str(config), *shares, "--out", "near", "--quiet", cwd=tmp_path)
     assert near.returncode == 0, near.stderr
     far = laconic("federate", str(config), "--out", "far", "--json", cwd=tmp_path, seed=True)
     assert far.returncode == 0, far.stderr

@@ -63,7 +63,7 @@ def test_two_crashes_are_planned_for(tmp_path: Path) -> None:
     """Nodes that allow exactly the offered ε take part in every round, repeated ones included."""
     some = federation(tmp_path)
     experiment = some.settled().experiment
-    exact = planned_epsilons(experiment.mechanism, 2)
+    exact = planned_epsilons(replace(experiment, noise_draws="per-client").mechanism, 2)
     for number in range(5):
         limits = f"max_epsilon = {exact[0]!r}\nmax_participant_epsilon = {exact[1]!r}\nmax_delta = 1e-5\n"
         (tmp_path / f"policy-{number}.toml").write_text(limits)
