@@ -27,7 +27,7 @@ Sabotage = Callable[[], Patch]
 
 SAMPLED: dict[str, Any] = {"rate": 0.35, "rounds": 3, "sigma": 2.0}
 CAUGHT: list[tuple[Sabotage, dict[str, Any], int, set[str]]] = [
-    (sabotages.too_little_noise, {"rounds": 3, "sigma": 0.5}, 2500, {"bound", "noise, server", "noise, outsider"}),
+    (sabotages.too_little_noise, {"rounds": 3, "sigma": 0.5}, 6000, {"bound", "noise, server", "noise, outsider"}),
     (sabotages.everybody, SAMPLED | {"rounds": 6}, 2000, {"bound", "sampling rate", "cohort sizes"}),
     (sabotages.always_the_same, SAMPLED, 1000, {"sampling, spread"}),
     (sabotages.of_fixed_size, SAMPLED, 1000, {"cohort sizes"}),
