@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +17,8 @@ import torch
 
 import laconic
 from benchmarks import workload as w1
-from benchmarks.pacing import Pacer
+from benchmarks.paced import pacer_for, run_while
 from laconic.data.population import FunctionPopulation, PooledPopulation, Population, Records
-from laconic.privacy.accounting.sampling import AsPublished
 
 _SCHEME_OPTIONS: dict[str, dict[str, Any]] = {
     # Float noise, as the peers draw it, unless integers are asked for.
@@ -29,11 +27,6 @@ _SCHEME_OPTIONS: dict[str, dict[str, Any]] = {
     "fl-sign-dp": {"noise_multiplier": w1.NOISE_MULTIPLIER, "sign_step": 1e-5},
     "fl-cs": {"max_iterations": 50, "tolerance": 0.0},
 }
-_ROUNDS = 500  # more than anyone times; the accountant plans for them
-
-
-class Enough(Exception):
-    """No more rounds are asked for."""
 
 
 def paced_run(
@@ -56,31 +49,18 @@ def paced_run(
     model = w1.cnn() if weights is None else w1.mlp(weights)
     clients = _made_on_demand(num_clients) if lazy else _pooled(num_clients)
 
-    def observer(row: dict[str, Any]) -> None:
-        if not round_done():
-            raise Enough
-
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            laconic.run(
-                declare(**train, **(_SCHEME_OPTIONS.get(scheme, {}) | options)),
-                model=model,
-                clients=clients,
-                public=w1.images(100, seed=3) if "top" in scheme else None,
-                sampler=AsPublished(cohort_size=cohort),
-                rounds=_ROUNDS,
-                eval_every=_ROUNDS,
-                device=device,
-                engine=engine,
-                noise_draws=noise_draws,
-                observer=observer,
-                out=f"{folder}/run",
-                checkpoint_seconds=3600,
-                **({"delta": min(w1.DELTA, 0.1 / num_clients), "epsilon": 100.0} if scheme.endswith("-dp") else {}),
-            )
-        except Enough:
-            return
-    raise RuntimeError(f"more than {_ROUNDS} rounds were asked for")
+    run_while(
+        round_done,
+        declare(**train, **(_SCHEME_OPTIONS.get(scheme, {}) | options)),
+        cohort=cohort,
+        model=model,
+        clients=clients,
+        public=w1.images(100, seed=3) if "top" in scheme else None,
+        device=device,
+        engine=engine,
+        noise_draws=noise_draws,
+        **({"delta": min(w1.DELTA, 0.1 / num_clients), "epsilon": 100.0} if scheme.endswith("-dp") else {}),
+    )
 
 
 def _pooled(number: int) -> Population:
@@ -101,12 +81,8 @@ def _made_on_demand(number: int) -> Population:
 
 
 def main(options: dict[str, Any]) -> None:
-    on_gpu = options.get("device", "cpu") != "cpu"
-    pacer = Pacer(
-        warmups=options.pop("warmups", 3),  # the first round builds caches; a compiler may be at work in the second
-        synchronize=torch.cuda.synchronize if on_gpu else lambda: None,
-        extra=lambda: {"gpu_mb": torch.cuda.max_memory_allocated() / 1e6} if on_gpu else {},
-    )
+    # The first round builds caches; a compiler may be at work in the second.
+    pacer = pacer_for(options.get("device", "cpu"), warmups=options.pop("warmups", 3))
     paced_run(pacer.round_done, **options)
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +18,12 @@ from torch.nn import functional
 
 import laconic
 from benchmarks.contest import Process, module
+from benchmarks.paced import pacer_for, plain_round, run_while
 from benchmarks.pacing import Pacer, serve
 from laconic.data.population import PooledPopulation, Records
 from laconic.models.registry import build_model
-from laconic.privacy.accounting.sampling import AsPublished
 
 LEARNING_RATE = 0.001
-_ROUNDS = 500  # more than anyone times
 
 
 @dataclass(frozen=True)
@@ -88,70 +85,31 @@ def plain(work: Work, pacer: Pacer, device: str, cohort: int, steps: int) -> Non
             return functional.binary_cross_entropy_with_logits(model(x), y.float())
         return functional.cross_entropy(model(x), y)
 
-    def one_round() -> None:
-        start = [p.detach().clone() for p in model.parameters()]
-        total = [torch.zeros_like(p) for p in start]
-        for x, y in zip(inputs, targets, strict=True):
-            with torch.no_grad():
-                torch._foreach_copy_(list(model.parameters()), start)
-            optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-            for _ in range(steps):
-                optimizer.zero_grad()
-                loss(x, y).backward()
-                optimizer.step()
-            with torch.no_grad():
-                torch._foreach_add_(total, torch._foreach_sub(list(model.parameters()), start))
-        with torch.no_grad():
-            torch._foreach_add_(start, total, alpha=1 / cohort)
-            torch._foreach_copy_(list(model.parameters()), start)
+    def optimizer() -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
 
-    serve(one_round, pacer)
-
-
-class Enough(Exception):
-    """No more rounds are asked for."""
+    serve(lambda: plain_round(model, loss, optimizer, inputs, targets, steps), pacer)
 
 
 def through_laconic(work: Work, pacer: Pacer, device: str, cohort: int, steps: int) -> None:
-    model = build_model(work.network, input_shape=work.shape, num_classes=work.classes, seed=0)
     rows = np.arange(cohort * work.batch).reshape(cohort, work.batch)
-
-    def observer(row: dict[str, Any]) -> None:
-        if not pacer.round_done():
-            raise Enough
-
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            laconic.run(
-                laconic.schemes.fl_std(
-                    local_lr=LEARNING_RATE, local_steps=steps, batch_size=work.batch, optimizer="adam"
-                ),
-                model=model,
-                clients=PooledPopulation(Records(*work.records(cohort)), rows),
-                sampler=AsPublished(cohort_size=cohort),
-                rounds=_ROUNDS,
-                eval_every=_ROUNDS,
-                device=device,
-                observer=observer,
-                out=f"{folder}/run",
-                checkpoint_seconds=3600,
-            )
-        except Enough:
-            return
-    raise RuntimeError(f"more than {_ROUNDS} rounds were asked for")
+    run_while(
+        pacer.round_done,
+        laconic.schemes.fl_std(local_lr=LEARNING_RATE, local_steps=steps, batch_size=work.batch, optimizer="adam"),
+        cohort=cohort,
+        model=build_model(work.network, input_shape=work.shape, num_classes=work.classes, seed=0),
+        clients=PooledPopulation(Records(*work.records(cohort)), rows),
+        device=device,
+    )
 
 
 def main(
     who: str, network: str, device: str = "cpu", cohort: int = 8, steps: int = 5, batch: int | None = None
 ) -> None:
-    on_gpu, work = device != "cpu", WORKS[network]
+    work = WORKS[network]
     if batch is not None:
         work = Work(work.network, work.shape, work.classes, batch)
-    pacer = Pacer(
-        warmups=3 if on_gpu else 1,  # as it is, recorded, replayed
-        synchronize=torch.cuda.synchronize if on_gpu else lambda: None,
-        extra=lambda: {"gpu_mb": torch.cuda.max_memory_allocated() / 1e6} if on_gpu else {},
-    )
+    pacer = pacer_for(device, warmups=1 if device == "cpu" else 3)  # as it is, recorded, replayed
     (plain if who == "plain loop" else through_laconic)(work, pacer, device, cohort, steps)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,14 @@ from torch.nn import functional
 import laconic
 from benchmarks.contest import Process, contest, module
 from benchmarks.own_networks import NETWORKS, records
+from benchmarks.paced import pacer_for, plain_round, run_while
 from benchmarks.pacing import Pacer, serve
 from benchmarks.settings import Settings
 from laconic.data.population import PooledPopulation, Records
-from laconic.privacy.accounting.sampling import AsPublished
 from laconic.train.flat import trainable_size
 
 LEARNING_RATE, BATCH = 0.05, 10
 WHO = ("laconic", "plain loop", "shared weights")
-_ROUNDS = 500  # more than anyone times
 
 
 def suite(title: str, network: str, settings: Settings) -> dict[str, Any]:
@@ -61,64 +59,34 @@ def plain(network: str, pacer: Pacer, device: str, cohort: int, steps: int, *, s
     size = cohort * BATCH if shared else BATCH
     inputs, targets = (t.to(device).split(size) for t in records(network, cohort * BATCH))
 
-    def one_round() -> None:
-        start = [p.detach().clone() for p in model.parameters()]
-        total = [torch.zeros_like(p) for p in start]
-        for x, y in zip(inputs, targets, strict=True):
-            with torch.no_grad():
-                torch._foreach_copy_(list(model.parameters()), start)
-            optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-            for _ in range(steps):
-                optimizer.zero_grad()
-                functional.cross_entropy(model(x), y).backward()
-                optimizer.step()
-            with torch.no_grad():
-                torch._foreach_add_(total, torch._foreach_sub(list(model.parameters()), start))
-        with torch.no_grad():
-            torch._foreach_add_(start, total, alpha=1 / len(inputs))
-            torch._foreach_copy_(list(model.parameters()), start)
-
-    serve(one_round, pacer)
-
-
-class Enough(Exception):
-    """No more rounds are asked for."""
+    serve(
+        lambda: plain_round(
+            model,
+            lambda x, y: functional.cross_entropy(model(x), y),
+            lambda: torch.optim.SGD(model.parameters(), lr=LEARNING_RATE),
+            inputs,
+            targets,
+            steps,
+        ),
+        pacer,
+    )
 
 
 def through_laconic(network: str, pacer: Pacer, device: str, cohort: int, steps: int) -> None:
     torch.manual_seed(0)
     rows = np.arange(cohort * BATCH).reshape(cohort, BATCH)
-
-    def observer(row: dict[str, Any]) -> None:
-        if not pacer.round_done():
-            raise Enough
-
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            laconic.run(
-                laconic.schemes.fl_std(local_lr=LEARNING_RATE, local_steps=steps, batch_size=BATCH),
-                model=NETWORKS[network](),
-                clients=PooledPopulation(Records(*records(network, cohort * BATCH)), rows),
-                sampler=AsPublished(cohort_size=cohort),
-                rounds=_ROUNDS,
-                eval_every=_ROUNDS,
-                device=device,
-                observer=observer,
-                out=f"{folder}/run",
-                checkpoint_seconds=3600,
-            )
-        except Enough:
-            return
-    raise RuntimeError(f"more than {_ROUNDS} rounds were asked for")
+    run_while(
+        pacer.round_done,
+        laconic.schemes.fl_std(local_lr=LEARNING_RATE, local_steps=steps, batch_size=BATCH),
+        cohort=cohort,
+        model=NETWORKS[network](),
+        clients=PooledPopulation(Records(*records(network, cohort * BATCH)), rows),
+        device=device,
+    )
 
 
 def main(who: str, network: str, device: str = "cpu", cohort: int = 10, steps: int = 5) -> None:
-    on_gpu = device != "cpu"
-    pacer = Pacer(
-        warmups=3 if on_gpu else 1,  # as it is, recorded, replayed
-        synchronize=torch.cuda.synchronize if on_gpu else lambda: None,
-        extra=lambda: {"gpu_mb": torch.cuda.max_memory_allocated() / 1e6} if on_gpu else {},
-    )
+    pacer = pacer_for(device, warmups=1 if device == "cpu" else 3)  # as it is, recorded, replayed
     if who == "laconic":
         through_laconic(network, pacer, device, cohort, steps)
     else:

@@ -9,17 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from laconic.errors import ConfigError, unknown
 from laconic.report.ledger import human_bytes
 from laconic.report.page.metrics import (
     NAMES,
+    asked_metric,
     best,
-    common_metric,
     curve,
-    present,
     short,
     smaller_is_better,
-    spelt,
     spent,
 )
 from laconic.report.page.reading import RunView, number, read_run
@@ -134,22 +131,12 @@ class Table:
 def table_of(folder: SweepFolder, grid: Grid, points: Sequence[Point], metric: str | None = None) -> Table:
     """The table of all runs of the grid, whatever is there of them. `metric` is one that runs have."""
     views = [read_run(folder.run(point)) for point in points]
-    chosen, failures = _metric(views, metric), folder.failures()
+    chosen, failures = asked_metric([view.rows for view in views], metric), folder.failures()
     lines = [
         Line(point, _state(view, point.name in failures), len(view.rows), _figures(view, chosen), view.rows)
         for point, view in zip(points, views, strict=True)
     ]
     return Table(grid, chosen, lines)
-
-
-def _metric(views: list[RunView], asked: str | None) -> str | None:
-    if asked is None:
-        return common_metric([view.rows for view in views])
-    name = spelt(asked)
-    there = [one for one in NAMES if any(one in present(view.rows) for view in views)]
-    if name not in there:
-        raise ConfigError(f"--metric: {unknown('metric', asked, there)}")
-    return name
 
 
 def _state(view: RunView, failed: bool) -> str:

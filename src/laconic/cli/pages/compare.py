@@ -26,6 +26,7 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
     Takes run folders, finished or not. A run that does not have the metric has a dash.
     """
     from laconic.cli.pages.writing import write_page
+    from laconic.report.page.metrics import asked_metric
     from laconic.report.page.overlay import overlay_page, short_names
     from laconic.report.page.reading import read_run
     from laconic.report.plots import plot_curves, read_history
@@ -37,7 +38,7 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
         spelt.setdefault(os.path.abspath(folder), str(folder))
     paths = list(spelt.values())
     views = [read_run(Path(path)) for path in paths]
-    metric = _metric(views, metric)
+    metric = asked_metric([view.rows for view in views], metric)
     named = dict(zip(short_names(paths), views, strict=True))
     if plot:
         plot_curves({name: view.rows for name, view in named.items()}, plot, metric or "accuracy")
@@ -48,22 +49,6 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
         click.echo(json_text(dict(zip(paths, rows.values(), strict=True))))
     else:
         _print(rows, metric)
-
-
-def _metric(views: list[RunView], asked: str | None) -> str | None:
-    """The one that is asked for, spelt as in the rows; else one that all runs have."""
-    from laconic.errors import ConfigError, unknown
-    from laconic.report.page.metrics import NAMES, common_metric, present, spelt
-
-    if asked is None:
-        return common_metric([view.rows for view in views])
-    metric = spelt(asked)
-    there = [name for name in NAMES if any(name in present(view.rows) for view in views)]
-    if metric not in NAMES:
-        raise ConfigError(f"--metric: {unknown('metric', asked, there or NAMES)}")
-    if metric not in there:
-        raise ConfigError(f"--metric {asked}: none of these runs has it; they have {', '.join(there) or 'none'}")
-    return metric
 
 
 def _row(view: RunView, metric: str | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from laconic.errors import ConfigError, unknown
 from laconic.report.page.reading import RunView, number, section
 
 NAMES = {
@@ -63,6 +64,19 @@ def common_metric(histories: Sequence[Sequence[Mapping[str, Any]]]) -> str | Non
         if known and all(metric in names for names in known):
             return metric
     return max(choices, key=lambda metric: sum(metric in names for names in known)) if known else None
+
+
+def asked_metric(histories: Sequence[Sequence[Mapping[str, Any]]], asked: str | None) -> str | None:
+    """What `--metric` asks for, spelt as in the rows, if some run has it; else one for all runs."""
+    if asked is None:
+        return common_metric(histories)
+    metric = spelt(asked)
+    there = [name for name in NAMES if any(name in present(rows) for rows in histories)]
+    if metric not in NAMES:
+        raise ConfigError(f"--metric: {unknown('metric', asked, there or NAMES)}")
+    if metric not in there:
+        raise ConfigError(f"--metric {asked}: none of these runs has it; they have {', '.join(there) or 'none'}")
+    return metric
 
 
 def sent_up(rows: Iterable[Mapping[str, Any]]) -> dict[int, float]:
