@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from laconic.export.loaded import load as load
     from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.front_end import scattering_front_end as scattering_front_end
+    from laconic.features.kinds import public_front_end as public_front_end
     from laconic.features.tables import fourier_front_end as fourier_front_end
     from laconic.models.lora import lora as lora
     from laconic.models.lora import merged as merged
@@ -68,6 +69,7 @@ _HOMES = {
     "LaconicError": "laconic.errors",
     "ScatteringFrontEnd": "laconic.features.front_end",
     "fourier_front_end": "laconic.features.tables",
+    "public_front_end": "laconic.features.kinds",
     "scattering_front_end": "laconic.features.front_end",
     "Accountant": "laconic.privacy.accounting.accountant",
     "Budget": "laconic.privacy.accounting.budget",

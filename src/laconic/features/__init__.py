@@ -6,6 +6,7 @@ front_end   `ScatteringFrontEnd`, and how a projection is found
 joined      several front ends side by side, whitened together
 kinds       the front ends by name: made as asked for, or built again from a file
 module      a frozen torch module of the user's own, tried on made records and identified
+patches     where patterns are seen that were learnt from public images
 population  populations of features: each record is mapped once, when it is first needed
 projection  `Whitening` by principal components of public images, `Selection` at random
 scattering  `Scattering`: the transform, its wavelets and its blur

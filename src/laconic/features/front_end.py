@@ -132,13 +132,17 @@ def project(
             "--front-end-projection public needs public images: give --public-dataset NAME, or --public-records N to"
             " set some training records aside; or use --front-end-projection random"
         )
-    found, wanted = tuple(images.shape[1:]), front_end.input_shape
-    if found != wanted:
-        raise ConfigError(f"the public images are of {found}, the clients' of {wanted}")
+    check_same_shape(images, front_end.input_shape)
     public = in_blocks(front_end, images, torch.device(device)).flatten(1)
     front_end.projection = principal_components(public, features, ridge=ridge)
     front_end.about |= {"projection": "public", "features": features, "ridge": ridge, "source": source}
     front_end.cpu()
+
+
+def check_same_shape(images: Tensor, wanted: Sequence[int]) -> None:
+    found = tuple(images.shape[1:])
+    if found != tuple(wanted):
+        raise ConfigError(f"the public images are of {found}, the clients' of {tuple(wanted)}")
 
 
 def full_shape(input_shape: Sequence[int]) -> tuple[int, int, int]:

@@ -13,13 +13,14 @@ from torch import Tensor
 from laconic.errors import ConfigError, unknown
 from laconic.features.base import FrontEnd
 from laconic.features.contrast.front_end import ContrastFrontEnd, read_contrast
-from laconic.features.front_end import ScatteringFrontEnd, project
+from laconic.features.front_end import ScatteringFrontEnd, check_same_shape, project
 from laconic.features.joined import JoinedFrontEnd
 from laconic.features.module import find_factory, made_again, module_front_end
+from laconic.features.patches import PATTERNS, PatchesFrontEnd, check_pictures, learnt
 from laconic.features.projection import RIDGE
 from laconic.features.tables import ComponentsFrontEnd, FourierFrontEnd, fourier_front_end
 
-FRONT_ENDS = ("scattering", "contrast", "fourier", "pca")
+FRONT_ENDS = ("scattering", "patches", "contrast", "fourier", "pca")
 _ALONE = ("fourier", "pca")
 
 
@@ -28,7 +29,8 @@ class Wanted:
     """What is asked for. `name` may be several names with + between them; one of them may be package.module:factory.
 
     `options` are for that factory, and `seed` is what it draws with. `words` says that records are whole numbers, such
-    as words. `weights` is the file of a contrast network.
+    as words. `weights` is the file of a contrast network, and `patterns` is how many patches learns. Those that are not
+    `fitted` have blanks for all that public records would say, which is enough to know sizes.
     """
 
     name: str
@@ -38,6 +40,8 @@ class Wanted:
     ridge: float = RIDGE
     bandwidth: float | None = None
     weights: str | None = None
+    patterns: int = PATTERNS
+    fitted: bool = True
     options: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     words: bool = False
@@ -65,22 +69,24 @@ class Wanted:
                 source=source,
                 rng=rng,
             )
-        found = self._whole(input_shape)
+        found = self._whole(input_shape, public, source)
         if isinstance(found, JoinedFrontEnd) and self.projection == "public" and public is not None:
             found.balance(public, device)
         given: dict[str, Any] = {"images": public, "source": source, "ridge": self.ridge, "rng": rng, "device": device}
         project(found, self.features, self.projection, **given)
         return found
 
-    def _whole(self, input_shape: Sequence[int]) -> FrontEnd:
+    def _whole(self, input_shape: Sequence[int], public: Tensor | None, source: str) -> FrontEnd:
         names = self.name.split("+")
-        if len(names) > 1:
-            return JoinedFrontEnd([self._one(name, input_shape, False) for name in names], {"mirror": self.mirror})
-        return self._one(self.name, input_shape, self.mirror)
+        mirror = self.mirror and len(names) == 1
+        parts = [self._one(name, input_shape, mirror, public, source) for name in names]
+        return parts[0] if len(parts) == 1 else JoinedFrontEnd(parts, {"mirror": self.mirror})
 
-    def _one(self, name: str, input_shape: Sequence[int], mirror: bool) -> FrontEnd:
+    def _one(self, name: str, input_shape: Sequence[int], mirror: bool, public: Tensor | None, source: str) -> FrontEnd:
         if name == "scattering":
             return ScatteringFrontEnd(input_shape, about={"mirror": mirror})
+        if name == "patches":
+            return self._patches(input_shape, mirror, public, source)
         if name == "contrast":
             if self.weights is None:
                 raise ConfigError(WEIGHTS_NEEDED)
@@ -93,6 +99,16 @@ class Wanted:
             name, input_shape, options=self.options, seed=self.seed, words=self.words, mirror=mirror
         )
 
+    def _patches(self, input_shape: Sequence[int], mirror: bool, public: Tensor | None, source: str) -> FrontEnd:
+        about = {"input_shape": list(input_shape), "patterns": self.patterns, "mirror": mirror, "learnt_from": source}
+        if not self.fitted:
+            return PatchesFrontEnd.described(about)
+        check_pictures(input_shape)
+        if public is None:
+            raise ConfigError(PATCHES_NEED)
+        check_same_shape(public, input_shape)
+        return PatchesFrontEnd(input_shape, *learnt(public, self.patterns), about)
+
     def _check_records(self, input_shape: Sequence[int]) -> None:
         if self.words and ":" not in self.name:
             raise ConfigError(f"--front-end {self.name} takes numbers, and the records are words: leave it out")
@@ -100,6 +116,52 @@ class Wanted:
             raise ConfigError(f"--front-end-mirror is for images, and the records have shape {tuple(input_shape)}")
 
 
+def public_front_end(
+    name: str,
+    input_shape: Sequence[int],
+    *,
+    images: Tensor,
+    features: int,
+    source: str = "public images",
+    mirror: bool = False,
+    ridge: float = RIDGE,
+    patterns: int = PATTERNS,
+    device: torch.device | str = "cpu",
+) -> FrontEnd:
+    """A front end for images by its name, projected on the leading principal components of public images.
+
+    Args:
+        name: 'scattering', 'patches', or both with + between them.
+        input_shape: (channels, height, width).
+        images: public images, from which patterns and components are learnt.
+        features: how many components are kept.
+        source: how the privacy statement names the images.
+        mirror: whether an image and its mirror image count as the same.
+        ridge: added to the eigenvalues, relative to the largest, before features are scaled by them.
+        patterns: how many patterns 'patches' learns.
+        device: where it is computed.
+
+    Returns:
+        A fixed module.
+
+    Examples:
+        >>> import numpy as np
+        >>> leaves = laconic.dead_leaves(200, (1, 12, 12), np.random.default_rng(0))
+        >>> front_end = laconic.public_front_end("patches", (1, 12, 12), images=leaves, features=20, patterns=16)
+        >>> front_end(leaves).shape
+        torch.Size([200, 20])
+
+    References:
+        Coates, Ng and Lee (AISTATS 2011) for patches; Tramèr and Boneh (ICLR 2021) for scattering.
+    """
+    wanted = Wanted(name=name, mirror=mirror, features=features, projection="public", ridge=ridge, patterns=patterns)
+    return wanted.made(input_shape, public=images, source=source, device=device)
+
+
+PATCHES_NEED = (
+    "--front-end patches learns its patterns from public images: give --public-dataset NAME (dead-leaves need no file),"
+    " or --public-records N to set some training records aside"
+)
 FOURIER_NEEDS = "--front-end fourier needs --front-end-features K: how many features are drawn"
 WEIGHTS_NEEDED = (
     "--front-end contrast needs --front-end-weights FILE: the network, made with laconic features train FILE"
@@ -135,6 +197,8 @@ def built_from(about: dict[str, Any], factory: str | None = None) -> FrontEnd:
         return ScatteringFrontEnd(shape, about=about)
     if kind == "contrast":
         return ContrastFrontEnd.described(about)
+    if kind == "patches":
+        return PatchesFrontEnd.described(about)
     if kind == "pca":
         return ComponentsFrontEnd(shape, about=about)
     if kind == "fourier":

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from laconic.errors import ConfigError
 
 RIDGE = 1e-3
+_WHOLE = 4096
+"""Features up to which all directions are computed."""
 
 
 class Whitening(nn.Module):
@@ -71,8 +73,20 @@ def leading_directions(features: Tensor, count: int) -> tuple[Tensor, Tensor, Te
         )
     mean = features.mean(0)
     centred = features - mean
-    values, vectors = torch.linalg.eigh(centred.T @ centred / images)  # in ascending order
+    values, vectors = _largest(centred.T @ centred / images, count)
     return mean, values.flip(0)[:count].clamp(min=0), vectors.flip(1)[:, :count]
+
+
+def _largest(covariance: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Its largest eigenvalues at least, in ascending order, and their eigenvectors."""
+    size = len(covariance)
+    if covariance.is_cuda or size <= _WHOLE:
+        values, vectors = torch.linalg.eigh(covariance)
+        return values, vectors
+    from scipy.linalg import eigh  # a few vectors of a large matrix take a fraction of the time that all take
+
+    some = eigh(covariance.numpy(), subset_by_index=(size - count, size - 1))
+    return torch.from_numpy(some[0]), torch.from_numpy(some[1])
 
 
 def random_selection(available: int, count: int, rng: np.random.Generator) -> Selection:

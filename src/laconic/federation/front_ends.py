@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from laconic.federation.offer import Offer
 
 _MOST_PIXELS, _MOST_FEATURES = 1 << 18, 1 << 24
-_MOST_COMPONENTS, _MOST_LEAVES, _MOST_VALUES = 1 << 13, 100_000, 1 << 28
+_MOST_COMPONENTS, _MOST_LEAVES, _MOST_VALUES, _MOST_PATTERNS = 1 << 13, 100_000, 1 << 28, 1 << 11
 """Bounds on memory: of a picture, of its features, of the features that principal components are taken of."""
 
 
@@ -30,7 +30,7 @@ class OfferedFrontEnd:
 
     `shape` is that of a record's features, where it does not follow from the scattering transform. `options` are for a
     factory of the owners' own, and `words` tells it that records are whole numbers. `bandwidth` is that of Fourier
-    features.
+    features, and `patterns` how many patches learns.
     """
 
     name: str = "scattering"
@@ -42,6 +42,7 @@ class OfferedFrontEnd:
     source: str = ""
     shape: tuple[int, ...] = ()
     bandwidth: float = 0.0
+    patterns: int = 0
     words: bool = False
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     digest: str
@@ -90,6 +91,7 @@ class OfferedFrontEnd:
 
     def _check_shape(self, input_shape: Sequence[int]) -> None:
         from laconic.features.front_end import full_shape
+        from laconic.features.patches import PLACES
 
         shape = self.shape
         whole = all(isinstance(length, int) and length > 0 for length in shape)
@@ -100,6 +102,10 @@ class OfferedFrontEnd:
         if self.features is not None and shape != (self.features,):
             raise ConfigError(f"a front end of {self.features} features cannot have features of the shape {shape}")
         seen = math.prod(full_shape(input_shape)) if "scattering" in self._names() else math.prod(input_shape)
+        learns = "patches" in self._names()
+        if not isinstance(self.patterns, int) or not learns <= self.patterns <= learns * _MOST_PATTERNS:
+            raise ConfigError(f"a front end of an offer cannot have {self.patterns} patterns")
+        seen += 2 * PLACES * PLACES * self.patterns
         if self.leaves and not 0 < self.leaves <= min(_MOST_LEAVES, _MOST_VALUES // seen):
             raise ConfigError(f"the components of {self.leaves} images of {seen} features take too much memory")
 
@@ -170,18 +176,20 @@ def _made(offer: Offer) -> FrontEnd:
     """From formulas and the public seed, by the same streams as the server's."""
     from laconic.data.dead_leaves import dead_leaves
     from laconic.features.kinds import Wanted
+    from laconic.features.patches import PATTERNS
     from laconic.streams import Streams
 
     wanted, streams = offer.front_end, Streams(offer.public_seed)
     assert wanted is not None
     names, images = wanted.name.split("+"), None
-    if "contrast" in names or (wanted.projection == "public" and not wanted.leaves):
+    looks = wanted.projection == "public" or "patches" in names
+    if "contrast" in names or (looks and not wanted.leaves):
         found = wanted.source or ("made images, by training a network" if "contrast" in names else "public images")
         raise WireError(
             f"the front end was found on {found}, and no node can make it again: give every node the server's"
             " front_end.safetensors (--front-end)"
         )
-    if wanted.projection == "public":
+    if looks:
         images = dead_leaves(wanted.leaves, offer.input_shape, streams.numpy("front end images"))
     return Wanted(
         name=wanted.name,
@@ -190,6 +198,7 @@ def _made(offer: Offer) -> FrontEnd:
         projection=wanted.projection,
         ridge=wanted.ridge,
         bandwidth=wanted.bandwidth or None,
+        patterns=wanted.patterns or PATTERNS,
         options=wanted.options,
         words=wanted.words,
         seed=streams.public_seed("front end module"),

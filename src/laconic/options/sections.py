@@ -153,8 +153,8 @@ class DataSection:
 class FrontEndSection:
     name: str | None = option(
         None,
-        "Fixed public features in front of the model: scattering or contrast (images), fourier or pca (tables), or your"
-        " own frozen module as package.module:factory. Joined by +, features are whitened together.",
+        "Fixed public features in front of the model: scattering, patches or contrast (images), fourier or pca"
+        " (tables), or your own frozen module as package.module:factory. Joined by +, features are whitened together.",
         flag="--front-end",
     )
     mirror: bool | None = option(
@@ -193,6 +193,13 @@ class FrontEndSection:
     )
     weights: str | None = option(
         None, "The network of contrast: a file of `laconic features train`.", flag="--front-end-weights"
+    )
+    patterns: int | None = option(
+        None,
+        "How many patterns patches learns from public images.",
+        flag="--front-end-patterns",
+        shown="128",
+        check=positive_int,
     )
     options: dict[str, Any] = field(default_factory=dict)
 

@@ -23,6 +23,7 @@ from laconic.experiment.experiment import (
     check_testable,
     check_votes,
 )
+from laconic.features.kinds import PATCHES_NEED
 from laconic.models.registry import find_model
 from laconic.options.declare import declared_in
 from laconic.options.sections import DataSection, EvaluationSection, TestingOptions
@@ -32,7 +33,7 @@ from laconic.settings.attack import check_attack
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import unknown_dataset
 from laconic.settings.data.public_records import DEAD_LEAVES
-from laconic.settings.front_end import with_front_end_defaults
+from laconic.settings.front_end import looks_at_public, with_front_end_defaults
 from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import check_clip, check_noise, draft_budget
 from laconic.settings.settle_scheme import draft_options, with_aggregator, with_evaluations, with_train_defaults
@@ -209,7 +210,9 @@ def _missing_public_data(config: RunConfig, scheme: Scheme) -> Iterator[str]:
         )
     if config.scheme.options.get("clip_norm") == "public":
         yield "--clip-norm public needs --public-dataset NAME (mnist for fashion-mnist, say) or --public-records N"
-    if config.front_end.projection == "public":
+    if "patches" in (config.front_end.name or "").split("+"):
+        yield PATCHES_NEED
+    elif config.front_end.projection == "public":
         yield (
             "--front-end-projection public needs public images: give --public-dataset NAME, or --public-records N to"
             " set some training records aside"
@@ -237,7 +240,9 @@ def _vote_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
             " give a number"
         )
     data = config.data
-    if config.front_end.projection != "public" and (data.public_dataset or data.public_records):
+    front_end = config.front_end
+    looks = looks_at_public(front_end.name or "", front_end.projection, front_end.bandwidth)
+    if not looks and (data.public_dataset or data.public_records):
         flag = "--public-records" if data.public_dataset is None else "--public-dataset"
         yield f"--top-selection votes needs no public data: leave out {flag}, or use --top-selection public"
 

@@ -12,6 +12,7 @@ from laconic.errors import ConfigError, unknown
 from laconic.experiment.devices import choose_device
 from laconic.features.base import FrontEnd, check_projection
 from laconic.features.kinds import FOURIER_NEEDS, FRONT_ENDS, WEIGHTS_NEEDED, Wanted, check_names, factory_of
+from laconic.features.patches import PATTERNS
 from laconic.features.projection import RIDGE
 from laconic.features.tables import BANDWIDTH_NEEDS
 from laconic.options.sections import FrontEndSection
@@ -50,11 +51,19 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
     if values["projection"] == "public":
         values = _PUBLIC_DEFAULTS | values
         positive_int(images=values["images"])
-    looks = values["projection"] == "public" or (section.name == "fourier" and section.bandwidth is None)
+    if "patches" in section.name.split("+"):
+        values = {"patterns": PATTERNS, "images": _PUBLIC_DEFAULTS["images"]} | values
+    looks = looks_at_public(section.name, values["projection"], section.bandwidth)
     for key, needed in (("images", looks), ("ridge", values["projection"] == "public")):
         if key in given and not needed:
             raise ConfigError(f"--front-end-{key} means nothing without --front-end-projection public")
     return config.with_values({f"front_end.{key}": value for key, value in values.items()})
+
+
+def looks_at_public(name: str, projection: str | None, bandwidth: float | None) -> bool:
+    """Whether public records decide something about the front end."""
+    learns = "patches" in name.split("+") or (name == "fourier" and bandwidth is None)
+    return learns or projection == "public"
 
 
 def _check_idle(section: FrontEndSection) -> None:
@@ -66,6 +75,8 @@ def _check_idle(section: FrontEndSection) -> None:
         raise ConfigError("--front-end-weights means nothing without --front-end contrast")
     if section.weights is None and "contrast" in name.split("+"):
         raise ConfigError(WEIGHTS_NEEDED)
+    if section.patterns is not None and "patches" not in name.split("+"):
+        raise ConfigError("--front-end-patterns means nothing without --front-end patches")
     if section.mirror and name in ("fourier", "pca"):
         raise ConfigError(f"--front-end-mirror means nothing with --front-end {name}")
     if section.options and factory_of(name) is None:
@@ -96,7 +107,7 @@ def settle_front_end(
         return FrontEnd.load(stored / FILE, factory=factory_of(section.name))
     public: Tensor | None = None
     source = ""
-    if section.projection == "public" or (section.name == "fourier" and section.bandwidth is None):
+    if looks_at_public(section.name, section.projection, section.bandwidth):
         public, source = public_images(config.data, federation, section.images or 0, streams)
     fit = fit or public is None
     wanted = Wanted(
@@ -107,6 +118,8 @@ def settle_front_end(
         ridge=RIDGE if section.ridge is None else section.ridge,
         bandwidth=section.bandwidth,
         weights=section.weights,
+        patterns=section.patterns or PATTERNS,
+        fitted=fit,
         options=section.options,
         seed=streams.public_seed("front end module"),
         words=_words(federation),

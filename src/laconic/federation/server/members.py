@@ -105,19 +105,21 @@ def _front_end(settled: Settled) -> OfferedFrontEnd | None:
     if front_end is None:
         return None
     assert isinstance(front_end, FrontEnd) and config.front_end.name, "configurations name no other"
-    about, fitted = front_end.about, front_end.about["projection"] == "public"
+    about, section = front_end.about, config.front_end
+    fitted = about["projection"] == "public" or bool(section.patterns)
     plain = isinstance(front_end, ScatteringFrontEnd)
     return OfferedFrontEnd(
         name=config.front_end.name,
         shape=() if plain else front_end.output_shape,
-        options={} if plain else config.front_end.options,
+        options={} if plain else section.options,
         words=_takes_words(about),
         bandwidth=float(about.get("bandwidth", 0.0)),
+        patterns=section.patterns or 0,
         projection=about["projection"],
         mirror=about["mirror"],
         features=about.get("features"),
         ridge=float(about.get("ridge", 0.0)),
-        leaves=(config.front_end.images or 0) if fitted and config.data.public_dataset == DEAD_LEAVES else 0,
+        leaves=(section.images or 0) if fitted and config.data.public_dataset == DEAD_LEAVES else 0,
         source=about.get("source", ""),
         digest=front_end.digest,
     )
