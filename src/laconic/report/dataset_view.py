@@ -10,7 +10,7 @@ from rich.text import Text
 
 from laconic.data.federated import FederatedData
 from laconic.data.inputs import dense
-from laconic.data.population import PooledPopulation, Records
+from laconic.data.population import Population, Records, some_of, targets_of
 from laconic.data.sparse import SparseRows
 from laconic.report.terminal_pictures import number_line, picture_row, series_lines
 
@@ -23,7 +23,7 @@ def division(data: FederatedData) -> dict[str, Any]:
     population = data.population
     sizes, classes = [], []
     for client in range(population.num_clients):
-        targets = _targets(data, client)
+        targets = targets_of(population, client).cpu().numpy()
         sizes.append(len(targets))
         if targets.dtype.kind in "iu":
             classes.append(len(np.unique(targets)))
@@ -37,12 +37,6 @@ def division(data: FederatedData) -> dict[str, Any]:
         "held_out_records": 0 if data.holdout is None else len(data.holdout.targets),
         "public_records": 0 if data.public is None else len(data.public.targets),
     }
-
-
-def _targets(data: FederatedData, client: int) -> np.ndarray:
-    if isinstance(data.population, PooledPopulation):  # without making the inputs
-        return data.population.targets(client).cpu().numpy()
-    return data.population.records(client).targets.cpu().numpy()
 
 
 def _quantiles(counts: Sequence[int]) -> dict[str, float]:
@@ -67,28 +61,27 @@ def example_lines(
     """A few records of the first client: pictures side by side, everything else one below the other; or a few texts."""
     if data.wording is not None:
         return [f"{_name(target, classes)}: {text}" for target, text in data.wording.examples]
-    records = data.population.records(0)
     if _are_pictures(data.input_shape):
         most = max(1, min(8, width // (data.input_shape[2] + _GAP)))
-        some = _few(records, most)
+        some = _few(data.population, most)
         names = [_name(target, classes) for target in some.targets.tolist()]
         each = data.input_shape[2]
         caption = (" " * _GAP).join(name[:each].ljust(each) for name in names)
         return [*picture_row(list(dense(some.inputs).cpu().numpy()), colour=colour), caption.rstrip()]
     lines: list[Text | str] = []
-    some = _few(records, 3)
+    some = _few(data.population, 3)
     for number, target in enumerate(some.targets.tolist()):
         lines.append(f"{_name(target, classes)}:")
         lines += [f"  {line}" for line in _record_lines(data, some, number, fancy)]
     return lines
 
 
-def _few(records: Records, most: int) -> Records:
-    """The first records of as many classes as can be, then the other first ones."""
-    targets = records.targets.cpu().numpy()
+def _few(population: Population, most: int) -> Records:
+    """The first client's: the first records of as many classes as can be, then the other first ones."""
+    targets = targets_of(population, 0).cpu().numpy()
     _, first = np.unique(targets, return_index=True, axis=0)
     order = np.concatenate([np.sort(first), np.setdiff1d(np.arange(len(targets)), first)])
-    return records.some(order[:most])
+    return some_of(population, 0, order[:most])
 
 
 def _are_pictures(shape: Sequence[int]) -> bool:

@@ -12,6 +12,7 @@ from torch import nn
 from laconic.catalogue import build_scheme, scheme_entry
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.federated import FederatedData, pooled
+from laconic.data.population import first_of
 from laconic.errors import DataError
 from laconic.experiment.experiment import Experiment
 from laconic.models.registry import build_model, default_model, takes_option
@@ -182,7 +183,7 @@ def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: 
         return config.with_values({"model.name": "logistic", "model.zero": zero})
     if federation.preprocessing is not None:
         return config.with_values({"model.name": "mlp"})
-    inputs = federation.population.records(0).inputs
+    inputs = first_of(federation.population).inputs
     words = isinstance(inputs, torch.Tensor) and not inputs.is_floating_point()
     name = default_model(input_shape, integer_inputs=words)
     if words and federation.wording is not None and name == "logistic":  # short texts, for certain
