@@ -34,6 +34,7 @@ def division(data: FederatedData) -> dict[str, Any]:
         "records_per_client": _quantiles(sizes),
         "classes_per_client": _quantiles(classes) if classes else None,
         "test_records": 0 if data.test is None else len(data.test.targets),
+        "test_records_of_clients": data.test_clients is not None,
         "held_out_records": 0 if data.holdout is None else len(data.holdout.targets),
         "public_records": 0 if data.public is None else len(data.public.targets),
     }
@@ -52,7 +53,8 @@ def division_lines(found: dict[str, Any]) -> Iterator[str]:
             yield f"{name}: " + ", ".join(f"{what} {count:g}" for what, count in found[key].items())
     for key, name in (("test_records", "test"), ("held_out_records", "held-out"), ("public_records", "public")):
         if found[key]:
-            yield f"{found[key]:,} {name} records belong to no client"
+            own = key == "test_records" and found["test_records_of_clients"]
+            yield f"{found[key]:,} {name} records, on which no client trains" + ("; they are the clients' own" * own)
 
 
 def example_lines(
