@@ -16,6 +16,8 @@ from laconic.data.registry import Source
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import DataError, LaconicError
 from laconic.options.sections import DataSection
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.streams import Streams
 
@@ -213,6 +215,14 @@ def test_a_bad_file_of_faces_is_refused_in_a_line(changed: dict[str, np.ndarray]
     with pytest.raises(LaconicError) as caught:
         load_source("faces", faces_file(tmp_path, **changed))
     assert "faces.npz" in str(caught.value) and words in str(caught.value)
+
+
+@pytest.mark.parametrize(("side", "model"), [(64, "lfw-cnn"), (32, "all-cnn-c"), (8, "logistic")])
+def test_a_stand_in_is_trained_with_the_network_of_what_it_stands_for(side: int, model: str, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (20, 3, side, side), dtype=np.uint8)
+    folder = faces_file(tmp_path, images=images)
+    values = {"scheme.name": "fl-std", "data.dataset": "faces", "data.data_dir": str(folder), "data.num_clients": 2}
+    assert settle(RunConfig().with_values(values)).config.model.name == model
 
 
 def test_half_a_file_of_faces_is_refused_with_the_way_out(tmp_path: Path) -> None:
