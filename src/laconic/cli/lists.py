@@ -95,7 +95,9 @@ def datasets(name: str | None, data_dir: str | None, as_json: bool, **options: A
     for name, info in SOURCES.items():
         click.secho(name, bold=True, nl=False)
         click.echo(f"  {info.description} ({info.records}; {info.licence})")
+        click.echo(f"  {_kind(info)}")
         click.echo(f"  {info.clients}")
+        click.echo(f"  source: {info.origin}")
         click.echo(f"  {info.where(data_dir)}\n")
     click.echo(
         "Your own: --dataset FOLDER with one .npz, .csv or .parquet file per client, or with pictures as"
@@ -106,7 +108,9 @@ def datasets(name: str | None, data_dir: str | None, as_json: bool, **options: A
     )
     click.echo("--dataset package.module:function.")
     click.echo("Files are searched in --data-dir, LACONIC_DATA, the cache, /usr/share/datasets.")
-    click.echo("laconic datasets NAME shows a few records, and how they are divided among clients.")
+    click.echo(
+        "laconic datasets NAME shows a few records, how they are divided among clients, and the sums of its files."
+    )
 
 
 def _one_dataset(name: str, values: dict[str, Any], as_json: bool) -> None:
@@ -130,7 +134,13 @@ def _one_dataset(name: str, values: dict[str, Any], as_json: bool) -> None:
     if info is not None:
         click.secho(name, bold=True, nl=False)
         click.echo(f"  {info.description} ({info.records}; {info.licence})")
-        click.echo(f"  {info.origin}\n")
+        click.echo(f"  {_kind(info)}")
+        click.echo(f"  source: {info.origin}; {info.where(config.data.data_dir)}")
+        if info.citation:
+            click.echo(f"  cite {info.citation}")
+        for file in dict.fromkeys((*info.files, *info.sums)):
+            click.echo(f"  {file}  {info.sums.get(file, 'is not compared with a sum')}")
+        click.echo("")
     for line in example_lines(
         data,
         data.classes if info is None else info.classes,
@@ -142,6 +152,12 @@ def _one_dataset(name: str, values: dict[str, Any], as_json: bool) -> None:
     click.echo("")
     for text in division_lines(found):
         click.echo(text)
+
+
+def _kind(info: SourceInfo) -> str:
+    """The shape of a record and the names of the classes."""
+    shape = " x ".join(map(str, info.input_shape)) or "depends on the options"
+    return f"shape: {shape}; classes: {', '.join(info.classes)}"
 
 
 def _said(info: SourceInfo) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from laconic.clients import wire
 from laconic.data.inputs import dense
-from laconic.data.population import Records
+from laconic.data.population import Records, first_look
 from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError
 from laconic.experiment.devices import choose_device, wait_for
@@ -58,11 +58,11 @@ class ModelView:
         e = self.experiment = experiment
         self.streams = streams
         self.device = choose_device(e.device)
-        self.first = e.population.records(0)
-        some = self.first.some(np.arange(min(2, len(self.first.targets))))
+        some, self.first_targets = first_look(e.population, 2)
         self.example = record_features(some, e.front_end, self.device)
         self.model = FlatModel(e.model, example=self.example_pair, loss=e.loss).to(self.device)
-        for records in (self.first, e.test, e.holdout, e.public):
+        self.model.check_classes(self.first_targets)
+        for records in (e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
         e.scheme.evaluations.check(self.model.num_classes)
@@ -74,7 +74,7 @@ class ModelView:
 
     @property
     def _values_as_targets(self) -> bool:
-        return self.first.targets.is_floating_point()
+        return self.first_targets.is_floating_point()
 
     def sizes(self, round: int | None = None) -> tuple[int, int]:
         """How many values a client sends and receives in a round: in a vote, an evaluation, or (None) in training."""
@@ -99,7 +99,7 @@ class ModelView:
 
     def engine_for(self, model: FlatModel, work: Work | None = None) -> Engine:
         """What trains clients with this model, given the work of one of them in a round, if that is known."""
-        e, held = self.experiment, np.array([len(self.first.targets)])
+        e, held = self.experiment, np.array([len(self.first_targets)])
         return choose_engine(
             e.engine,
             model,

@@ -43,7 +43,7 @@ class ClientWork:
     def __init__(self, view: ModelView, *, tamper: Tamper | None = None) -> None:
         e = view.experiment
         self.view, self.tamper = view, tamper
-        self.engine = view.engine_for(view.model, self._work(len(view.first.targets)))
+        self.engine = view.engine_for(view.model, self._work(len(view.first_targets)))
         self.population = as_features(self._held(), e.front_end, view.device)
         self.held_out: Population | None = None
         if e.scheme.evaluations.every:

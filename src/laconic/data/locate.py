@@ -31,19 +31,24 @@ def locate(
 ) -> list[Path] | None:
     """The paths of all the files, from the first folder that has every one; `None` if no folder has.
 
-    The folder is named after the data set, or as in `also`. A name that ends in `.gz` is also met by the unpacked file
+    The folder is named after the data set, or as in `also`, which may lie inside it: archives are often unpacked there.
+    A name that ends in `.gz` is also met by the unpacked file
     without it. A `data_dir` is a promise by the user: if the files are not there that is an error, never a reason to
     take other files from elsewhere.
     """
     if data_dir is None:
-        folders = [folder for name in (dataset, *also) for folder in search_dirs(name)]
+        folders = [folder for name in _names(dataset, also) for folder in search_dirs(name)]
         return next((found for folder in folders if (found := _all_in(folder, files))), None)
     given = Path(data_dir).expanduser()
-    tried = [*(given / name for name in (dataset, *also)), given]
+    tried = [*(given / name for name in _names(dataset, also)), given]
     for folder in tried:
         if found := _all_in(folder, files):
             return found
     raise DataError(_not_there(dataset, files, given, tried))
+
+
+def _names(dataset: str, also: Sequence[str]) -> list[str]:
+    return [dataset, *also, *(f"{dataset}/{name}" for name in also)]
 
 
 def _all_in(folder: Path, files: Sequence[str]) -> list[Path] | None:
@@ -59,10 +64,10 @@ def _either(folder: Path, name: str) -> Path | None:
 
 
 def _not_there(dataset: str, files: Sequence[str], given: Path, tried: Sequence[Path]) -> str:
-    where = " and ".join(str(folder) for folder in tried)
-    message = f"--data-dir {given}: no complete {dataset} there; expected {', '.join(files)} in {where}"
     if not given.is_dir():
-        return f"{message}; {given} is not a folder"
+        return f"--data-dir {given}: {given} is not a folder; name the one that has {', '.join(files)}"
+    where = " or ".join(str(folder) for folder in tried)
+    message = f"--data-dir {given}: no complete {dataset} there; expected {', '.join(files)} in {where}"
     for folder in tried:
         missing = [name for name in files if _either(folder, name) is None]
         if len(missing) < len(files):

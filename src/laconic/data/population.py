@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from laconic.data.inputs import Inputs, concatenated, dense, tensors_of
+from laconic.data.pictures import Pictures
 from laconic.data.sparse import SparseRows
 from laconic.errors import DataError
 
@@ -92,6 +93,33 @@ def gather_rows(population: Population, clients: Sequence[int], device: torch.de
     return Records(inputs, targets).to(device), sizes
 
 
+def some_of(population: Population, client: int, rows: np.ndarray) -> Records:
+    """Some of a client's records; where pictures are made when they are picked, no others are made for it."""
+    if isinstance(population, PooledPopulation):
+        return population.pool.some(population.rows(client)[rows])
+    return population.records(client).some(rows)
+
+
+def first_of(population: Population, count: int = 1) -> Records:
+    """The first records of the first client: what a record looks like."""
+    return first_look(population, count)[0]
+
+
+def first_look(population: Population, count: int) -> tuple[Records, Tensor]:
+    """The first records of the first client, and the targets of all that it holds."""
+    if isinstance(population, PooledPopulation):
+        return population.pool.some(population.rows(0)[:count]), population.targets(0)
+    records = population.records(0)
+    return records.some(np.arange(min(count, len(records.targets)))), records.targets
+
+
+def targets_of(population: Population, client: int) -> Tensor:
+    """A client's targets, without making its inputs if that can be."""
+    return (
+        population.targets(client) if isinstance(population, PooledPopulation) else population.records(client).targets
+    )
+
+
 def padded(values: Tensor, sizes: np.ndarray) -> Tensor:
     """(clients, most, ...) from one client's values after another's, zeros behind them."""
     real = torch.from_numpy(np.arange(int(sizes.max(initial=1))) < sizes[:, None]).to(values.device)
@@ -119,6 +147,11 @@ class PooledPopulation:
 
     def records(self, client: int) -> Records:
         return self._records.some(self._rows[client])
+
+    @property
+    def made_when_picked(self) -> bool:
+        """Whether every record that is picked takes more memory than it does in the table."""
+        return isinstance(self._records.inputs, Pictures)
 
     @property
     def pool(self) -> Records:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from laconic.data.federated import FederatedData
 from laconic.data.inputs import dense
-from laconic.data.population import PooledPopulation, Records
+from laconic.data.population import Population, Records, some_of, targets_of
 from laconic.data.sparse import SparseRows
 from laconic.report.terminal_pictures import number_line, picture_row, series_lines
 
@@ -23,7 +23,7 @@ def division(data: FederatedData) -> dict[str, Any]:
     population = data.population
     sizes, classes = [], []
     for client in range(population.num_clients):
-        targets = _targets(data, client)
+        targets = targets_of(population, client).cpu().numpy()
         sizes.append(len(targets))
         if targets.dtype.kind in "iu":
             classes.append(len(np.unique(targets)))
@@ -34,15 +34,10 @@ def division(data: FederatedData) -> dict[str, Any]:
         "records_per_client": _quantiles(sizes),
         "classes_per_client": _quantiles(classes) if classes else None,
         "test_records": 0 if data.test is None else len(data.test.targets),
+        "test_records_of_clients": data.test_clients is not None,
         "held_out_records": 0 if data.holdout is None else len(data.holdout.targets),
         "public_records": 0 if data.public is None else len(data.public.targets),
     }
-
-
-def _targets(data: FederatedData, client: int) -> np.ndarray:
-    if isinstance(data.population, PooledPopulation):  # without making the inputs
-        return data.population.targets(client).cpu().numpy()
-    return data.population.records(client).targets.cpu().numpy()
 
 
 def _quantiles(counts: Sequence[int]) -> dict[str, float]:
@@ -58,7 +53,8 @@ def division_lines(found: dict[str, Any]) -> Iterator[str]:
             yield f"{name}: " + ", ".join(f"{what} {count:g}" for what, count in found[key].items())
     for key, name in (("test_records", "test"), ("held_out_records", "held-out"), ("public_records", "public")):
         if found[key]:
-            yield f"{found[key]:,} {name} records belong to no client"
+            own = key == "test_records" and found["test_records_of_clients"]
+            yield f"{found[key]:,} {name} records, on which no client trains" + ("; they are the clients' own" * own)
 
 
 def example_lines(
@@ -67,28 +63,27 @@ def example_lines(
     """A few records of the first client: pictures side by side, everything else one below the other; or a few texts."""
     if data.wording is not None:
         return [f"{_name(target, classes)}: {text}" for target, text in data.wording.examples]
-    records = data.population.records(0)
     if _are_pictures(data.input_shape):
         most = max(1, min(8, width // (data.input_shape[2] + _GAP)))
-        some = _few(records, most)
+        some = _few(data.population, most)
         names = [_name(target, classes) for target in some.targets.tolist()]
         each = data.input_shape[2]
         caption = (" " * _GAP).join(name[:each].ljust(each) for name in names)
         return [*picture_row(list(dense(some.inputs).cpu().numpy()), colour=colour), caption.rstrip()]
     lines: list[Text | str] = []
-    some = _few(records, 3)
+    some = _few(data.population, 3)
     for number, target in enumerate(some.targets.tolist()):
         lines.append(f"{_name(target, classes)}:")
         lines += [f"  {line}" for line in _record_lines(data, some, number, fancy)]
     return lines
 
 
-def _few(records: Records, most: int) -> Records:
-    """The first records of as many classes as can be, then the other first ones."""
-    targets = records.targets.cpu().numpy()
+def _few(population: Population, most: int) -> Records:
+    """The first client's: the first records of as many classes as can be, then the other first ones."""
+    targets = targets_of(population, 0).cpu().numpy()
     _, first = np.unique(targets, return_index=True, axis=0)
     order = np.concatenate([np.sort(first), np.setdiff1d(np.arange(len(targets)), first)])
-    return records.some(order[:most])
+    return some_of(population, 0, order[:most])
 
 
 def _are_pictures(shape: Sequence[int]) -> bool:

@@ -12,6 +12,8 @@ from torch import nn
 from laconic.catalogue import build_scheme, scheme_entry
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.federated import FederatedData, pooled
+from laconic.data.population import first_of
+from laconic.data.sources import SOURCES
 from laconic.errors import DataError
 from laconic.experiment.experiment import Experiment
 from laconic.models.registry import build_model, default_model, takes_option
@@ -182,12 +184,22 @@ def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: 
         return config.with_values({"model.name": "logistic", "model.zero": zero})
     if federation.preprocessing is not None:
         return config.with_values({"model.name": "mlp"})
-    inputs = federation.population.records(0).inputs
+    inputs = first_of(federation.population).inputs
     words = isinstance(inputs, torch.Tensor) and not inputs.is_floating_point()
-    name = default_model(input_shape, integer_inputs=words)
+    name = default_model(_shape_of(config, input_shape), integer_inputs=words)
     if words and federation.wording is not None and name == "logistic":  # short texts, for certain
         name = "text-cnn"
     return config.with_values({"model.name": name})
+
+
+def _shape_of(config: RunConfig, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a stand-in, that of the data set in whose place it is, if its records are large enough for that network."""
+    info = SOURCES.get(config.data.dataset)
+    if info is None or info.stand_in_for is None:
+        return input_shape
+    original = SOURCES[info.stand_in_for].input_shape
+    alike = len(original) == len(input_shape) and all(a >= b for a, b in zip(input_shape, original, strict=True))
+    return original if alike else input_shape
 
 
 def _with_vocabulary(config: RunConfig, federation: FederatedData) -> RunConfig:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import time
 
+import numpy as np
 import torch
 
 from laconic.clients.simulated import SimulatedClients
 from laconic.data.inputs import tensors_of
-from laconic.data.pictures import Pictures
-from laconic.data.population import PooledPopulation, Records
+from laconic.data.population import PooledPopulation, Records, first_of
 from laconic.experiment.devices import wait_for
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import FrontEnd
 from laconic.round import empty_sum, noise_around, noisy_codes, rows_at_once
 from laconic.train.engines.crew import Crew
+from laconic.train.local import LocalSGD
 
 _SAMPLE = 1 << 22
 """Values drawn to see how long it takes: enough that they do not stay in the processor's caches."""
@@ -31,14 +32,17 @@ def memory_bytes(experiment: Experiment, clients: SimulatedClients) -> int:
     have 8 bytes: seven of them per value that is drawn at once, two per value of a client that waits, and four for the
     sum. That is several times what training takes, and as much whether sums are masked or not: a client's noise is
     drawn before its vector is masked, and masks are made in small pieces. Pictures that are kept as bytes are made
-    float32 for the clients trained at once. An aggregator that looks at single codes holds those of the whole cohort.
+    float32 for the batches of the clients trained at once. An aggregator that looks at single codes holds those of the
+    whole cohort.
     """
     population, cohort = experiment.population, _cohort(experiment)
     at_once = min(clients.work.engine.at_once, cohort)
-    first = population.records(0)
-    record, made = _bytes(first) / len(first.targets), 0
-    if isinstance(population, PooledPopulation) and isinstance(population.pool.inputs, Pictures):
-        record, made = _bytes(population.pool) / len(population.pool.targets), at_once * _bytes(first)
+    if isinstance(population, PooledPopulation) and population.made_when_picked:
+        made = at_once * _visited(experiment, population.size(0)) * _bytes(first_of(population))
+        record = _bytes(population.pool) / len(population.pool.targets)
+    else:
+        first, made = population.records(0), 0
+        record = _bytes(first) / len(first.targets)
     if isinstance(experiment.front_end, FrontEnd):
         record += 4 * math.prod(experiment.front_end.output_shape)
     data = record * sum(population.size(c) for c in range(min(100, population.num_clients)))
@@ -48,6 +52,14 @@ def memory_bytes(experiment: Experiment, clients: SimulatedClients) -> int:
     looks = not experiment.scheme.aggregator.sums and experiment.scheme.groups == 1
     single = 4 * cohort * clients.code_size if looks else 0
     return int(data + made + test + training + single + _noise_bytes(experiment, clients, at_once))
+
+
+def _visited(experiment: Experiment, size: int) -> int:
+    """How many records a client that holds so many has in its batches, at most."""
+    train, sizes = experiment.scheme.train, np.array([size])
+    if not isinstance(train, LocalSGD):
+        return size
+    return min(size, int(train.steps_of(sizes)[0]) * int(train.batch_of(sizes)[0]))
 
 
 def _noise_bytes(experiment: Experiment, clients: SimulatedClients, at_once: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from laconic.data.federated import FederatedData
+from laconic.data.population import first_of
 from laconic.errors import ConfigError, unknown
 from laconic.experiment.devices import choose_device
 from laconic.features.base import FrontEnd, check_projection
@@ -134,5 +135,5 @@ def _unfitted(section: FrontEndSection) -> str:
 
 def _words(federation: FederatedData) -> bool:
     """Whether records are whole numbers that are no pixels."""
-    inputs = federation.population.records(0).inputs
+    inputs = first_of(federation.population).inputs
     return isinstance(inputs, Tensor) and not inputs.is_floating_point() and len(federation.input_shape) != 3

@@ -146,11 +146,23 @@ def test_a_data_dir_without_the_files_is_an_error_whatever_else_there_is(
     with pytest.raises(DataError) as caught:
         load_source("tiny", tmp_path / "mine")
     message = str(caught.value)
-    assert f"--data-dir {tmp_path / 'mine'}" in message and f"{mine} and {mine.parent}" in message
+    assert f"--data-dir {tmp_path / 'mine'}" in message and f"{mine} or {mine.parent}" in message
     assert all(name in message for name in FILES)
     assert message.endswith(f"{mine} lacks {FILES[2]}")
     with pytest.raises(DataError, match="nowhere is not a folder"):
         load_source("tiny", tmp_path / "nowhere")
+
+
+def test_an_archive_that_was_unpacked_inside_the_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when cifar-10-binary.tar.gz is unpacked in a folder cifar10."""
+    monkeypatch.setitem(SOURCES, "tiny", dataclasses.replace(SOURCES["tiny"], folders=("tiny-bin",)))
+    inside = write_files(tmp_path / "data" / "tiny" / "tiny-bin")
+    for given in (inside, inside.parent, inside.parent.parent):
+        check_tiny(load_source("tiny", given))
+    monkeypatch.setenv("LACONIC_DATA", str(tmp_path / "data"))
+    check_tiny(load_source("tiny"))
 
 
 def test_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from e2e_tools import call
-from own_datasets import COUNT
+from own_datasets import COUNT, OWNED
 
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Records
-from laconic.report.dataset_view import division, example_lines
+from laconic.report.dataset_view import division, division_lines, example_lines
 from laconic.report.terminal_pictures import number_line, picture_row, series_lines
 
 Capture = pytest.CaptureFixture[str]
@@ -106,3 +108,22 @@ def test_the_command_for_people(capsys: Capture, arguments: tuple[str, ...], sai
 def test_the_command_refuses_in_one_line(capsys: Capture, arguments: tuple[str, ...], why: str) -> None:
     ended = call(capsys, "datasets", *arguments)
     assert ended.code == 2 and why in ended.err and ended.err.count("\n") == 1
+
+
+def test_the_registry_is_shown_with_classes_sources_and_sums(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = call(capsys, "datasets").out
+    assert "shape: 3 x 32 x 32; classes: airplane, automobile, bird" in listed
+    assert "source: Zalando Research" in listed and "a stand-in for lfw" in listed
+    info = dataclasses.replace(OWNED, files=("a.npz", "b.npz"), sums={"a.npz": "sha256:00"}, citation="Somebody 2020")
+    monkeypatch.setattr("own_datasets.OWNED", info)
+    one = call(capsys, "datasets", "own_datasets:OWNED").out
+    assert "shape: 2; classes: even, odd" in one and "cite Somebody 2020" in one
+    assert "  a.npz  sha256:00\n  b.npz  is not compared with a sum\n" in one
+    assert "6 test records, on which no client trains; they are the clients' own" in one
+
+
+def test_test_records_of_clients_are_not_said_to_be_nobodys() -> None:
+    data = data_of(torch.zeros(4, 2), [0, 1, 0, 1], [[0, 1], [2, 3]])
+    assert list(division_lines(division(data)))[-1] == "4 test records, on which no client trains"
+    own = dataclasses.replace(data, test_clients=np.array([0, 1, 1, 0]))
+    assert list(division_lines(division(own)))[-1].endswith("no client trains; they are the clients' own")

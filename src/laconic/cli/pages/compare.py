@@ -49,6 +49,21 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
         click.echo(json_text(dict(zip(paths, rows.values(), strict=True))))
     else:
         _print(rows, metric)
+        for line in _stand_ins(named):
+            click.echo(line)
+
+
+def _stand_ins(named: dict[str, RunView]) -> list[str]:
+    """What must be said of runs on data that take the place of others."""
+    from laconic.data.sources import SOURCES
+    from laconic.report.page.reading import section
+
+    of = {name: SOURCES.get(str(section(view.config, "data").get("dataset"))) for name, view in named.items()}
+    return [
+        f"{name}: {info.name} is a stand-in for {info.stand_in_for}; figures cannot be compared with its own."
+        for name, info in of.items()
+        if info is not None and info.stand_in_for
+    ]
 
 
 def _row(view: RunView, metric: str | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from laconic.data.files.user_file import refused
 from laconic.data.pictures import Pictures
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
+from laconic.errors import DataError
 
 _FILE = "faces.npz"
 _TASK, _PROPERTIES = "male", ("young", "beard", "wavy")
@@ -29,7 +30,10 @@ def load_faces(info: SourceInfo, data_dir: str | Path | None = None) -> Source:
     The task is gender. 30 % of each gender, always the same, are the test set.
     """
     (file,) = info.needed(data_dir)
-    arrays = read_arrays(file, ("images", _TASK, *_PROPERTIES))
+    try:
+        arrays = read_arrays(file, ("images", _TASK, *_PROPERTIES))
+    except DataError as error:
+        raise DataError(f"{error}; {info.how_to_get}") from None
     images = arrays["images"]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] != 3 or not images.size:
         raise refused(file, f"'images' is {images.dtype} of {images.shape}; expected uint8 (count, 3, height, width)")

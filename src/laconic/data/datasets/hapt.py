@@ -24,10 +24,8 @@ _HALF = 64
 
 
 def load_hapt(info: SourceInfo, data_dir: str | Path | None = None) -> Source:
-    paths = info.locate(data_dir)
-    if paths is None:
-        raise DataError(f"{info.name} is not on this machine, and not for download in this form: {info.how_to_get}")
-    windows, labels, people = _arrays(paths[0], info)
+    (file,) = info.needed(data_dir)
+    windows, labels, people = _arrays(file, info)
     train, test = split_in_time(windows, labels, people)
     inputs, targets = torch.from_numpy(windows.astype(np.float32)), torch.from_numpy(labels.astype(np.int64) - 1)
     return Source(
@@ -95,5 +93,9 @@ HAPT = SourceInfo(
     sums={_FILE: "sha256:3746b0843f473158d4008212d14f6d0cb1fcb84437c0505c3cc5cde857cc8625"},
     load=load_hapt,
     citation="Reyes-Ortiz et al., Transition-aware human activity recognition using smartphones, 2016",
-    how_to_get="put hapt.npz into a folder and name it with --data-dir; docs/datasets.md says what is in it",
+    how_to_get=(
+        "put hapt.npz (x: 10,929 x 128 x 6 in float16, y: 1 to 12, user: 1 to 30), made from the raw recordings of"
+        " UCI's data set 341, into a folder called hapt; windows of your own go into a folder with an .npz per person,"
+        " which is what --dataset then names"
+    ),
 )

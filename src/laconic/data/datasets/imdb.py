@@ -30,6 +30,13 @@ _NAMES = tuple(name for part in ("train", "test") for name in (f"{part}_tokens",
 _MOST_BYTES = 1 << 28
 _MOST_REVIEWS = MOST_UNPACKED // (8 * LENGTH)
 """A review without words takes two bytes of the file, and padded 8 × 400 of memory."""
+CONVERSION = (
+    "import keras, numpy as np; parts = zip(('train', 'test'), keras.datasets.imdb.load_data(num_words=5000,"
+    " start_char=None)); arrays = [{n + '_tokens': np.concatenate(x).astype('uint16'), n + '_offsets': np.cumsum([0,"
+    f" *map(len, x)]), 'y_' + n: y}} for n, (x, y) in parts]; np.savez_compressed('{OWN}', **arrays[0], **arrays[1])"
+)
+"""Keras opens its pickles itself, and writes the file that is read here."""
+_WAY = f'write {OWN} with Keras itself, python -c "{CONVERSION}", and name its folder with --data-dir'
 _SHUFFLE = 5000
 """A fixed public seed: in the file all positive reviews come first."""
 
@@ -38,12 +45,12 @@ def load_imdb(info: SourceInfo, data_dir: str | Path | None = None) -> Source:
     """From the packed file, whose sum is known, or from one that the user has written from Keras' data."""
     try:
         paths = info.locate(data_dir)
-    except DataError:
+    except DataError as error:
         _refuse_keras(info, data_dir)
-        raise
+        raise DataError(f"{error}; to get it, {_WAY}") from None
     if paths is None:
         _refuse_keras(info, data_dir)
-        raise DataError(f"{info.name} is not on this machine, and not for download in this form: {info.how_to_get}")
+        raise DataError(f"{info.name} is not on this machine, and not for download in this form: {_WAY}")
     path = paths[0]
     arrays = _unpacked(path, info) if path.name == PACKED else read_arrays(path, _NAMES)
     train, test = (_records(path, part, arrays) for part in ("train", "test"))
@@ -58,7 +65,7 @@ def load_imdb(info: SourceInfo, data_dir: str | Path | None = None) -> Source:
 
 
 def _unpacked(path: Path, info: SourceInfo) -> dict[str, np.ndarray]:
-    content = read_checked(path, info)
+    content = read_checked(path, info, _WAY)
     try:
         with lzma.open(io.BytesIO(content)) as packed:
             plain = packed.read(_MOST_BYTES)
@@ -72,7 +79,7 @@ def _records(path: Path, part: str, arrays: dict[str, np.ndarray]) -> Records:
     tokens, offsets, labels = (np.asarray(arrays[name]) for name in _NAMES if part in name)
     problem = _problem(tokens, offsets, labels)
     if problem:
-        raise DataError(f"{path}: {part}: {problem}; write it anew as docs/datasets.md says")
+        raise DataError(f"{path}: {part}: {problem}; {_WAY}")
     order = np.random.RandomState(_SHUFFLE).permutation(len(labels))
     padded = pad(tokens, offsets.astype(np.int64))[order]
     return Records(torch.from_numpy(padded), torch.from_numpy(labels[order].astype(np.int64)))
@@ -112,8 +119,7 @@ def _refuse_keras(info: SourceInfo, data_dir: str | Path | None) -> None:
     for folder in search_dirs(info.name) if given is None else (given / info.name, given):
         if (folder / _KERAS).is_file():
             raise DataError(
-                f"{folder / _KERAS} is Keras' file, which holds pickles, and a pickle is never opened: write {OWN}"
-                " from it with Keras itself, as docs/datasets.md shows in a few lines"
+                f"{folder / _KERAS} is Keras' file, which holds pickles, and a pickle is never opened: {_WAY}"
             )
 
 
@@ -133,5 +139,5 @@ IMDB = SourceInfo(
     sums={PACKED: "sha256:4491a3e423cbd6346bbcb3f3d614f0dcc70f8dafb9cb4f499cda9456811dc1fa"},
     load=load_imdb,
     citation="Maas et al., Learning word vectors for sentiment analysis, ACL 2011",
-    how_to_get=f"write {OWN} with Keras, as docs/datasets.md shows, and name its folder with --data-dir",
+    how_to_get=f"write {OWN} with Keras: `laconic datasets imdb` says how, in a line",
 )

@@ -35,9 +35,17 @@ def load_imdb_text(
     """
     found = info.needed(data_dir)
     if found[0].name == _ORIGINAL:
-        texts, labels = zip(*(_read_folder(found[0].parent / part) for part in _PARTS), strict=True)
+        found = [found[0].parent / part for part in _PARTS]
+        texts, labels = zip(*map(_read_folder, found), strict=True)
     else:
         texts, labels = zip(*map(_read_lines, found), strict=True)
+    for file, some, expected in zip(found, texts, (info.num_train, info.num_test), strict=True):
+        if len(some) != expected:
+            raise refused(
+                file,
+                f"has {len(some):,} reviews, not {expected:,}; fetch it anew (texts of your own go into a table, with"
+                " --text-column)",
+            )
     words = vocabulary_of(vocabulary, texts[0])
     train, test = (
         Records(encoded(some, words, max_length), torch.tensor(targets, dtype=torch.int64))

@@ -36,6 +36,8 @@ def load_lfw(info: SourceInfo, data_dir: str | Path | None = None) -> Source:
     """
     (file,) = info.needed(data_dir)
     people, files, scores = _read_attributes(file)
+    if len(files) < info.num_records:
+        raise refused(file, f"has {len(files):,} pictures, not {info.num_records:,}; fetch the file anew")
     races = np.stack([_column(file, scores, race) for race in _RACES], axis=1)
     decided = np.flatnonzero(races.max(axis=1) >= _UNDECIDED)
     if len(decided) == 0:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from laconic.data.datasets.checked import check_file
 from laconic.data.files.user_file import lines_of, open_file, refused
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
@@ -49,6 +50,8 @@ def load_toxicity(
     becomes numbers (`laconic.data.text`). A target is 1 where the person said toxic or very toxic (score below 0).
     """
     files = dict(zip(info.files, info.needed(data_dir), strict=True))
+    for file in files.values():
+        check_file(file, info)
     numbers, texts, is_test = _comments(files[_COMMENTS])
     comment, person, toxic = _judgements(files[_JUDGEMENTS], numbers)
     rows = {part: np.flatnonzero(is_test[comment] == (part == "test")) for part in ("train", "test")}
@@ -164,6 +167,11 @@ TOXICITY = SourceInfo(
     natural=True,
     load=load_toxicity,
     files=(_COMMENTS, _JUDGEMENTS, _PEOPLE),
+    sums={
+        _COMMENTS: "sha256:a4327cef5932459852599f281a4f3908f50d98117608f0c1473aa989e2bcf362",
+        _JUDGEMENTS: "sha256:ebef1ada7564f465cdb53bfbbe4789c2c185a662404860972ba3a9db097e3397",
+        _PEOPLE: "sha256:7b39a2b03338f81b0d6c52364726dd4d80daf3b4b8f8e92ab26a1beff0719620",
+    },
     options=("vocabulary", "max_length"),
     citation="Wulczyn, Thain and Dixon, Ex Machina: Personal Attacks Seen at Scale, WWW 2017",
     how_to_get=(

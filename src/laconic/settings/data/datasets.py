@@ -139,6 +139,7 @@ def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams) ->
         holdout,
         streams,
         clients=default_clients(len(train)),
+        whole_clients=data.partition == "column",
     )
     return replace(found, features=names)
 

@@ -10,7 +10,7 @@ from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClie
 from laconic.data.pictures import Pictures
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
 from laconic.data.sparse import SparseRows
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, DataError, unknown
 from laconic.options.sections import DataSection
 from laconic.settings.data.public_records import public_records, set_aside
 from laconic.streams import Streams
@@ -36,7 +36,7 @@ def divided(
     With `whole_clients` nobody who takes part has records among those set aside.
     """
     public = public_records(data, train.inputs, num_classes, streams)
-    owners = column if whole_clients else None
+    owners = _numbered(data, column) if whole_clients and column is not None else None
     kept, held = split(len(train.targets), holdout, streams, owners=owners)
     held_records = _apart(train, held) if len(held) else None
     if public is None and data.public_records is not None:
@@ -54,6 +54,14 @@ def divided(
     rows = partition_of(data, clients).rows(targets, streams.numpy("partition"), column)
     rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
     return FederatedData(PooledPopulation(train, rows), test, held_records, public, num_classes, shape, notes=notes)
+
+
+def _numbered(data: DataSection, column: np.ndarray) -> np.ndarray:
+    """Whose each record is, as the place of the value among the sorted ones."""
+    try:
+        return np.unique(column, return_inverse=True)[1]
+    except TypeError:
+        raise DataError(f"column '{data.client_column}' mixes text and numbers; make it one or the other") from None
 
 
 def default_clients(count: int) -> int:

@@ -54,6 +54,7 @@ def own_table(data: DataSection, path: Path, holdout: float, streams: Streams) -
         holdout,
         streams,
         clients=default_clients(len(train)),
+        whole_clients=data.partition == "column",
     )
     return _worded(found, texts, vocabulary)
 

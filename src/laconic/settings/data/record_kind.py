@@ -14,7 +14,7 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.toml_values import toml, typed
 from laconic.data.federated import FederatedData
 from laconic.data.pictures import Pictures
-from laconic.data.population import PooledPopulation, Population
+from laconic.data.population import PooledPopulation, Population, first_of
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
 from laconic.options.sections import DataSection
@@ -88,7 +88,7 @@ def record_kind(data: DataSection, federation: FederatedData) -> RecordKind:
 
 def kind_of_population(population: Population) -> RecordKind:
     """What can be seen in the records alone."""
-    return RecordKind(shape=tuple(population.records(0).inputs.shape[1:]), **_type_of(population))
+    return RecordKind(shape=tuple(first_of(population).inputs.shape[1:]), **_type_of(population))
 
 
 def _type_of(population: Population) -> dict[str, Any]:

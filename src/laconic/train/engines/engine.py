@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.population import CohortRecords, Population, Records, gather, gather_rows, padded
+from laconic.data.inputs import dense
+from laconic.data.population import (
+    CohortRecords,
+    PooledPopulation,
+    Population,
+    Records,
+    gather,
+    gather_rows,
+    padded,
+)
 from laconic.stopwatch import Stopwatch
 from laconic.streams import Streams
 from laconic.train.balance import balanced
@@ -52,8 +62,35 @@ class Task:
     def records_and_batches(self, clients: np.ndarray, device: torch.device) -> tuple[CohortRecords, Schedule, Tensor]:
         """The clients' records, their batches, and a dropout key per client and step."""
         with self.clock("data"):
+            if isinstance(self.population, PooledPopulation) and self.population.made_when_picked:
+                return self._visited(self.population, clients, device)
             records = gather(self.population, clients.tolist(), device)
             return records, *self.batches(clients, records.sizes, records.targets)
+
+    def _visited(
+        self, population: PooledPopulation, clients: np.ndarray, device: torch.device
+    ) -> tuple[CohortRecords, Schedule, Tensor]:
+        """The same, with only those records that some batch has: the others are never made.
+
+        So a client may hold any number of pictures. How many records there are then depends on the steps alone, not on
+        which were drawn, so that whoever keeps memory of this shape can use it again.
+        """
+        held = [population.rows(int(client)) for client in clients]
+        sizes = np.array([len(rows) for rows in held], dtype=np.int64)
+        targets = padded(torch.cat([population.targets(int(client)) for client in clients]), sizes)
+        schedule, dropout = self.batches(clients, sizes, targets)
+        most = min(int(sizes.max()), math.prod(schedule.indices.shape[1:]))
+        block, indices = np.zeros((len(held), most), dtype=np.int64), np.empty_like(schedule.indices)
+        for place, rows in enumerate(held):
+            visited = np.arange(len(rows)) if len(rows) <= most else np.unique(schedule.indices[place])
+            block[place, : len(visited)] = rows[visited]
+            indices[place] = np.searchsorted(visited, schedule.indices[place])
+        inputs, chosen = population.pool.some(block)
+        return (
+            CohortRecords(dense(inputs).to(device), chosen.to(device), sizes),
+            replace(schedule, indices=indices),
+            dropout,
+        )
 
     def rows_and_batches(
         self, clients: np.ndarray, device: torch.device

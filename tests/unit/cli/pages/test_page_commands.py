@@ -50,6 +50,12 @@ def test_a_named_metric_leaves_a_dash_where_a_run_has_none(capsys: Capture, runs
     assert "–" in call(capsys, "compare", *runs, "--metric", "auroc").out
 
 
+def test_a_run_on_a_stand_in_is_called_one(capsys: Capture, runs: list[Path]) -> None:
+    assert "stand-in" not in call(capsys, "compare", *runs).out
+    (runs[0] / "config.toml").write_text('[data]\ndataset = "faces"\n')
+    assert call(capsys, "compare", *runs).out.count("clinic: faces is a stand-in for lfw") == 1
+
+
 def test_the_best_loss_is_the_smallest_one(capsys: Capture, runs: list[Path]) -> None:
     row = call(capsys, "compare", runs[1], "--metric", "loss", "--json").json[str(runs[1])]
     assert (row["best_round"], row["best"]) == (1, pytest.approx(0.2))

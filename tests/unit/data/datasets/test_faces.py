@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from laconic.data.registry import Source
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import DataError, LaconicError
 from laconic.options.sections import DataSection
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.streams import Streams
 
@@ -40,8 +43,10 @@ def attributes(people: dict[str, list[tuple[float, ...]]] = PEOPLE) -> str:
 
 
 @pytest.fixture
-def lfw(tmp_path: Path) -> Path:
+def lfw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder lfw in miniature: all faces are grey, and around them everything is white."""
+    few = dataclasses.replace(SOURCES["lfw"], num_train=14, num_test=5)
+    monkeypatch.setitem(SOURCES, "lfw", few)
     for person, pictures in PEOPLE.items():
         name = person.replace(" ", "_")
         (tmp_path / "lfw" / "lfw_funneled" / name).mkdir(parents=True)
@@ -110,6 +115,7 @@ def bad_lfw(lfw: Path, what: str) -> None:
         file.write_text(
             {
                 "no scores": "# nothing\n",
+                "half of it": text[: text.index("Flo\t3")],
                 "a word": text.replace("0.3", "yes"),
                 "a long name": text.replace("Dan", "Dan" * 1700),
                 "a short line": text.replace("\t0.3", ""),
@@ -130,6 +136,7 @@ def bad_lfw(lfw: Path, what: str) -> None:
         ("another size", "Dan_0003.jpg", "not 250 × 250"),
         ("a damaged picture", "Dan_0003.jpg", "picture anew"),
         ("no scores", "lfw_attributes.txt", "holds no scores"),
+        ("half of it", "lfw_attributes.txt", "has 13 pictures, not 19; fetch the file anew"),
         ("a word", "lfw_attributes.txt", "line 5 has a score that is no number"),
         ("a short line", "lfw_attributes.txt", "line 5 does not fit"),
         ("no Male", "lfw_attributes.txt", "no column 'Male'"),
@@ -208,6 +215,21 @@ def test_a_bad_file_of_faces_is_refused_in_a_line(changed: dict[str, np.ndarray]
     with pytest.raises(LaconicError) as caught:
         load_source("faces", faces_file(tmp_path, **changed))
     assert "faces.npz" in str(caught.value) and words in str(caught.value)
+
+
+@pytest.mark.parametrize(("side", "model"), [(64, "lfw-cnn"), (32, "all-cnn-c"), (8, "logistic")])
+def test_a_stand_in_is_trained_with_the_network_of_what_it_stands_for(side: int, model: str, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (20, 3, side, side), dtype=np.uint8)
+    folder = faces_file(tmp_path, images=images)
+    values = {"scheme.name": "fl-std", "data.dataset": "faces", "data.data_dir": str(folder), "data.num_clients": 2}
+    assert settle(RunConfig().with_values(values)).config.model.name == model
+
+
+def test_half_a_file_of_faces_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    file = faces_file(tmp_path) / "faces.npz"
+    file.write_bytes(file.read_bytes()[:-400])
+    with pytest.raises(DataError, match=r"faces\.npz: damaged.*; write CelebA's pictures"):
+        load_source("faces", tmp_path)
 
 
 def test_faces_without_an_array_are_refused(tmp_path: Path) -> None:

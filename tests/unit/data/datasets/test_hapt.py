@@ -77,8 +77,16 @@ def test_people_are_the_owners(folder: Path) -> None:
 def test_a_damaged_file_is_refused_by_its_name(folder: Path, tmp_path: Path) -> None:
     content = (folder / "hapt.npz").read_bytes()
     (folder / "hapt.npz").write_bytes(content[:-1])
-    with pytest.raises(DataError, match="hapt.npz: not the expected data: sha256.*docs/datasets.md"):
+    with pytest.raises(DataError, match=r"hapt.npz: not the expected data: sha256.*with an \.npz per person"):
         load_source("hapt", folder)
+
+
+def test_without_the_file_the_way_to_get_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LACONIC_DATA", raising=False)
+    monkeypatch.setenv("LACONIC_CACHE", str(tmp_path))
+    for given in (None, tmp_path):
+        with pytest.raises(DataError, match=r"hapt.*put hapt\.npz \(x: 10,929 x 128 x 6"):
+            load_source("hapt", given)
 
 
 def test_a_file_with_the_sum_but_without_the_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

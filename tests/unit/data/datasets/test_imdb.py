@@ -7,6 +7,8 @@ import hashlib
 import io
 import lzma
 import os
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 import torch
 
 from laconic.data import locate as locate_module
-from laconic.data.datasets.imdb import IMDB, OWN, PACKED, pad
+from laconic.data.datasets.imdb import CONVERSION, IMDB, OWN, PACKED, pad
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import DataError
 
@@ -125,8 +127,27 @@ def test_pickled_arrays_are_never_opened(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_keras_own_file_is_refused_by_name_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "imdb.npz").write_bytes(b"PK")
-    with pytest.raises(DataError, match=f"imdb.npz is Keras' file.*write {OWN}.*docs/datasets.md"):
+    with pytest.raises(DataError, match=f"imdb.npz is Keras' file.*write {OWN} with Keras itself") as caught:
         load_source("imdb", tmp_path)
+    assert "\n" not in str(caught.value)
+    assert f'python -c "{CONVERSION}"' in str(caught.value) and '"' not in CONVERSION  # as it is typed
+
+
+def test_the_line_for_keras_writes_the_file_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def load_data(**options: Any) -> Any:
+        asked.update(options)
+        reviews = np.empty(len(REVIEWS), dtype=object)
+        reviews[:] = REVIEWS
+        return (reviews, np.array(LABELS)), (reviews, np.array(LABELS))
+
+    keras = types.SimpleNamespace(datasets=types.SimpleNamespace(imdb=types.SimpleNamespace(load_data=load_data)))
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    monkeypatch.chdir(tmp_path)
+    exec(CONVERSION, {})
+    assert asked == {"num_words": 5000, "start_char": None}
+    check(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered"])
@@ -141,7 +162,7 @@ def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, damage: str, monk
 def test_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not for download in this form: write imdb_tokens.npz with Keras"):
         load_source("imdb")
-    with pytest.raises(DataError, match=f"no complete imdb there.*{OWN} will do as well"):
+    with pytest.raises(DataError, match=f"no complete imdb there.*{OWN} will do as well; to get it, write {OWN}"):
         load_source("imdb", tmp_path)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -40,7 +42,8 @@ PEOPLE = """worker_id\tgender\tenglish_first_language\tage_group\teducation
 
 
 @pytest.fixture
-def toxicity(tmp_path: Path) -> Path:
+def toxicity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(SOURCES, "toxicity", dataclasses.replace(SOURCES["toxicity"], sums={}))
     for name, text in zip(SOURCES["toxicity"].files, (COMMENTS, JUDGEMENTS, PEOPLE), strict=True):
         (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path
@@ -111,6 +114,21 @@ def test_a_person_without_a_number_is_nobody_who_judged(worker: str, toxicity: P
     assert load_source("toxicity", toxicity).attributes["female"].tolist() == [-1] * 4
 
 
+@pytest.mark.parametrize("name", SOURCES["toxicity"].files)
+def test_an_altered_file_of_judgements_is_refused_by_its_name(
+    name: str, toxicity: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row less, or another score, is no damage that anybody could see in the rows that are left."""
+    info = SOURCES["toxicity"]
+    sums = {file: f"sha256:{hashlib.sha256((toxicity / file).read_bytes()).hexdigest()}" for file in info.files}
+    monkeypatch.setitem(SOURCES, "toxicity", dataclasses.replace(info, sums=sums))
+    assert len(load_source("toxicity", toxicity).train.targets) == 4
+    lines = (toxicity / name).read_text(encoding="utf-8").splitlines(keepends=True)
+    (toxicity / name).write_text("".join(lines[:-1]), encoding="utf-8")
+    with pytest.raises(DataError, match=f"{name}: not the expected data: sha256 .*figshare"):
+        load_source("toxicity", toxicity)
+
+
 def test_judgements_that_are_not_utf_8_are_refused(toxicity: Path) -> None:
     (toxicity / SOURCES["toxicity"].files[0]).write_bytes(COMMENTS.encode("utf-16"))
     with pytest.raises(DataError, match="not UTF-8"):
@@ -129,8 +147,14 @@ def flipped(content: bytes) -> bytes:
     return content[:10] + b"\xff" + content[11:]
 
 
+def expect(reviews: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = dataclasses.replace(SOURCES["imdb-text"], num_train=reviews, num_test=reviews)
+    monkeypatch.setitem(SOURCES, "imdb-text", info)
+
+
 @pytest.fixture
-def imdb(tmp_path: Path) -> Path:
+def imdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    expect(3, monkeypatch)
     for part in ("train", "test"):
         (tmp_path / f"{part}.jsonl.gz").write_bytes(lines([*REVIEWS, (f"{part} film", 1)]))
     return tmp_path
@@ -152,11 +176,14 @@ def write_original(folder: Path) -> None:
     (folder / "imdb.vocab").write_text("film\n")
 
 
-def test_the_original_folder_is_read_as_well(imdb: Path, tmp_path: Path) -> None:
+def test_the_original_folder_is_read_as_well(imdb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = load_source("imdb-text", imdb, max_length=5)
     write_original(tmp_path / "mine" / "aclImdb")
+    with pytest.raises(DataError, match=r"aclImdb/train: has 2 reviews, not 3; fetch"):
+        load_source("imdb-text", tmp_path / "mine")
+    expect(2, monkeypatch)
     source = load_source("imdb-text", tmp_path / "mine", max_length=5)
     assert source.train.targets.tolist() == [0, 1]
-    listed = load_source("imdb-text", imdb, max_length=5)
     assert source.train.inputs.tolist() == [listed.train.inputs[1].tolist(), listed.train.inputs[0].tolist()]
 
 
@@ -175,6 +202,7 @@ def test_the_original_folder_is_read_as_well(imdb: Path, tmp_path: Path) -> None
         (lines([("a", 1), ("b", 2)]), "line 2 has no label"),
         (lines([("a", 1), ("b", "pos")]), "line 2 has no label"),
         (lines([("a", 1)]), "one of the two labels"),
+        (lines(list(REVIEWS)), "has 2 reviews, not 3; fetch it anew"),
         (gzip.compress('{"text": "müde"}'.encode("latin1"), mtime=0), "damaged"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from PIL import Image
 from torch import nn
@@ -13,12 +14,14 @@ from torch import nn
 from laconic.cli.main import cli
 from laconic.data.federated import FederatedData
 from laconic.data.inputs import dense
+from laconic.data.population import Records
 from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError, LaconicError
 from laconic.options.sections import DataSection
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
+from laconic.settings.data.divide import divided
 from laconic.settings.launch import files_of
 from laconic.streams import Streams
 
@@ -90,6 +93,33 @@ def test_a_table_of_texts_is_divided_by_its_column_and_tested_on_a_fifth(table: 
     assert found.population.num_clients == 5 and found.test is not None and len(found.test.targets) == 10
     assert found.wording is not None and len(found.wording.listed) == 41  # 'text', and what the 40 training rows have
     assert load(table, num_clients=10, partition="dirichlet", **options).population.num_clients == 10
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_who_takes_part_has_no_rows_among_those_set_aside(texts: bool, tmp_path: Path) -> None:
+    """Every row says whose it is: as a word, or as a number."""
+    file = tmp_path / "rows.csv"
+    file.write_text("who,is,label\n" + "".join(f"c{i % 10},{i % 10},{i // 10 % 2}\n" for i in range(200)))
+    options = {"text_column": "is", "vocabulary": "fit:100"} if texts else {}
+    found = load(file, holdout=0.2, target="label", client_column="who", public_records=7, **options)
+    assert found.holdout is not None and found.public is not None and len(found.public.targets) == 7
+
+    def people(records: Records) -> set[int]:
+        rows = dense(records.inputs)
+        return set((rows.argmax(1) if texts else rows[:, 0].long()).tolist())
+
+    held, public = people(found.holdout), people(found.public)
+    taking_part = set.union(*(people(found.population.records(c)) for c in range(found.population.num_clients)))
+    assert (len(taking_part), len(held)) == (7, 2) and not taking_part & held and not taking_part & public
+    assert "held-out and public records are those of clients who take no part" in found.notes
+
+
+def test_a_column_of_clients_that_mixes_text_and_numbers_is_refused(tmp_path: Path) -> None:
+    data = DataSection(client_column="who", partition="column")
+    records = Records(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    column = np.array(["a", 1, "a", 1], dtype=object)
+    with pytest.raises(DataError, match="column 'who' mixes text and numbers"):
+        divided(data, records, None, column, 2, 0.0, Streams(0), whole_clients=True)
 
 
 def private(dataset: Path, **values: object) -> RunConfig:
