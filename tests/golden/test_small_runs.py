@@ -1,8 +1,8 @@
 """A small run of everything, compared bit for bit with what it gave when `small_runs.json` was recorded.
 
-Fingerprint, ledger and statement must be the same everywhere. On another processor or torch than those of the recording,
-sums of floats differ in their last bits: there the weights' hash is not compared, and an ε may differ by one part in
-10⁹.
+Fingerprint, ledger and statement must be the same everywhere. On another processor or torch than those of the
+recording, sums of floats differ in their last bits: there the weights' hash is not compared, and an ε may differ by one
+part in 10⁹.
 
     LACONIC_RECORD=1 pytest tests/golden/test_small_runs.py      records anew, after a change that is meant
 """
