@@ -16,6 +16,7 @@ from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, several
 from laconic.experiment.cautions import count_units
+from laconic.experiment.correlated import check_correlated, correlated_problems
 from laconic.experiment.mechanism import Mechanism, loses_by_cohort
 from laconic.options.declare import problems_of
 from laconic.options.sections import (
@@ -118,6 +119,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             raise ConfigError(PATIENCE_NEEDS)
         check_evaluations(self.scheme, self.rounds, attacked=self.attack is not None)
         check_votes(self.scheme, self.rounds, trainable_size(self.model))
+        if problems := list(correlated_problems(self)):
+            raise ConfigError(several(problems))
         slack = self.max_dropouts + self.max_colluders
         check_rounds(self.scheme, self.sampler, self.population.num_clients, self.budget, slack)
         if self.group_testing:
@@ -262,6 +265,12 @@ def check_rounds(scheme: Scheme, sampler: Sampler, num_clients: int, budget: Bud
     check_cohort(scheme, sampler, num_clients)
     if not scheme.private:
         return
+    check_correlated(scheme, sampler)
+    if scheme.record_level and not sampler.amplifies:
+        raise ConfigError(
+            f"{scheme.name}: for single records no accountant answers where clients take turns: use --sampling-rate or"
+            " --cohort-size"
+        )
     if budget is None:
         raise ConfigError(f"{scheme.name} is private and needs a delta (--delta)")
     budget.check(sampler, METHODS if scheme.record_level else None)
