@@ -149,6 +149,11 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         problems = list(attack.problems(self.scheme))
         if attack.relabels and self.population.records(0).targets.is_floating_point():
             problems.append("the attack changes labels, but the targets of these records are no classes")
+        if attack.fraction is not None and not self.sampler.amplifies:
+            problems.append(
+                "--attack-fraction puts malicious clients into every cohort, and with --sampler cyclic clients take"
+                " turns: name them with --attack-malicious, or use another sampler"
+            )
         if problems:
             raise ConfigError(several(problems))
         _ = self.malicious  # which may be nobody

@@ -87,6 +87,13 @@ def test_schemes_that_it_does_not_go_with(name: str, changes: dict[str, Any], wo
         correlated(name, **changes)
 
 
+def test_attackers_that_come_out_of_turn_are_refused() -> None:
+    with pytest.raises(ConfigError, match="name them with --attack-malicious"):
+        experiment(scheme("fl-std-dp"), attack=RandomUpdate(fraction=0.2))
+    named = experiment(scheme("fl-std-dp"), attack=RandomUpdate(fraction=None, malicious=(1, 5)))
+    assert named.arrange is None
+
+
 def test_votes_are_refused() -> None:
     with pytest.raises(ConfigError, match="--top-selection votes"):
         replace(scheme("fl-top-dp", top_selection="votes"), noise=NOISE)

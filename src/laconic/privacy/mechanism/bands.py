@@ -12,8 +12,8 @@ no row in common. So it moves y by at most S·√(Σ ‖C_t‖²) over its round
 
 *Gain.* A·C⁻¹ is Toeplitz, too; its coefficients d are those of the power series a(x)/c(x). The mean squared noise of
 the iterates is Σ_k (1 − k/T)·d_k² times (σ·S)², and σ grows with the sensitivity. Their product is minimised, starting
-from the square root of the workload, 1/√((1 − x)(1 − ρx)), cut off after b terms (Kalinin and Lampert 2024). Numbers
-for many participations are from McKenna (2024) and Choquette-Choo et al. (2023).
+from the square root of the workload, 1/√((1 − x)(1 − ρx)), cut off after b terms (Kalinin and Lampert 2024). Bands and
+a minimum separation are those of Choquette-Choo et al. (2023); McKenna (2024) optimises banded Toeplitz matrices so.
 """
 
 from __future__ import annotations
