@@ -131,6 +131,8 @@ def test_a_round_that_is_repeated_elsewhere_is_one_release_more(tmp_path: Path) 
     assert again.sensitivity_squared(ROUNDS + 3) == accountant.sensitivity_squared(ROUNDS) + 3
     assert result.statement["released"]["epsilon"]["pld"] == pytest.approx(again.released_epsilon(11), rel=1e-9)
     assert result.statement["released"]["rounds_charged"] == ROUNDS + 3
+    for row in result.history[3:]:
+        assert row["epsilon"] == pytest.approx(again.released_epsilon(row["round"] + 3), rel=1e-9)
 
 
 def test_a_repeat_with_other_data_or_other_bands_is_refused(tmp_path: Path) -> None:
@@ -227,6 +229,7 @@ def test_repeats_of_turns_with_noise_of_their_own_count(tmp_path: Path) -> None:
         run(chosen, observer=after(1), **options)
     result = run(chosen, resume=True, **(options | {"engine": "cohort"}))
     assert result.statement["participant"]["participations"] == 3
+    assert all(row["epsilon"] == row["participant_epsilon"] for row in result.history)
     assert result.last["epsilon"] == result.last["participant_epsilon"]
 
 
