@@ -150,7 +150,7 @@ def drawn_cohort(
     arrange: Arrange | None = None,
 ) -> np.ndarray:
     """Who takes part in an attempt at a round; `exhausted` clients do not."""
-    drawn = sampler.draw(num_clients, streams.numpy("cohort", round, attempt))
+    drawn = sampler.cohort(num_clients, streams, round, attempt)
     drawn = drawn[~np.isin(drawn, exhausted)] if len(exhausted) else drawn
     if arrange is None:
         return drawn

@@ -30,6 +30,8 @@ _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
 _TERMS_ON_A_GPU, _TERMS_ON_A_CPU = 1 << 23, 1 << 17
 AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
+NOISE = "noise."
+"""Before the names of what the server remembers of sums to which it adds the noise itself: secret, like those sums."""
 MEASURED = "clients_"
 """Before the names of metrics that clients measured on their own records, in rows."""
 
@@ -124,8 +126,12 @@ def sum_noise_stream(streams: Streams, plan: RoundPlan, group: int = 0) -> Strea
     Other runs of this seed, with another scheme or cohort, must not have the same: the difference of two releases would
     be bare.
     """
-    who = hashlib.blake2b(plan.cohort.tobytes(), digest_size=16).hexdigest()
-    return streams.stream("noise", plan.round, plan.attempt, "sum", group, plan.fingerprint, who)
+    return streams.stream("noise", plan.round, plan.attempt, "sum", group, plan.fingerprint, _who(plan))
+
+
+def _who(plan: RoundPlan) -> str:
+    """A digest of the cohort."""
+    return hashlib.blake2b(plan.cohort.tobytes(), digest_size=16).hexdigest()
 
 
 def empty_sum(scheme: Scheme, plan: RoundPlan, code_size: int, device: torch.device) -> Tensor:
@@ -228,10 +234,31 @@ def server_step(
     outsider sees has the same distribution however many clients came: a round in which too few came (`survivors=0`)
     releases noise alone. Otherwise the size of a cohort would show, and with it a little of who was in it.
     """
+    if scheme.noise.central:
+        mean, state = _with_central_noise(scheme, plan, total, state, stream)
+        return _moved(scheme, plan, mean, weights, state)
     if scheme.noise.private:
         released = released_sums(scheme, plan, total[None], survivors=[survivors], stream=stream)
         return sums_step(scheme, plan, released, weights=weights, state=state)
     return _moved(scheme, plan, total / total_weight, weights, state)
+
+
+def _with_central_noise(
+    scheme: Scheme, plan: RoundPlan, total: Tensor, state: State, stream: Stream
+) -> tuple[Tensor, State]:
+    """The mean code with noise that the server adds, and the state with what it remembers for the next rounds.
+
+    The stream is named after scheme and cohort: another run of this seed must not have the same noise on other sums.
+    """
+    memory = {name.removeprefix(NOISE): value for name, value in state.items() if name.startswith(NOISE)}
+    estimate, memory = scheme.noise.estimated(
+        total,
+        memory,
+        sensitivity=scheme.clip.sensitivity(len(total)),
+        plan=plan,
+        rng=stream.fork(f"central {plan.fingerprint} {_who(plan)}"),
+    )
+    return estimate / plan.planned_cohort, state | {NOISE + name: value for name, value in memory.items()}
 
 
 def grouped_step(
@@ -282,8 +309,8 @@ def _released(scheme: Scheme, plan: RoundPlan, total: Tensor, survivors: int, st
 
 
 def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state: State) -> tuple[Tensor, State]:
-    """The server rule's step, refused if its weights are no longer finite. What an aggregator remembers stays."""
-    remembered = {name: value for name, value in state.items() if name.startswith(AGGREGATOR)}
+    """The server rule's step, refused if its weights are no longer finite. What is not the rule's stays."""
+    remembered = {name: value for name, value in state.items() if name.startswith((AGGREGATOR, NOISE))}
     own = {name: value for name, value in state.items() if name not in remembered}
     change, own = scheme.rule.step(code, own, scheme.codec, len(weights), plan)
     updated = weights + change

@@ -170,6 +170,33 @@ class Scheme(Part):
             problems.append("the code is not one of signs: use DiscreteGaussian noise without signs=True")
         if self.pooled:
             problems.append("the centralised reference has no clients to protect: it takes no noise")
+        return problems + (self._central_problems() if self.noise.central else [])
+
+    def _central_problems(self) -> list[str]:
+        """What noise that is correlated over rounds does not go with: sums of all rounds must be of one kind."""
+        problems = []
+        if not self.codec.linear:
+            problems.append(
+                "correlated noise cancels in sums of codes, and a vote on signs is none: leave out --noise-bands, or"
+                " use another scheme such as fl-std-dp"
+            )
+        if self.codec.new_each_round:
+            problems.append(
+                f"{type(self.codec).__name__} gives codes another meaning in every round, so noise that is correlated"
+                " over rounds would not cancel: leave out --noise-bands, or use a scheme that keeps the same weights"
+                " (fl-bas-3-dp, fl-top-dp)"
+            )
+        if self.codec.vote_rounds:
+            problems.append(
+                "votes are sums of another kind than those that train: leave out --noise-bands or --top-selection votes"
+            )
+        if self.evaluations.every:
+            problems.append(
+                "evaluations are sums of another kind than those that train: leave out --noise-bands or"
+                " --evaluate-every"
+            )
+        if self.groups > 1:
+            problems.append("correlated noise is added to one sum of each round: leave out --noise-bands or --groups")
         return problems
 
     def _record_problems(self) -> list[str]:

@@ -21,6 +21,11 @@ PRIVATE = words(
     "run fl-std-dp --clip-norm 0.4 --noise-multiplier 2 --num-clients 100 --sampling-rate 0.1 --rounds 20"
     " --eval-every 5 --checkpoint-seconds 0.05 --threads 1 --engine one-by-one --quiet --json"
 )
+CORRELATED = words(
+    "run fl-std-dp --clip-norm 0.4 --noise-multiplier 2 --num-clients 100 --sampler cyclic --separation 8 --noise-bands"
+    " 6 --momentum 0.5 --rounds 20 --eval-every 5 --checkpoint-seconds 0.05 --threads 1 --engine one-by-one --quiet"
+    " --json"
+)
 PLAIN = words(
     "run fl-std --dataset synthetic --num-clients 1000 --sampling-rate 0.1 --rounds 12 --eval-every 100"
     " --checkpoint-seconds 0.05 --threads 1 --engine one-by-one --quiet --json"
@@ -33,14 +38,16 @@ _POINTS = 3
 Folder = Callable[[Path], None]
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """An undisturbed run, and how long it took."""
+@pytest.fixture(scope="module", params=[PRIVATE, CORRELATED], ids=["independent", "correlated"])
+def reference(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, float, list[str]]:
+    """An undisturbed run, how long it took, and its command."""
     out = tmp_path_factory.mktemp("reference") / "run"
     started = time.monotonic()
-    ended = process(*PRIVATE, "--out", str(out))
+    ended = process(*request.param, "--out", str(out))
     assert ended.code == 0, ended.err
-    return out, time.monotonic() - started
+    return out, time.monotonic() - started, request.param
 
 
 def killed(arguments: list[str], after: float) -> None:
@@ -60,10 +67,10 @@ def without_times(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", range(_POINTS))
-def test_killed_at_a_random_instant(reference: tuple[Path, float], tmp_path: Path, point: int) -> None:
-    expected, seconds = reference
+def test_killed_at_a_random_instant(reference: tuple[Path, float, list[str]], tmp_path: Path, point: int) -> None:
+    expected, seconds, arguments = reference
     out, rng = tmp_path / "run", random.Random(point)
-    command = [*PRIVATE, "--out", str(out), "--resume"]
+    command = [*arguments, "--out", str(out), "--resume"]
     instants = [(point + rng.random()) / _POINTS, *([rng.random()] if point % 3 == 0 else [])]
     charged: dict[tuple[int, int], list[int]] = {}
     for instant in instants:

@@ -33,6 +33,11 @@ def check_auditable(experiment: Experiment) -> None:
         raise ConfigError(f"{scheme.name} promises no ε, so there is nothing to audit: use a scheme in -dp")
     if scheme.record_level:
         raise ConfigError(f"{scheme.name} protects single records, and canaries are clients: use a scheme in -dp")
+    if scheme.noise.central or not experiment.sampler.amplifies:
+        raise ConfigError(
+            f"{scheme.name}: the audit plants canaries into rounds that are drawn by chance and have their own noise:"
+            " leave out --noise-bands and --sampler cyclic"
+        )
     if scheme.codec.vote_rounds:
         raise ConfigError(
             f"{scheme.name} begins with votes, which have another S and another noise than the rest, and an audit takes"

@@ -20,6 +20,14 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--cohort-size", type=int, help="Fixed-size sampling: clients per round (with --num-clients)."
             ),
+            click.option("--separation", type=int, help="Clients take turns: each in every so many rounds."),
+            click.option(
+                "--noise-bands",
+                type=int,
+                default=1,
+                help="With --separation: noise that the server adds, correlated over so many rounds.  [1]",
+            ),
+            click.option("--momentum", type=NUMBER, default=0.0, help="With --noise-bands: that of the server.  [0]"),
             click.option("--num-clients", type=int, help="Population: for fixed-size sampling, and to check δ."),
             click.option("--as-published", is_flag=True, help="Account a fixed size as Poisson, as the papers do."),
             click.option(
@@ -46,6 +54,9 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def epsilon(
     sampling_rate: float | None,
     cohort_size: int | None,
+    separation: int | None,
+    noise_bands: int,
+    momentum: float,
     num_clients: int | None,
     as_published: bool,
     record_rate: float | None,
@@ -64,8 +75,11 @@ def epsilon(
     """
     from laconic.parts import positive_int
 
-    sampler, population = _sampler(sampling_rate, cohort_size, num_clients, as_published)
-    accountant = _accountant(sampler, population, delta, record_rate, local_steps)(noise_multiplier)
+    sampler, population = _sampler(sampling_rate, cohort_size, separation, num_clients, as_published)
+    made = _accountant(
+        sampler, population, delta, record_rate, local_steps, _bands(sampler, noise_bands, rounds, momentum)
+    )
+    accountant = made(noise_multiplier)
     _check_delta(accountant, delta, allow_large_delta)
     positive_int(rounds=rounds)
     for count in participations:
@@ -101,12 +115,17 @@ def epsilon(
     outsider = "sees all sums and models but not who took part"
     if promise.one == "record":
         click.echo(f"Protected is {promise.unit}.")
+    if promise.one == "record" or not promise.covers_server:
         outsider = promise.released
     click.echo(f"ε against an outsider, who {outsider}:")
     click.echo(f"  after {rounds} rounds:  {_figures(released, None if papers else accountant.method)}")
     if papers and published is not None:
         click.echo(f"  as published (CHIL'21, Theorem 3.1; not proven):  moments: {published:.3f}")
-    click.echo("ε against the server, which knows who took part:")
+    if not promise.covers_server:
+        click.echo("ε against the server: none, as it adds the noise itself (central)")
+        participant = {}
+    else:
+        click.echo("ε against the server, which knows who took part:")
     for count, figures in participant.items():
         note = " (the average client)" if count == expected and not participations else ""
         click.echo(
@@ -124,6 +143,9 @@ def epsilon(
 def calibrate(
     sampling_rate: float | None,
     cohort_size: int | None,
+    separation: int | None,
+    noise_bands: int,
+    momentum: float,
     num_clients: int | None,
     as_published: bool,
     record_rate: float | None,
@@ -147,8 +169,9 @@ def calibrate(
     from laconic.privacy.accounting.calibrate import smallest_noise
 
     probability(delta=delta)
-    sampler, population = _sampler(sampling_rate, cohort_size, num_clients, as_published)
-    accountant = _accountant(sampler, population, delta, record_rate, local_steps)
+    sampler, population = _sampler(sampling_rate, cohort_size, separation, num_clients, as_published)
+    bands = _bands(sampler, noise_bands, rounds, momentum)
+    accountant = _accountant(sampler, population, delta, record_rate, local_steps, bands)
     example = accountant(1.0)
     _check_delta(example, delta, allow_large_delta)
     warned = _cautions(example, delta, num_clients, epsilon, 0.0)
@@ -195,15 +218,42 @@ def _cautions(
     return found
 
 
+def _bands(sampler: Any, noise_bands: int, rounds: int, momentum: float) -> tuple[int, ...] | None:
+    """The bands of correlated noise, as a run would choose them; None where the noise is independent."""
+    from laconic.errors import ConfigError
+    from laconic.privacy.accounting.cyclic import Cyclic
+    from laconic.privacy.mechanism.bands import choose_bands
+
+    if noise_bands == 1:
+        return None
+    if not isinstance(sampler, Cyclic):
+        raise ConfigError("--noise-bands needs clients that take turns: give --separation")
+    return choose_bands(bands=noise_bands, separation=sampler.separation, rounds=rounds, momentum=momentum)
+
+
 def _accountant(
-    sampler: Any, num_clients: int, delta: float, record_rate: float | None, local_steps: int
+    sampler: Any,
+    num_clients: int,
+    delta: float,
+    record_rate: float | None,
+    local_steps: int,
+    bands: tuple[int, ...] | None,
 ) -> Callable[[float], RunAccountant]:
     """From σ to the accountant of one client, or of one record if there is a rate for records."""
+    from laconic.errors import ConfigError
     from laconic.privacy.accounting.accountant import Accountant
+    from laconic.privacy.accounting.correlated import CorrelatedAccountant
     from laconic.privacy.accounting.record_accountant import RecordAccountant
+    from laconic.privacy.mechanism.correlated import CorrelatedGaussian
     from laconic.privacy.mechanism.gaussian import Gaussian
 
+    if record_rate is not None and not sampler.amplifies:
+        raise ConfigError("for single records no accountant answers where clients take turns: leave out --separation")
+
     def of_client(noise_multiplier: float) -> RunAccountant:
+        if bands is not None:
+            correlated = CorrelatedGaussian(noise_multiplier=noise_multiplier, coefficients=bands)
+            return CorrelatedAccountant(sampler=sampler, noise=correlated, num_clients=num_clients, delta=delta)
         noise = Gaussian(noise_multiplier=noise_multiplier)
         return Accountant(sampler=sampler, noise=noise, num_clients=num_clients, delta=delta)
 
@@ -221,13 +271,29 @@ def _accountant(
     return of_client if record_rate is None else of_record
 
 
-def _sampler(sampling_rate: float | None, cohort_size: int | None, num_clients: int | None, as_published: bool) -> Any:
+def _sampler(
+    sampling_rate: float | None,
+    cohort_size: int | None,
+    separation: int | None,
+    num_clients: int | None,
+    as_published: bool,
+) -> Any:
     """(sampler, population)."""
     from laconic.errors import ConfigError
+    from laconic.privacy.accounting.cyclic import Cyclic
     from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
 
-    if (sampling_rate is None) == (cohort_size is None):
-        raise ConfigError("give either --sampling-rate (Poisson) or --cohort-size with --num-clients (fixed size)")
+    if [sampling_rate, cohort_size, separation].count(None) != 2:
+        raise ConfigError(
+            "give either --sampling-rate (Poisson) or --cohort-size with --num-clients (fixed size) or --separation"
+            " (clients take turns)"
+        )
+    if separation is not None:
+        if as_published:
+            raise ConfigError("--as-published goes with --cohort-size and --num-clients, not with --separation")
+        turns = Cyclic(separation=separation)
+        turns.check(separation if num_clients is None else num_clients)
+        return turns, separation if num_clients is None else num_clients
     if sampling_rate is not None:
         if as_published:
             raise ConfigError("--as-published goes with --cohort-size and --num-clients, not with --sampling-rate")

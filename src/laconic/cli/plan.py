@@ -33,7 +33,7 @@ def _print(result: dict[str, Any], papers: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from laconic.privacy.statement.statement import evaluations_text, grid_text, votes_text
+    from laconic.privacy.statement.statement import bands_text, evaluations_text, grid_text, votes_text
     from laconic.report.ledger import human_bytes
 
     console = Console()
@@ -58,6 +58,9 @@ def _print(result: dict[str, Any], papers: bool) -> None:
             ("ε against an outsider", "released", "rounds", privacy["accountant"]),
             ("ε against the server", "participant", "participations", "pld"),
         ):
+            if key == "participant" and privacy.get("server_covered") is False:
+                console.print(f"{title}: none, as the server adds the noise itself (central)")
+                continue
             shown = ["moments", "rdp", "pld"] if papers else [quoted]
             table = Table(unit, *shown if papers else ["ε"], title=title, title_justify="left", box=None)
             for count, figures in privacy[key].items():
@@ -66,6 +69,8 @@ def _print(result: dict[str, Any], papers: bool) -> None:
             console.print(table)
         if papers and privacy["published"] is not None:
             console.print(f"as published (CHIL'21, Theorem 3.1; not proven): moments {privacy['published']:.3f}")
+        if "correlation" in privacy:
+            console.print(f"correlated noise: {bands_text(privacy['correlation'])}")
         if privacy["grid"]:
             console.print(f"grid: {grid_text(privacy['grid'], '·S' if privacy['clip_norm'] is None else '')}")
         elif privacy["unit"] == "client":

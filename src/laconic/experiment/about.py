@@ -10,13 +10,17 @@ import torch
 
 from laconic.aggregate.base import Aggregator
 from laconic.codecs.votes import VotedSubset
+from laconic.experiment.correlated import momentum_of
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
 from laconic.features.base import FrontEnd, describe
 from laconic.group_testing.detector import Detector, detector_of
 from laconic.group_testing.evidence import chance_of_a_group
 from laconic.group_testing.forecast import Prospects
+from laconic.privacy.accounting.cyclic import Cyclic
+from laconic.privacy.mechanism.bands import last_error, mean_error, sensitivity_squared
 from laconic.privacy.mechanism.clip import marks_of
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.secagg.claims import CURIOUS
 
 _MEASURED = 1 << 22
@@ -37,12 +41,39 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         "fingerprint": scheme.fingerprint,
         **({"train": scheme.train.to_dict()} if scheme.record_level else parts),
         **scheme.added_by,
-        **({"noise_added_by": _ADDED_AT_ONCE} if e.draws_per_sum else {}),
+        **({"noise_added_by": _ADDED_AT_ONCE} if e.draws_per_sum and not scheme.noise.central else {}),
+        **about_correlation(e),
         "weighting": scheme.weighting,
         **({} if scheme.groups == 1 else {"groups": about_groups(e), "denominator": "the planned size of a group"}),
         **_selection(e),
         **({} if e.mechanism.measuring is None else {"evaluations": about_evaluations(e)}),
         **_front_end(e),
+    }
+
+
+def about_correlation(e: Experiment) -> dict[str, Any]:
+    """How the noise is correlated over rounds, and how much less of it is left in the iterates; nothing if it is not.
+
+    Ratios are to independent noise under the same sampler at the same ε. They are those of the workload for which the
+    bands are made: sums of all rounds, with the server's momentum.
+    """
+    noise, sampler = e.scheme.noise, e.sampler
+    if not isinstance(noise, CorrelatedGaussian) or not isinstance(sampler, Cyclic):
+        return {}
+    about: dict[str, Any] = {
+        "rounds": e.rounds,
+        "separation": sampler.separation,
+        "momentum": momentum_of(e.scheme),
+    }
+    return {
+        "correlation": {
+            "by": "central",
+            "bands": noise.bands,
+            "separation": sampler.separation,
+            "sensitivity": math.sqrt(sensitivity_squared(noise.factors, e.rounds, sampler.separation)),
+            "noise_ratio": mean_error(noise.factors, **about) / mean_error([1.0], **about),
+            "last_noise_ratio": last_error(noise.factors, **about) / last_error([1.0], **about),
+        }
     }
 
 
@@ -123,7 +154,7 @@ def _about_noise(kind: Mechanism) -> str:
 
 def _at_once(kind: Mechanism) -> str:
     """Which draws these were, where a client did not draw a share of its own."""
-    if not kind.draws_per_sum:
+    if not kind.draws_per_sum or kind.scheme.noise.central:
         return ""
     far = kind.shares_distance()
     counted = f" up to {far:.0e} in total variation over the run (counted)" if far else ""
@@ -236,6 +267,8 @@ def _grid(mechanism: Mechanism) -> dict[str, Any] | None:
     grid = mechanism.grid
     if grid is None:
         return None
+    if mechanism.scheme.noise.central:
+        return {"bits": grid.bits, "step": 1 / grid.units, "steps_per_sum": grid.scale}
     return {
         "bits": grid.bits,
         "step": 1 / grid.units,
@@ -262,6 +295,11 @@ def about_sum(e: Experiment) -> str:
     """Who saw what of the codes."""
     if not e.scheme.secure_sum.hides_single_codes:
         return "none: the server sees every client's code"
+    if e.scheme.noise.central:
+        return (
+            "simulated: this process summed the clients' codes itself, without masks, and then added the noise, as a"
+            " trusted server would; secure aggregation would keep single codes from that server, but not their sums"
+        )
     if not e.scheme.noise.on_integers:
         drew = " and drew the noise of each sum at once" if e.draws_per_sum else ""
         summed = f"this process summed the codes itself{drew}"
@@ -288,6 +326,8 @@ def about_dropouts(e: Experiment) -> list[str]:
     """What is assumed of clients that vanish, and what was made to vanish."""
     if e.scheme.record_level:
         return ["whoever drops out or colludes: every client adds the whole noise of its records itself"]
+    if e.scheme.noise.central:
+        return ["whoever drops out or colludes: the server adds the whole noise"]
     what = "cohort" if e.scheme.groups == 1 else "group"
     texts = [f"of a {what}, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary"]
     if e.scheme.groups > 1:

@@ -8,11 +8,13 @@ from typing import Any
 
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
-from laconic.experiment.mechanism import evaluated_of, excludes_by_cohort, votes_of
+from laconic.experiment.mechanism import evaluated_of, excludes_by_cohort, taking_turns, votes_of
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise, smallest_noise
+from laconic.privacy.accounting.correlated import CorrelatedAccountant
 from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.scheme import Scheme
 
 VOTE_SHARE = 0.25
@@ -74,6 +76,8 @@ class Calibration:
         example = make(1.0)
         if example.record_level:
             return self._of_records(make)
+        if example.noise.central:
+            return self._of_correlated(make)
         return calibrate_noise(
             noise=lambda sigma: make(sigma).noise,
             sensitivity=example.clip.sensitivity(example.codec.code_size(self.size)),
@@ -128,6 +132,28 @@ class Calibration:
     def _cohort_dependent(self) -> bool:
         excludes = self.group_testing and excludes_by_cohort(self.sampler, self.num_clients, self.slack)
         return self.loses_by_cohort or excludes
+
+    def _of_correlated(self, make: MakeScheme) -> float:
+        """Repeats are one more release each, so spare rounds count as such: `horizon` is what is planned."""
+
+        def accountant(sigma: float) -> RunAccountant:
+            noise = make(sigma).noise
+            assert isinstance(noise, CorrelatedGaussian)
+            return CorrelatedAccountant(
+                sampler=taking_turns(self.sampler),
+                noise=noise,
+                num_clients=self.num_clients,
+                delta=self.budget.delta,
+                horizon=self.rounds - self.spare_rounds,
+            )
+
+        return smallest_noise(
+            accountant,
+            epsilon=self.epsilon,
+            delta=self.budget.delta,
+            rounds=self.rounds,
+            method=self.budget.accountant,
+        )
 
     def _of_records(self, make: MakeScheme) -> float:
         budget = Budget(delta=self.budget.delta, max_participations=self.budget.max_participations)

@@ -16,6 +16,7 @@ from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, several
 from laconic.experiment.cautions import count_units
+from laconic.experiment.correlated import check_correlated, correlated_problems
 from laconic.experiment.mechanism import Mechanism, loses_by_cohort
 from laconic.options.declare import problems_of
 from laconic.options.sections import (
@@ -118,6 +119,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             raise ConfigError(PATIENCE_NEEDS)
         check_evaluations(self.scheme, self.rounds, attacked=self.attack is not None)
         check_votes(self.scheme, self.rounds, trainable_size(self.model))
+        if problems := list(correlated_problems(self)):
+            raise ConfigError(several(problems))
         slack = self.max_dropouts + self.max_colluders
         check_rounds(self.scheme, self.sampler, self.population.num_clients, self.budget, slack)
         if self.group_testing:
@@ -146,6 +149,11 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         problems = list(attack.problems(self.scheme))
         if attack.relabels and self.population.records(0).targets.is_floating_point():
             problems.append("the attack changes labels, but the targets of these records are no classes")
+        if attack.fraction is not None and not self.sampler.amplifies:
+            problems.append(
+                "--attack-fraction puts malicious clients into every cohort, and with --sampler cyclic clients take"
+                " turns: name them with --attack-malicious, or use another sampler"
+            )
         if problems:
             raise ConfigError(several(problems))
         _ = self.malicious  # which may be nobody
@@ -262,6 +270,12 @@ def check_rounds(scheme: Scheme, sampler: Sampler, num_clients: int, budget: Bud
     check_cohort(scheme, sampler, num_clients)
     if not scheme.private:
         return
+    check_correlated(scheme, sampler)
+    if scheme.record_level and not sampler.amplifies:
+        raise ConfigError(
+            f"{scheme.name}: for single records no accountant answers where clients take turns: use --sampling-rate or"
+            " --cohort-size"
+        )
     if budget is None:
         raise ConfigError(f"{scheme.name} is private and needs a delta (--delta)")
     budget.check(sampler, METHODS if scheme.record_level else None)

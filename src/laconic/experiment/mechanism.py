@@ -11,15 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from laconic.errors import PrivacyError
+from laconic.errors import ConfigError, PrivacyError
 from laconic.experiment.dropouts import BEFORE_UPLOAD
 from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
 from laconic.privacy.accounting.accountant import Accountant, Evaluated, RunAccountant, Votes
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.correlated import CorrelatedAccountant
+from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.sampling import Poisson, Sampler
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.privacy.mechanism.grid import Grid
 from laconic.scheme import Scheme
 from laconic.streams import Streams
@@ -67,6 +70,8 @@ class Mechanism(Agreed):
         """The accountant of the run; None for a scheme that promises nothing."""
         if not self.scheme.private or self.budget is None:
             return None
+        if isinstance(self.scheme.noise, CorrelatedGaussian):
+            return self._correlated(self.scheme.noise, self.budget)
         accountant: Accountant | RecordAccountant
         records = self.scheme.train.accountant(sampler=self.sampler, num_clients=self.num_clients, budget=self.budget)
         if records is not None:
@@ -93,6 +98,15 @@ class Mechanism(Agreed):
         )
         excludes = self.group_testing and excludes_by_cohort(self.sampler, self.num_clients, self.slack)
         return replace(accountant, cohort_dependent=stoppable or self.loses_by_cohort or excludes)
+
+    def _correlated(self, noise: CorrelatedGaussian, budget: Budget) -> CorrelatedAccountant:
+        return CorrelatedAccountant(
+            sampler=taking_turns(self.sampler),
+            noise=noise,
+            num_clients=self.num_clients,
+            delta=budget.delta - self.delta_slack(),
+            horizon=self.rounds,
+        )
 
     @property
     def voting(self) -> Mechanism | None:
@@ -186,6 +200,16 @@ class Mechanism(Agreed):
         if slack > self.budget.delta / 100:
             raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
         return slack
+
+
+def taking_turns(sampler: Sampler) -> Cyclic:
+    """The sampler, if it keeps a client's participations apart: otherwise correlated noise is not accounted for."""
+    if not isinstance(sampler, Cyclic):
+        raise ConfigError(
+            f"noise that is correlated over rounds (--noise-bands) needs clients that take turns, not"
+            f" {type(sampler).__name__} sampling: use --sampler cyclic with --separation, or leave out --noise-bands"
+        )
+    return sampler
 
 
 def votes_of(scheme: Scheme, size: int) -> Votes | None:

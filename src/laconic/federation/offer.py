@@ -82,6 +82,7 @@ class Offer(Agreed):
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
         positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size, num_classes=self.num_classes)
         check_federated_records(self.scheme, self.size)
+        check_noise_of_nodes(self.scheme, self.sampler)
         if not 1 <= len(self.input_shape) <= 8 or not all(
             isinstance(length, int) and 1 <= length < 2**31 for length in self.input_shape
         ):
@@ -239,6 +240,17 @@ def read_offer(data: bytes) -> tuple[int, Offer]:
     """(the node's number, the offer), if it is signed by the server that it names."""
     signed = verify_offer(data)
     return signed.client, signed.open()
+
+
+def check_noise_of_nodes(scheme: Scheme, sampler: Sampler) -> None:
+    """Refuse noise that a server would add, and turns that no node could check: a node trusts its own noise alone."""
+    if scheme.noise.central:
+        raise ConfigError(
+            f"{scheme.name}: the server would add the noise, so nothing would protect a node from it: in a federation"
+            " every node adds its own share"
+        )
+    if not sampler.amplifies:
+        raise ConfigError(f"{type(sampler).__name__}: clients that take turns are for simulations, not for federations")
 
 
 def check_federated_records(scheme: Scheme, size: int) -> None:

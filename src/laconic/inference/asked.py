@@ -35,6 +35,11 @@ def asked_schemes(names: tuple[str, ...], values: Mapping[str, Any], **defaults:
             "with --top-selection votes the first rounds are votes, and these attacks take rounds of training: leave it"
             " out, and choose with public records"
         )
+    if given.get("privacy.noise_bands", 1) != 1 or given.get("sampler.kind") == "cyclic":
+        raise ConfigError(
+            "these attacks take rounds that are drawn by chance, with noise of their own: leave out --noise-bands and"
+            " --sampler cyclic"
+        )
     if given.get("evaluation.every"):
         raise ConfigError("these attacks take rounds of training, and evaluations are none: leave out --evaluate-every")
     if any("init_steps" in entry.options for entry in entries.values()) and "data.public_dataset" not in given:

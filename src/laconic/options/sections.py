@@ -298,13 +298,20 @@ class SlackOptions:
 class SamplerSection(SlackOptions):
     kind: str = option(
         "poisson",
-        "poisson, fixed-size, or as-published (fixed size accounted as Poisson, for the papers' tables).",
+        "poisson, fixed-size, cyclic (clients take turns, with --separation), or as-published (fixed size accounted as"
+        " Poisson, for the papers' tables).",
         flag="--sampler",
-        choices=("poisson", "fixed-size", "as-published"),
+        choices=("poisson", "fixed-size", "cyclic", "as-published"),
     )
     sampling_rate: float | None = option(None, "Poisson: each client's probability per round.", shown="0.1", check=rate)
     cohort_size: int | None = option(
         None, "Fixed size: clients per round.", shown="a tenth of the clients", check=positive_int
+    )
+    separation: int | None = option(
+        None,
+        "Cyclic: each client takes part in every so many rounds, a fixed share of them in each. Nothing amplifies.",
+        shown="10",
+        check=positive_int,
     )
     max_participations: int | None = option(
         None, "How often one client may take part (Poisson and private schemes).", check=positive_int
@@ -381,6 +388,12 @@ class PrivacySection(DeltaOptions):
     )
     accountant: str | None = option(
         None, "moments (the papers'), rdp or pld (tight).", shown="the tightest", choices=("moments", "rdp", "pld")
+    )
+    noise_bands: int = option(
+        1,
+        "Above 1: noise that is correlated over so many rounds, so that most of it cancels. The server adds it"
+        " (central), so no ε holds against the server. For --sampler cyclic, at most --separation.",
+        check=positive_int,
     )
     vote_share: float | None = option(
         None,

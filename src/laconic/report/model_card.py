@@ -7,6 +7,7 @@ from typing import Any
 
 from laconic import __version__
 from laconic.privacy.statement.released import METRICS, released_statement
+from laconic.privacy.statement.statement import epsilon_text
 from laconic.report.ledger import human_bytes
 from laconic.report.summary_lines import metric_text
 
@@ -66,7 +67,9 @@ def _promise(statement: dict[str, Any], released_only: bool) -> str:
         if key == "participant" and released_only:
             continue
         part = statement[key]
-        rows.append((who, f"{part['epsilon'][part['accountant']]:.3f}", f"{statement['delta']:g}", part["adversary"]))
+        rows.append(
+            (who, epsilon_text(part["epsilon"][part["accountant"]]), f"{statement['delta']:g}", part["adversary"])
+        )
     parts = [
         _table(("against", "ε", "δ", "who"), rows),
         f"Protected is {statement['unit']} ({statement['adjacency']['relation']} adjacency:"

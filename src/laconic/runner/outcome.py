@@ -214,7 +214,7 @@ def _warnings(run: Progress) -> Iterator[str]:
 _SHORTER = {name: f"{name}_if_planned_to_end_there" for name in ("epsilon", "participant_epsilon")}
 
 
-def _epsilons(statement: dict[str, Any]) -> dict[str, float]:
+def _epsilons(statement: dict[str, Any]) -> dict[str, float | None]:
     """Both ε of the statement, as rows call them."""
     if not statement["private"]:
         return {}

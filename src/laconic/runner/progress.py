@@ -45,10 +45,10 @@ class Progress:
     def repeats(self, also: RoundPlan | None = None, through: int | None = None) -> Repeats:
         """What was charged again, once this round is charged too; or of what is released through a round.
 
-        It is not asked where all rounds are alike.
+        It is not asked where all rounds are alike and drawn by chance: their number is enough.
         """
         scheme = self.experiment.scheme
-        if not scheme.codec.vote_rounds and not scheme.evaluations.every:
+        if not scheme.codec.vote_rounds and not scheme.evaluations.every and self.experiment.sampler.amplifies:
             return Repeats()
         key = None if also is None else (also.round, also.attempt)
         return scheme.repeats(self.journal.repeated(also=key, through=through))

@@ -7,6 +7,7 @@ import functools
 from laconic.errors import PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.accountant import Accountant, Repeats, RunAccountant, largest
+from laconic.privacy.accounting.correlated import CorrelatedAccountant
 
 NO_REPEATS = Repeats()
 
@@ -37,7 +38,7 @@ class Spending:
 
     def with_repeats(self, repeats: Repeats) -> RunAccountant | None:
         """The accountant of a run in which these rounds were charged again."""
-        if not repeats or not isinstance(self.accountant, Accountant):
+        if not repeats or not isinstance(self.accountant, Accountant | CorrelatedAccountant):
             return self.accountant
         return self.accountant.with_repeats(repeats)
 
@@ -58,12 +59,12 @@ class Spending:
             return self._rounds
         return largest(lambda rounds: budget.released_fits(accountant, rounds, rounds), self._rounds)
 
-    def epsilons(self, released: int, most: int, repeats: Repeats = NO_REPEATS) -> dict[str, float]:
-        """Both ε, as rows call them."""
+    def epsilons(self, released: int, most: int, repeats: Repeats = NO_REPEATS) -> dict[str, float | None]:
+        """Both ε, as rows call them; None where there is none against the server."""
         accountant = self.with_repeats(repeats)
         if accountant is None or self._budget is None:
             return {}
         return {
             "epsilon": accountant.released_epsilon(released, self._budget.accountant, most),
-            "participant_epsilon": accountant.participant_epsilon(most),
+            "participant_epsilon": accountant.participant_epsilon(most) if accountant.promise.covers_server else None,
         }

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.correlated import CorrelatedAccountant
 from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.runner.attacked import missing_noise
 from laconic.runner.planned import answered_for
@@ -24,7 +25,7 @@ def privacy_profile(run: Progress) -> dict[str, Any] | None:
     noise, the pairs are those of the noise that was left; there are none if none was.
     """
     accountant, budget = run.accountant, run.experiment.budget
-    if budget is None or not isinstance(accountant, Accountant | RecordAccountant):
+    if budget is None or not isinstance(accountant, Accountant | CorrelatedAccountant | RecordAccountant):
         return None
     spent, cost = answered_for(run), budget.delta - accountant.delta
     found: dict[str, Any] = {"released": [], "participant": []}

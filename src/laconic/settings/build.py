@@ -26,6 +26,7 @@ from laconic.options.sections import (
     TestingOptions,
 )
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
 from laconic.settings.attack import class_names, make_attack
@@ -43,9 +44,8 @@ from laconic.settings.settle_privacy import (
 )
 from laconic.settings.settle_scheme import (
     WHOLE,
+    completed,
     draft_options,
-    with_aggregator,
-    with_evaluations,
     with_outputs,
     with_train_defaults,
 )
@@ -95,7 +95,7 @@ def settle(
     attack = make_attack(config, draft_scheme, federation.num_classes)
     # A draft with σ and S of 1 is enough to see all that cannot work, before anything that takes time.
     draft = Experiment(
-        scheme=with_evaluations(with_aggregator(draft_scheme, config.aggregator), config.evaluation),
+        scheme=completed(draft_scheme, config, sampler),
         model=model,
         front_end=front_end,
         population=federation.population,
@@ -121,8 +121,7 @@ def settle(
             options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []
         notes += _revealed(config, federation)
-    scheme = with_aggregator(build_scheme(config.scheme.name, **options), config.aggregator)
-    scheme = with_evaluations(scheme, config.evaluation)
+    scheme = completed(build_scheme(config.scheme.name, **options), config, sampler)
     config = _settled_config(config, scheme, options, federation, sampler, budget)
     if attack is not None:
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
@@ -244,6 +243,8 @@ def _settled_config(
         changes["data.num_clients"] = federation.population.num_clients
     if isinstance(sampler, Poisson):
         changes["sampler.sampling_rate"] = sampler.sampling_rate
+    elif isinstance(sampler, Cyclic):
+        changes["sampler.separation"] = sampler.separation
     elif not scheme.pooled and isinstance(sampler, FixedSize):
         changes["sampler.cohort_size"] = sampler.cohort_size
     return config.with_values(changes)

@@ -36,7 +36,13 @@ from laconic.settings.data.public_records import DEAD_LEAVES
 from laconic.settings.front_end import looks_at_public, with_front_end_defaults
 from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import check_clip, check_noise, draft_budget
-from laconic.settings.settle_scheme import draft_options, with_aggregator, with_evaluations, with_train_defaults
+from laconic.settings.settle_scheme import (
+    draft_options,
+    with_aggregator,
+    with_bands,
+    with_evaluations,
+    with_train_defaults,
+)
 
 
 def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> None:
@@ -88,6 +94,8 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
             yield from _raised(check_maskable, draft)
         if draft.private:
             yield from _raised(check_noise_draws, config.secagg, draft)
+        if not sampler:
+            yield from _raised(with_bands, draft, config, make_sampler(config.sampler, None))
         yield from _vote_problems(config, draft)
         yield from _evaluation_problems(config, draft)
         if not public_given:

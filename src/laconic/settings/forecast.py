@@ -7,7 +7,14 @@ from typing import Any
 from laconic.catalogue import scheme_entry
 from laconic.clients import wire
 from laconic.clients.simulated import SimulatedClients
-from laconic.experiment.about import about_evaluations, about_grid, about_groups, about_testing, about_votes
+from laconic.experiment.about import (
+    about_correlation,
+    about_evaluations,
+    about_grid,
+    about_groups,
+    about_testing,
+    about_votes,
+)
 from laconic.experiment.cautions import planned_cautions
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import FrontEnd, num_values
@@ -139,6 +146,8 @@ def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: boo
         "noise_multiplier": experiment.scheme.noise_multiplier,
         "clip_norm": None if measured else experiment.bound,
         "grid": about_grid(experiment),
+        **about_correlation(experiment),
+        **({} if accountant.promise.covers_server else {"server_covered": False}),
         "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0]
         / simulation.clients.code_size,
         "delta": budget.delta,

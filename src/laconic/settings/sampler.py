@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from laconic.errors import ConfigError
 from laconic.options.sections import SamplerSection
+from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
 
 
 def make_sampler(section: SamplerSection, num_clients: int | None) -> Sampler:
     """The sampler that the section describes, checked against the population, if that is known."""
+    if section.kind == "cyclic":
+        given = {"--sampling-rate": section.sampling_rate, "--cohort-size": section.cohort_size}
+        for flag in (flag for flag, value in given.items() if value is not None):
+            raise ConfigError(f"--sampler cyclic takes --separation, not {flag}: each round has 1/separation of all")
+        turns = Cyclic(separation=10 if section.separation is None else section.separation)
+        if num_clients is not None:
+            turns.check(num_clients)
+        return turns
+    if section.separation is not None:
+        raise ConfigError(f"--separation {section.separation} is for clients that take turns: add --sampler cyclic")
     if section.kind == "poisson":
         if section.cohort_size is not None:
             raise ConfigError("Poisson sampling takes --sampling-rate; for --cohort-size choose --sampler fixed-size")

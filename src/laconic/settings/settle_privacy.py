@@ -20,7 +20,7 @@ from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
 from laconic.settings.clipnorm import clip_norm_from
 from laconic.settings.config import RunConfig
-from laconic.settings.settle_scheme import with_aggregator, with_evaluations
+from laconic.settings.settle_scheme import completed
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 
@@ -66,7 +66,7 @@ def settle_noise(
         return float(given) if isinstance(given, int | float) else given
     assert config.privacy.epsilon is not None  # `check_noise`
     asked = _calibration(config, sampler, num_clients, model)
-    return asked.noise_multiplier(lambda sigma: _with_noise(config, options, sigma))
+    return asked.noise_multiplier(lambda sigma: _with_noise(config, sampler, options, sigma))
 
 
 def settle_vote_noise(
@@ -76,11 +76,13 @@ def settle_vote_noise(
 
     Nothing where it is given, where there are no votes, and where no ε is promised: it is then that of training.
     """
-    votes = _with_noise(config, options, 1.0).codec.vote_rounds
+    votes = _with_noise(config, sampler, options, 1.0).codec.vote_rounds
     if config.privacy.epsilon is None or not votes or options.get("vote_noise_multiplier") is not None:
         return {}
     asked = _calibration(config, sampler, num_clients, model)
-    return {"vote_noise_multiplier": asked.vote_noise_multiplier(lambda sigma: _with_noise(config, options, sigma))}
+    return {
+        "vote_noise_multiplier": asked.vote_noise_multiplier(lambda sigma: _with_noise(config, sampler, options, sigma))
+    }
 
 
 def settle_evaluation_noise(
@@ -92,14 +94,14 @@ def settle_evaluation_noise(
     """
     if config.evaluation.noise_multiplier is not None:
         return config.evaluation.noise_multiplier
-    example = _with_noise(config, options, 1.0)
+    example = _with_noise(config, sampler, options, 1.0)
     if config.privacy.epsilon is None or not example.num_evaluations(config.run.rounds):
         return None
     asked = _calibration(config, sampler, num_clients, model)
-    return asked.evaluation_noise_multiplier(lambda sigma: _with_noise(config, options, sigma))
+    return asked.evaluation_noise_multiplier(lambda sigma: _with_noise(config, sampler, options, sigma))
 
 
-def _with_noise(config: RunConfig, options: dict[str, Any], sigma: float) -> Scheme:
+def _with_noise(config: RunConfig, sampler: Sampler, options: dict[str, Any], sigma: float) -> Scheme:
     """The scheme with this σ. Any bound serves: the grid of integer noise scales with it, and no ε depends on it."""
     entry = scheme_entry(config.scheme.name)
     if entry.record_level:
@@ -107,7 +109,7 @@ def _with_noise(config: RunConfig, options: dict[str, Any], sigma: float) -> Sch
     others = {k: v for k, v in options.items() if k not in ("clip_norm", "noise_multiplier")}
     bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
     scheme = build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
-    return with_evaluations(with_aggregator(scheme, config.aggregator), config.evaluation)
+    return completed(scheme, config, sampler)
 
 
 def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: nn.Module) -> Calibration:

@@ -12,8 +12,15 @@ from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
 from laconic.codecs.measured import Evaluations
 from laconic.errors import ConfigError
+from laconic.experiment.correlated import momentum_of
+from laconic.experiment.mechanism import taking_turns
 from laconic.options.sections import AggregatorSection, EvaluationSection
+from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.bands import choose_bands
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.scheme import Scheme
+from laconic.settings.config import RunConfig
 
 WHOLE = "all"
 """The batch size that is a client's whole data set."""
@@ -55,6 +62,39 @@ def with_outputs(options: dict[str, Any], model: nn.Module) -> dict[str, Any]:
     if options.get("outputs", found) != found:
         raise ConfigError(f"--outputs {options['outputs']}: the layer has {found}; leave it out")
     return options | {"outputs": found}
+
+
+def with_bands(scheme: Scheme, config: RunConfig, sampler: Sampler) -> Scheme:
+    """The scheme with noise that is correlated over as many rounds as the configuration says: made for this run."""
+    bands, noise = config.privacy.noise_bands, scheme.noise
+    if bands == 1:
+        return scheme
+    if not isinstance(noise, DiscreteGaussian):
+        way = "use --noise integer" if noise.private else "use a scheme in -dp such as fl-std-dp"
+        raise ConfigError(
+            f"--noise-bands {bands} correlates integer noise that protects clients, and {scheme.name} as it is has"
+            f" none: {way}, or leave it out"
+        )
+    for flag, value in (("--bits", noise.bits), ("--ring-bits", noise.ring_bits)):
+        if value is not None:
+            raise ConfigError(f"{flag} {value} means nothing with --noise-bands, whose grid is fixed: leave one out")
+    if noise.signs:
+        raise ConfigError(
+            f"--noise-bands {bands}: correlated noise cancels in sums of codes, and a vote on signs is none: use"
+            " another scheme such as fl-std-dp, or leave it out"
+        )
+    chosen = choose_bands(
+        bands=bands,
+        separation=taking_turns(sampler).separation,
+        rounds=config.run.rounds,
+        momentum=momentum_of(scheme),
+    )
+    return replace(scheme, noise=CorrelatedGaussian(noise_multiplier=noise.noise_multiplier, coefficients=chosen))
+
+
+def completed(scheme: Scheme, config: RunConfig, sampler: Sampler) -> Scheme:
+    """The scheme with all that other sections say of it: how codes are combined, what is measured, how noise is."""
+    return with_bands(with_evaluations(with_aggregator(scheme, config.aggregator), config.evaluation), config, sampler)
 
 
 def with_evaluations(scheme: Scheme, section: EvaluationSection) -> Scheme:

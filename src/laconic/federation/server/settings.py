@@ -67,6 +67,16 @@ def settle_federated(
         raise ConfigError(
             "--attack is for simulations: the nodes of a federation are real clients; use laconic run to try an attack"
         )
+    if config.privacy.noise_bands > 1:
+        raise ConfigError(
+            "--noise-bands is for simulations: its noise is added by a trusted server, and the nodes of a federation"
+            " add their own shares; leave it out"
+        )
+    if config.sampler.kind == "cyclic":
+        raise ConfigError(
+            "--sampler cyclic is for simulations: what nodes may spend is worked out for cohorts that are drawn by"
+            " chance; use --sampler poisson or fixed-size"
+        )
     if config.secagg.dropout_rate:
         raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
     if config.secagg.noise_draws == "per-sum":

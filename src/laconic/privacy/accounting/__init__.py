@@ -4,6 +4,8 @@ accountant         `Accountant`: ε of a client against two adversaries, by thre
 budget             `Budget`: limits, and whether one more round fits
 calibrate          the smallest noise for a given ε
 composed_loss      ε of a loss distribution after many rounds; proof that it is an upper bound
+correlated         `CorrelatedAccountant`: ε of noise that is correlated over rounds
+cyclic             `Cyclic`: clients that take turns, with a minimum separation
 promise            what an ε refers to, in words: unit, adjacency, adversaries
 record_accountant  `RecordAccountant`: the same for a record whose client runs DP-SGD
 record_events      what a round releases of one record

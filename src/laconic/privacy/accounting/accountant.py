@@ -333,7 +333,7 @@ class Accountant:
         maths.md, what the argument needs). It must be far less than δ/100, even for the cohorts that remain when capped
         clients are gone: times 1 + e¹⁰, which no proof asks for.
         """
-        if self.cohort_dependent:
+        if self.cohort_dependent or not self.sampler.amplifies:
             return False
         return self.visible_delta(rounds) <= self.delta / 100
 
@@ -344,7 +344,11 @@ class Accountant:
         return seen * (1 + math.exp(_VISIBLE_EPSILON))
 
     def _most(self, rounds: int, most: int | None) -> int:
-        return min(x for x in (rounds, self.max_participations, most) if x is not None)
+        again = min(self.repeats.total, rounds)
+        if self.horizon:  # what goes beyond the plan will be repeated
+            again += max(0, rounds - again - self.horizon)
+        turns = self.sampler.most_participations(rounds - again) + again
+        return min(x for x in (turns, self.max_participations, most) if x is not None)
 
     def participant_epsilon(self, participations: int, method: str = "pld") -> float:
         return self._epsilon(self._taken(participations), method)

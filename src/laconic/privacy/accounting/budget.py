@@ -47,6 +47,11 @@ class Budget(Part):
     def check(self, sampler: Sampler, figures: tuple[str, ...] | None = None) -> None:
         """Refuse what the sampler cannot be accounted for. `figures`: the methods there are, if not the sampler's."""
         available = figures or sampler.figures
+        if self.max_participations is not None and not sampler.amplifies:
+            raise ConfigError(
+                "--max-participations means nothing where clients take turns: how often one takes part follows from"
+                " --rounds and --separation; leave it out"
+            )
         if self.max_participations is not None and not sampler.allows_participation_cap:
             raise ConfigError(
                 f"max_participations cannot be combined with {type(sampler).__name__} sampling: no proof covers the"

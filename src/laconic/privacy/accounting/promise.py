@@ -17,6 +17,8 @@ class Promise:
     participant: str
     duties: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
+    covers_server: bool = True
+    """Whether there is an ε against the server at all."""
 
 
 _ADJACENCY = {
@@ -39,6 +41,25 @@ def client_promise(adjacency: str, caveat: str) -> Promise:
             "for the outsider's ε the server tops up the noise of every release to the same variance, whoever came",
         ),
         caveats=(caveat,) if caveat else (),
+    )
+
+
+def central_promise(adjacency: str, bands: int) -> Promise:
+    """Client level, with noise that the server adds: it holds for all but the server."""
+    kept = f", and so does its checkpoint, which holds those of the last {bands - 1} rounds" if bands > 1 else ""
+    return Promise(
+        one="client",
+        unit="one client with all its records",
+        relation=adjacency,
+        meaning="one client's data contributes nothing (its code is 0); the client stays",
+        released="sees every released sum and every model, and may know who took part in which round",
+        participant="is the server: it is NOT covered, as it adds the noise itself and sees every sum without it",
+        duties=(
+            "the server is trusted (central noise): it adds the noise before it releases anything, and the sums without"
+            f" noise stay secret{kept}",
+        ),
+        caveats=("no ε holds against the server itself, nor against whoever sees its memory or its checkpoints",),
+        covers_server=False,
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, positive_int, rate
-from laconic.streams import hashed
+from laconic.streams import Streams, hashed
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -43,6 +43,8 @@ class Sampler(Part):
     caveat: ClassVar[str] = ""
     proven: ClassVar[bool] = True
     """Whether the accounting is that of how clients are really drawn."""
+    amplifies: ClassVar[bool] = True
+    """Whether it is chance, which an outsider does not know, that says who takes part."""
 
     def check(self, num_clients: int) -> None:
         """Refuse a population that the sampler cannot serve."""
@@ -78,6 +80,14 @@ class Sampler(Part):
             return [np.sort(order[group::groups]) for group in range(groups)]
         coins = hashed(hashed(cohort) ^ np.uint64(key)) % np.uint64(groups)
         return [cohort[coins == group] for group in range(groups)]
+
+    def most_participations(self, rounds: int) -> int:
+        """In how many of the first so many rounds one client takes part at most."""
+        return rounds
+
+    def cohort(self, num_clients: int, streams: Streams, round: int, attempt: int) -> np.ndarray:
+        """Who takes part in an attempt at a round: sorted client numbers."""
+        return self.draw(num_clients, streams.numpy("cohort", round, attempt))
 
     def draw(self, num_clients: int, rng: np.random.Generator) -> np.ndarray:
         """A cohort: sorted client numbers."""

@@ -1,6 +1,8 @@
 """Clipping and noise of codes. Imports torch only inside functions that are handed tensors.
 
+bands              which noise is correlated with which: the banded matrix of a run, and what it costs and gains
 clip               `Clip`, `NoClip`, `L2Clip`, `UnitEntries` (for signs), `Marks` (for votes)
+correlated         `CorrelatedGaussian`: integer noise that the server adds, correlated over rounds
 discrete_gaussian  `DiscreteGaussian`: integers drawn around a code, and why the Gaussian's ε holds
 discrete_sampler   draws from the discrete Gaussian with any mean and scale
 discrete_table     its exact tables

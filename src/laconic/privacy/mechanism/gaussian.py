@@ -37,6 +37,11 @@ class Noise(Part):
         return False
 
     @property
+    def central(self) -> bool:
+        """Whether the server adds all of it, so that nothing protects the clients from the server."""
+        return False
+
+    @property
     def added_by(self) -> dict[str, str]:
         """Who adds it, and what the sum is divided by: for the privacy statement."""
         return {
@@ -107,6 +112,15 @@ class Noise(Part):
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
         """The sum in units of the code, its noise topped up to the same variance in every round."""
         return total
+
+    def estimated(
+        self, total: Tensor, memory: dict[str, Tensor], *, sensitivity: float, plan: RoundPlan, rng: Stream
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of `central` noise: the sum in units of the code with its noise, and what the server remembers now.
+
+        Before the first round it remembers nothing.
+        """
+        raise NotImplementedError
 
     def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
         """The scale of the noise in each coordinate of a released sum, in units of the code."""

@@ -46,6 +46,12 @@ def cautions(
             f"δ = {delta:g} {_too_large(units, one)}: a mechanism may publish one {one}'s data in full and still meet"
             " the definition, whatever ε is; the figures promise nothing"
         )
+    if not accountant.promise.covers_server:
+        found.append(
+            "there is NO ε against the server: it adds the noise itself and sees the sums without it; quote this ε only"
+            " where the server is trusted"
+        )
+        participant = 0.0  # said already
     for who, figure in (("an outsider", released), ("the server", participant)):
         if figure > LARGE_EPSILON:
             found.append(

@@ -43,12 +43,19 @@ def privacy_statement(
     participant = accountant.participant(participations)
     published = accountant.published(rounds)
     method = budget.accountant or accountant.method
+    planned = "" if rounds_planned is None else " planned"
+    against_server = participant.best("pld") if promise.covers_server else math.inf
+    server = (
+        f"({against_server:.3f}, {budget.delta:g})-DP against the server, for the client that took part"
+        f" most often ({participations} of {rounds}{planned} rounds)"
+    )
+    if not promise.covers_server:
+        server = f"NOT against the server, which adds the noise itself; of {rounds}{planned} rounds"
     return {
         "private": True,
         "summary": (
             f"({released.best(method):.3f}, {budget.delta:g})-DP per {promise.one} against an outsider ({method});"
-            f" ({participant.best('pld'):.3f}, {budget.delta:g})-DP against the server, for the client that took part"
-            f" most often ({participations} of {rounds}{'' if rounds_planned is None else ' planned'} rounds)"
+            f" {server}"
             f"{'' if attack is None or attack['holds'] else '; NOT in this run: attackers left out noise'}"
         ),
         "unit": promise.unit,
@@ -70,10 +77,11 @@ def privacy_statement(
             "participations": participations,
             "epsilon": participant.to_dict(),
             "accountant": "pld",
+            **({} if promise.covers_server else {"covered": False}),
         },
         "budget": budget.to_dict(),
         "cautions": cautions(
-            accountant, delta=budget.delta, released=released.best(method), participant=participant.best("pld")
+            accountant, delta=budget.delta, released=released.best(method), participant=against_server
         ),
         "secure_aggregation": secure_aggregation,
         "assumptions": [*promise.duties, *assumptions],
@@ -92,11 +100,7 @@ def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[t
         *_planned(statement["released"]),
         *(_published(statement["released"]) if papers else []),
         ("Server's ε", _figures(statement["participant"], papers)),
-        (
-            "  who",
-            f"{statement['participant']['adversary']}; worst client: "
-            f"{statement['participant']['participations']} participations",
-        ),
+        ("  who", _server(statement["participant"])),
         ("δ", f"{statement['delta']:g}"),
         *([("Attack", statement["attack"]["text"])] if "attack" in statement else []),
         *[("Caution", text) for text in statement.get("cautions", ())],
@@ -110,12 +114,20 @@ def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[t
     evaluations = statement["mechanism"].get("evaluations")
     if evaluations is not None:
         lines.append(("Evaluations", evaluations_text(evaluations)))
+    bands = statement["mechanism"].get("correlation")
+    if bands is not None:
+        lines.append(("Correlated noise", bands_text(bands)))
     grid = statement["mechanism"].get("grid")
     if grid is not None:
         lines.append(("Grid", grid_text(grid)))
     lines += [("Assumed", text) for text in statement["assumptions"]]
     lines += [("Not covered", text) for text in statement["not_covered"]]
     return lines
+
+
+def epsilon_text(figure: float | None, digits: int = 3) -> str:
+    """An ε for people; one that is not finite, which files hold as null, is none."""
+    return "none (∞)" if figure is None or not math.isfinite(figure) else f"{figure:.{digits}f}"
 
 
 def votes_text(votes: dict[str, Any]) -> str:
@@ -152,13 +164,34 @@ def evaluations_text(evaluations: dict[str, Any]) -> str:
     )
 
 
+def bands_text(bands: dict[str, Any]) -> str:
+    """How noise is correlated over rounds, and what that does, in a sentence or two."""
+    return (
+        f"added by the server (central), over {bands['bands']} rounds, and a client takes part every"
+        f" {bands['separation']} rounds: one client moves what all rounds release by"
+        f" {bands['sensitivity']:.4g}·S; the noise of the iterates is {bands['noise_ratio']:.3f} of what independent"
+        f" noise of the same ε would leave on average, and {bands['last_noise_ratio']:.3f} in the last one"
+    )
+
+
 def grid_text(grid: dict[str, Any], unit: str = "") -> str:
     """The grid of integer noise in one line; `unit` is what a step is measured in."""
+    if "steps_per_share" not in grid:
+        return (
+            f"{grid['bits']} bits a value, without noise; steps of {grid['step']:.4g}{unit}; the noise that the server"
+            f" adds has a scale of {grid['steps_per_sum']:.1f} steps; no sum wraps around"
+        )
     return (
         f"{grid['bits']} bits a value; steps of {grid['step']:.4g}{unit}; a client's share of the noise has a scale of"
         f" {grid['steps_per_share']:.1f} steps; the sum of a round wraps around with probability below"
         f" 2^{math.ceil(grid['log2_wrap_probability'])}"
     )
+
+
+def _server(part: dict[str, Any]) -> str:
+    if part.get("covered") is False:
+        return f"this adversary {part['adversary']}"
+    return f"{part['adversary']}; worst client: {part['participations']} participations"
 
 
 def _planned(released: dict[str, Any]) -> list[tuple[str, str]]:
@@ -181,6 +214,8 @@ def _published(released: dict[str, Any]) -> list[tuple[str, str]]:
 def _figures(part: dict[str, Any], papers: bool) -> str:
     """The ε to quote; with `papers` those of all accountants."""
     figures, quoted = part["epsilon"], part["accountant"]
+    if part.get("covered") is False:
+        return epsilon_text(None)
     if not papers:
         return f"{figures[quoted]:.3f} ({quoted})"
     return ", ".join(f"{name} {'not available' if v is None else f'{v:.3f}'}" for name, v in figures.items())

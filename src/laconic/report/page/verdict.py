@@ -74,6 +74,8 @@ def _adversary(title: str, view: RunView, name: str, delta: float) -> Markup:
     pairs, who = view.pairs(name), section(view.statement, name).get("adversary")
     if not pairs and view.broken:
         figure, words = "no ε", tag("p", "There was no noise, so nothing bounds what an attacker learns.")
+    elif section(view.statement, name).get("covered") is False:
+        figure, words = "no ε", tag("p", "Nothing bounds what this adversary learns.")
     elif not pairs:
         figure, words = "ε unknown", tag("p", "No finite ε is known.")
     else:
