@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ def run(setting: Setting, epsilon: float, seed: int, features: Path) -> Row:
     """What `Setting.command` runs, on features that are there already."""
     started = time.perf_counter()
     kept = Features(features, setting.features, RIDGE)
-    clients = kept.clients()
+    clients, options = kept.clients(), setting.options
+    downlink = options.pop("downlink")
     result = laconic.run(
-        laconic.schemes.fl_std_dp(**setting.options, outputs=CLASSES),
+        replace(laconic.schemes.fl_std_dp(**options, outputs=CLASSES), downlink=downlink),
         model=build_model(
             "logistic", input_shape=(setting.features,), num_classes=CLASSES, seed=0, options={"zero": True}
         ),
@@ -41,7 +43,7 @@ def run(setting: Setting, epsilon: float, seed: int, features: Path) -> Row:
         "accuracy": round(result.last["accuracy"], 4),
         "server_epsilon": round(result.last["participant_epsilon"], 4),
         "outsider_epsilon": round(result.last["epsilon"], 4),
-        "sigma": result.statement["mechanism"]["noise_multiplier"],
+        "sigma": result.statement["mechanism"]["noise"]["noise_multiplier"],
         "bytes_up": round(result.ledger["bytes_up"] / clients.num_clients),
         "bytes_down": round(result.ledger["bytes_down"] / clients.num_clients),
         "seconds": round(time.perf_counter() - started, 1),
