@@ -3,7 +3,7 @@
     python -m benchmarks.advise --dataset digits --out FOLDER
     python -m benchmarks.advise --dataset fashion-mnist --out FOLDER [--device cuda] [--data-dir DIR]
 
-A linear layer behind the scattering front end, projected with dead leaves. The ten settings differ in cohort, rounds
+A linear layer behind the front end of the printed command, projected with dead leaves. The ten settings differ in cohort, rounds
 and features and keep one ε against the server; noise, participations, momentum and step are those that `laconic advise`
 would give them. They were written down before they were run. `--judge held-out` (the default) gives a tenth of the
 training pictures to no client and judges with them, `--judge test` with the test pictures. FOLDER/DATASET.csv has a row
@@ -25,14 +25,16 @@ from scipy.stats import spearmanr
 from benchmarks.advise.heads import Heads, Rule
 from benchmarks.frontier.features import Features, leaves_of, load_data
 from benchmarks.frontier.settings import World
+from laconic.advice.command import FRONT_END
 from laconic.advice.exact import exact
 from laconic.advice.question import Question
 from laconic.advice.search import candidate
-from laconic.advice.setting import Setting
+from laconic.advice.setting import RIDGE, Setting
 from laconic.data.inputs import dense
 from laconic.data.population import Records, gather
 from laconic.features.blocks import in_blocks
-from laconic.features.front_end import ScatteringFrontEnd
+from laconic.features.joined import JoinedFrontEnd
+from laconic.features.kinds import Wanted
 from laconic.features.projection import leading_directions
 
 WORLDS = {
@@ -67,7 +69,6 @@ SETTINGS = {
     ],
 }
 """(clients in a round, rounds, features)."""
-RIDGE = 0.01
 COLUMNS = ["cohort", "rounds", "features", "sigma", "participations", "momentum", "server_lr", "noise_ratio"]
 COLUMNS += ["expected_error", "seed", "judge", "accuracy"]
 
@@ -77,8 +78,10 @@ def write_features(path: Path, world: World, *, seed: int, data_dir: str | None,
     federation, _ = load_data(world, "dead-leaves", seed, data_dir)
     judge = federation.holdout if federation.holdout is not None else federation.test
     assert judge is not None
-    front_end = ScatteringFrontEnd(federation.input_shape)
     leaves = torch.from_numpy(leaves_of(world, seed, federation.input_shape))
+    front_end = Wanted(name=FRONT_END).made(federation.input_shape, public=leaves, source="dead leaves")
+    assert isinstance(front_end, JoinedFrontEnd)
+    front_end.balance(leaves, device)
     mean, values, vectors = leading_directions(in_blocks(front_end, leaves, device).flatten(1), world.most_features)
 
     def components(inputs: torch.Tensor) -> torch.Tensor:

@@ -96,7 +96,7 @@ def advise(
 ) -> Advice:
     """Which settings of `fl-std-dp` to run within these limits; nothing is trained.
 
-    Give `weights` of the model that is trained, or `classes` of a linear layer behind the scattering front end: then
+    Give `weights` of the model that is trained, or `classes` of a linear layer behind the front end: then
     the number of features is part of the answer. What is None is not limited. Settings are ranked by a model of the
     error that was fitted to runs (docs/advise.md); both ε, bits and bytes are those of the run itself.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from laconic.advice.question import SERVER, Question
-from laconic.advice.setting import LOCAL_LR, LOCAL_STEPS, Setting
+from laconic.advice.setting import LOCAL_LR, LOCAL_STEPS, RIDGE, Setting
+
+FRONT_END = "scattering+patches"
 
 
 def run_command(question: Question, setting: Setting, dataset: str | None = None) -> str:
@@ -13,8 +15,8 @@ def run_command(question: Question, setting: Setting, dataset: str | None = None
     flags: dict[str, Any] = {} if dataset is None else {"dataset": dataset}
     flags["num-clients"] = question.num_clients
     if setting.features is not None:
-        flags |= {"front-end": "scattering", "front-end-projection": "public", "front-end-features": setting.features}
-        flags |= {"public-dataset": "dead-leaves"}
+        flags |= {"front-end": FRONT_END, "front-end-projection": "public"}
+        flags |= {"front-end-features": setting.features, "front-end-ridge": RIDGE, "public-dataset": "dead-leaves"}
     whole = setting.sampling_rate >= 1
     flags["sampling-rate"] = 1 if whole else f"{setting.cohort}/{question.num_clients}"
     flags["rounds"] = setting.rounds

@@ -8,9 +8,11 @@ from typing import Any
 
 CLIP_NORM, LOCAL_LR, LOCAL_STEPS = 0.05, 0.05, 10
 """Of a linear layer on normalised features: so small a threshold clips every update, so only the reach matters."""
+RIDGE = 0.01
+"""Of the projection of the front end."""
 PRECONDITION, MOMENTUM, FARTHER, MOST_ROUNDS = 0.15, 0.4, 1.4, 13
 """Of few rounds with everyone in each: λ and momentum of `Preconditioned`, how much farther its reach is than that of
-many plain steps, and the most rounds that count as few. From docs/results/frontier-server.md. With
+many plain steps, and the most rounds that count as few. From docs/results/preconditioner.md. With
 more rounds plain steps are as good."""
 PLAIN_CLIP_NORM = 0.5
 """Of any other model: a value to begin with."""
