@@ -3,11 +3,11 @@
     python -m benchmarks.advise --dataset digits --out FOLDER
     python -m benchmarks.advise --dataset fashion-mnist --out FOLDER [--device cuda] [--data-dir DIR]
 
-A linear layer behind the front end of the printed command, projected with dead leaves. The ten settings differ in cohort, rounds
-and features and keep one ε against the server; noise, participations, momentum and step are those that `laconic advise`
-would give them. They were written down before they were run. `--judge held-out` (the default) gives a tenth of the
-training pictures to no client and judges with them, `--judge test` with the test pictures. FOLDER/DATASET.csv has a row
-for every run. Features are computed once and kept in FOLDER.
+A linear layer behind the front end of the printed command, projected with dead leaves. The ten settings differ in
+cohort, rounds and features and keep one ε against the server; noise, participations, momentum and step are those that
+`laconic advise` would give them. They were written down before they were run. `--judge held-out` (the default) gives a
+tenth of the training pictures to no client and judges with them, `--judge test` with the test pictures.
+FOLDER/DATASET.csv has a row for every run. Features are computed once and kept in FOLDER.
 """
 
 from __future__ import annotations

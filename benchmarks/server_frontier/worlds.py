@@ -33,7 +33,7 @@ WORLDS = {
     world.dataset: world
     for world in (
         World(dataset="fashion-mnist", clients=6000, front_end="scattering+patches", mirror=True),
-        World(dataset="mnist", clients=6000, front_end="scattering+patches", mirror=False),
+        World(dataset="mnist", clients=6000, front_end="patches", mirror=False),
         World(
             dataset="cifar10",
             clients=5000,

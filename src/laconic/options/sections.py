@@ -225,6 +225,22 @@ class SchemeSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServerSection:
+    """What the server does with the steps of its rule."""
+
+    step_decay: float = option(
+        0.0,
+        "The server's steps get shorter: the last one by this share of the first, below 1.",
+        check=below_one,
+    )
+    average_last: int = option(
+        1,
+        "The final model is the mean of the models after so many of the last rounds.",
+        check=positive_int,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TestingOptions:
     """Which groups' sums are spoilt, and who is excluded for it."""
 

@@ -25,6 +25,7 @@ from laconic.options.sections import (
     SamplerSection,
     SchemeSection,
     SecAggSection,
+    ServerSection,
 )
 
 
@@ -38,6 +39,7 @@ class RunConfig:
     model: ModelSection = ModelSection()
     scheme: SchemeSection = SchemeSection()
     aggregator: AggregatorSection = AggregatorSection()
+    server: ServerSection = ServerSection()
     sampler: SamplerSection = SamplerSection()
     privacy: PrivacySection = PrivacySection()
     evaluation: EvaluationSection = EvaluationSection()

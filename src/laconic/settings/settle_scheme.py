@@ -14,12 +14,13 @@ from laconic.codecs.measured import Evaluations
 from laconic.errors import ConfigError
 from laconic.experiment.correlated import momentum_of
 from laconic.experiment.mechanism import taking_turns
-from laconic.options.sections import AggregatorSection, EvaluationSection
+from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.bands import choose_bands
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.scheme import Scheme
+from laconic.server.scheduled import Scheduled
 from laconic.settings.config import RunConfig
 
 WHOLE = "all"
@@ -94,7 +95,33 @@ def with_bands(scheme: Scheme, config: RunConfig, sampler: Sampler) -> Scheme:
 
 def completed(scheme: Scheme, config: RunConfig, sampler: Sampler) -> Scheme:
     """The scheme with all that other sections say of it: how codes are combined, what is measured, how noise is."""
-    return with_bands(with_evaluations(with_aggregator(scheme, config.aggregator), config.evaluation), config, sampler)
+    scheme = with_evaluations(with_aggregator(scheme, config.aggregator), config.evaluation)
+    return with_bands(with_schedule(scheme, config), config, sampler)
+
+
+def with_schedule(scheme: Scheme, config: RunConfig) -> Scheme:
+    """The scheme whose steps get shorter, or that ends with the mean of its last iterates."""
+    section, rounds = config.server, config.run.rounds
+    if section == ServerSection():
+        return scheme
+    if scheme.downlink == "signs":
+        raise ConfigError(
+            f"--step-decay and --average-last change the length of a step, and {scheme.name} sends the signs of equal"
+            " ones: leave them out"
+        )
+    if section.average_last > 1 and config.evaluation.every and rounds % config.evaluation.every == 0:
+        raise ConfigError(
+            f"--average-last {section.average_last} ends in the last round, and that is an evaluation: change --rounds"
+            " or --evaluate-every"
+        )
+    if section.average_last > rounds - scheme.codec.vote_rounds:
+        raise ConfigError(f"--average-last {section.average_last}: there are fewer rounds of training")
+    return replace(
+        scheme,
+        rule=Scheduled(
+            rule=scheme.rule, rounds=rounds, step_decay=section.step_decay, average_last=section.average_last
+        ),
+    )
 
 
 def with_evaluations(scheme: Scheme, section: EvaluationSection) -> Scheme:
