@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import load_file
 from scheme_tools import model, scheme
 
 import laconic
 from conftest import make_population, make_records
+from laconic.cli.main import cli
 from laconic.errors import PrivacyError, RunFolderError
 from laconic.observers.observer import Row
 from laconic.privacy.accounting.accountant import Repeats
@@ -223,6 +225,15 @@ def test_no_file_and_no_line_has_a_finite_epsilon_against_the_server(tmp_path: P
     assert result.last["participant_epsilon"] is None
     card = model_card(result.summary(), {}, released_only=False)
     assert "| server | none (∞) |" in card
+
+
+def test_beside_other_runs_it_says_that_there_is_none_against_the_server(tmp_path: Path) -> None:
+    """A dash is for what is not known, or for runs that promise nothing at all."""
+    run(out=tmp_path / "central")
+    run(scheme("fl-std"), out=tmp_path / "open", delta=None)
+    shown = CliRunner().invoke(cli, ["compare", str(tmp_path / "central"), str(tmp_path / "open")]).output
+    lines = {name: next(line for line in shown.splitlines() if name in line) for name in ("central", "open")}
+    assert "none" in lines["central"] and "none" not in lines["open"]
 
 
 def test_what_leaves_the_server_says_that_it_is_not_covered() -> None:
