@@ -261,6 +261,16 @@ def _with_central_noise(
     return estimate / plan.planned_cohort, state | {NOISE + name: value for name, value in memory.items()}
 
 
+def remembers_sums(state: State) -> bool:
+    """Whether the state has what `_with_central_noise` left in it."""
+    return any(name.startswith(NOISE) for name in state)
+
+
+def without_sums(state: State) -> State:
+    """The state without what only further rounds would need, and nobody but the server may see."""
+    return {name: value for name, value in state.items() if not name.startswith(NOISE)}
+
+
 def grouped_step(
     scheme: Scheme,
     plan: RoundPlan,

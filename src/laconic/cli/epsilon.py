@@ -84,7 +84,7 @@ def epsilon(
     positive_int(rounds=rounds)
     for count in participations:
         positive_int(participations=count)
-    expected = max(1, round(rounds * sampler.rate_in(population)))
+    expected = sampler.usual_participations(rounds, population)
     counts = sorted(set(participations) or {1, expected})
     released, published = accountant.released(rounds).to_dict(), accountant.published(rounds)
     promise, caveat = accountant.promise, "; ".join(accountant.promise.caveats)
@@ -127,7 +127,8 @@ def epsilon(
     else:
         click.echo("ε against the server, which knows who took part:")
     for count, figures in participant.items():
-        note = " (the average client)" if count == expected and not participations else ""
+        usual = "the average client" if sampler.amplifies else "the busiest client"
+        note = f" ({usual})" if count == expected and not participations else ""
         click.echo(
             f"  after {count} participation{'s' * (count > 1)}{note}:  {_figures(figures, None if papers else 'pld')}"
         )
@@ -225,6 +226,8 @@ def _bands(sampler: Any, noise_bands: int, rounds: int, momentum: float) -> tupl
     from laconic.privacy.mechanism.bands import choose_bands
 
     if noise_bands == 1:
+        if momentum:
+            raise ConfigError("--momentum means nothing without --noise-bands: leave it out")
         return None
     if not isinstance(sampler, Cyclic):
         raise ConfigError("--noise-bands needs clients that take turns: give --separation")

@@ -22,13 +22,12 @@ def count_units(population: Population, *, record_level: bool) -> int:
 
 
 def planned_cautions(experiment: Experiment) -> list[str]:
-    """What must be said if the run goes as planned, up to its budget; the server's ε is the average client's."""
+    """What must be said if the run goes as planned, up to its budget; the server's ε is the usual client's."""
     accountant, budget = experiment.accountant, experiment.budget
     if accountant is None or budget is None:
         return []
-    rate = experiment.sampler.rate_in(experiment.population.num_clients)
-    average = max(1, round(experiment.rounds * rate))
-    counts = [count for count in (average, budget.max_participations) if count is not None]
+    usual = experiment.sampler.usual_participations(experiment.rounds, experiment.population.num_clients)
+    counts = [count for count in (usual, budget.max_participations) if count is not None]
     released = accountant.released_epsilon(experiment.rounds, budget.accountant)
     participant = accountant.participant_epsilon(min(counts))
     found = cautions(

@@ -113,7 +113,7 @@ class FrontEnd(nn.Module):
             about, tensors = read_file(path)
             found = built_from(about, factory)
             found.fill(tensors)
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        except (OSError, SafetensorError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise RunFolderError(f"{path} is damaged ({reason}): restore it or start a new run") from None
         if not isinstance(found, cls):
@@ -130,6 +130,8 @@ class FrontEnd(nn.Module):
         expected = self.tensors
         if {name: value.shape for name, value in tensors.items()} != {n: value.shape for n, value in expected.items()}:
             raise ValueError("its numbers are not those of such a front end")
+        if not all(bool(value.isfinite().all()) for value in tensors.values()):
+            raise ValueError("some of its numbers are not finite")
         self.load_state_dict(self.state_dict() | tensors)
 
 
@@ -139,6 +141,8 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     with safe_open(path, framework="pt") as file:
         about = json.loads((file.metadata() or {})["front_end"])
+        if not isinstance(about, dict):
+            raise ValueError("it does not say what it is")
         return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 

@@ -7,6 +7,7 @@ negative, is seen in each of 4 × 4 parts. Dead leaves are enough to learn from:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,13 @@ THRESHOLD = 0.5
 CONTRAST = 0.003
 """Added to the variance of a patch, for pixels from 0 to 1: flat patches stay flat."""
 _RIDGE, _ROUNDS, _IMAGES, _PER_IMAGE, _FLATTEST = 0.1, 15, 4000, 25, 0.3
+_FEWEST_PATCHES = 10
+"""For each pattern."""
+MOST_PATTERNS = _IMAGES * _PER_IMAGE // _FEWEST_PATCHES
+"""More cannot be learnt, from however many images."""
+_AT_ONCE = 1 << 27
+"""Values of a map of all patterns and places that are in memory at once."""
+_MOST_PIXELS = 1 << 26
 
 
 class PatchesFrontEnd(FrontEnd):
@@ -59,10 +67,22 @@ class PatchesFrontEnd(FrontEnd):
     def described(cls, about: dict[str, Any]) -> PatchesFrontEnd:
         """One without patterns, to be filled."""
         shape, count = about["input_shape"], int(about["patterns"])
+        if not 0 < count <= MOST_PATTERNS or math.prod(int(length) for length in shape) > _MOST_PIXELS:
+            raise ValueError(f"{count} patterns of {size_text(shape)} images are more than there can be")
         return cls(shape, torch.zeros(count, int(shape[0]), SIDE, SIDE), torch.zeros(count), about)
 
     def raw(self, inputs: Tensor) -> Tensor:
+        """Of many patterns in large pictures a few records at a time: their maps are large."""
         pixels = as_pixels(inputs)
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call] # a file is for any number of records
+            return self._seen(pixels)
+        places = (self.input_shape[1] - SIDE + 1) * (self.input_shape[2] - SIDE + 1)
+        most = max(1, _AT_ONCE // (len(self.offsets) * places))
+        if len(pixels) <= most:
+            return self._seen(pixels)
+        return torch.cat([self._seen(some) for some in torch.split(pixels, most)])
+
+    def _seen(self, pixels: Tensor) -> Tensor:
         seen = functional.conv2d(pixels, self.filters)
         seen.div_(_spread(pixels)).add_(self.offsets[:, None, None])
         rows, columns = self.get_buffer("_rows"), self.get_buffer("_columns")
@@ -92,7 +112,7 @@ def learnt(images: Tensor, patterns: int = PATTERNS) -> tuple[Tensor, Tensor]:
     What is drawn follows from the images: the same images give the same patterns.
     """
     patches = _patches(images)
-    if len(patches) < 10 * patterns:
+    if len(patches) < _FEWEST_PATCHES * patterns:
         raise ConfigError(
             f"{patterns} patterns cannot be learnt from {len(images)} public images, which have {len(patches)} patches"
             " that are not flat: name more of them with --front-end-images, or ask for fewer with --front-end-patterns"
@@ -122,10 +142,12 @@ def _patches(images: Tensor) -> Tensor:
     """Some patches of the images (patches, c·36), normalised, in float64; flat ones are left out."""
     rng = np.random.default_rng(0)
     chosen = rng.permutation(len(images))[:_IMAGES]
-    whole = functional.unfold(as_pixels(images[torch.from_numpy(chosen)]).float(), SIDE)  # (images, c·36, places)
-    places = torch.from_numpy(rng.integers(0, whole.shape[2], (len(whole), _PER_IMAGE)))
-    drawn = torch.gather(whole.transpose(1, 2), 1, places[:, :, None].expand(-1, -1, whole.shape[1])).flatten(0, 1)
-    drawn = drawn.double()
+    pixels = as_pixels(images[torch.from_numpy(chosen)]).float()
+    windows = pixels.unfold(2, SIDE, 1).unfold(3, SIDE, 1)  # (images, c, rows, columns, 6, 6), without a copy
+    rows, columns = windows.shape[2:4]
+    places = torch.from_numpy(rng.integers(0, rows * columns, (len(pixels), _PER_IMAGE)))
+    drawn = windows[torch.arange(len(pixels))[:, None], :, places // columns, places % columns]
+    drawn = drawn.flatten(0, 1).flatten(1).double()
     drawn = drawn - drawn.mean(1, keepdim=True)
     drawn = drawn / (drawn.var(1, keepdim=True, correction=0) + CONTRAST).sqrt()
     return drawn[drawn.square().mean(1).sqrt() > _FLATTEST]

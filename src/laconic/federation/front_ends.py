@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 _MOST_PIXELS, _MOST_FEATURES = 1 << 18, 1 << 24
 _MOST_COMPONENTS, _MOST_LEAVES, _MOST_VALUES, _MOST_PATTERNS = 1 << 13, 100_000, 1 << 28, 1 << 11
-"""Bounds on memory: of a picture, of its features, of the features that principal components are taken of."""
+_MOST_TOGETHER, _MOST_IN_PATCH, _MOST_SEEN = 20_000, 1 << 10, 1 << 24
+"""Bounds on memory: of a picture, of its features, of the features that principal components are taken of (of one front
+end, or of several), of the values in a patch, and of the map of all patterns in a picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,7 @@ class OfferedFrontEnd:
         switches = isinstance(self.mirror, bool) and isinstance(self.words, bool)
         if not switches or not isinstance(self.source, str) or len(self.source) > 200:
             raise ConfigError("an offer's front end has options of a wrong kind")
+        self._check_patterns(input_shape)
         if names != ["scattering"]:
             self._check_shape(input_shape)
             return
@@ -102,12 +105,30 @@ class OfferedFrontEnd:
         if self.features is not None and shape != (self.features,):
             raise ConfigError(f"a front end of {self.features} features cannot have features of the shape {shape}")
         seen = math.prod(full_shape(input_shape)) if "scattering" in self._names() else math.prod(input_shape)
-        learns = "patches" in self._names()
-        if not isinstance(self.patterns, int) or not learns <= self.patterns <= learns * _MOST_PATTERNS:
-            raise ConfigError(f"a front end of an offer cannot have {self.patterns} patterns")
         seen += 2 * PLACES * PLACES * self.patterns
+        known = not any(":" in one for one in self._names())  # else what is seen is up to the owner's own module
+        if self.leaves and known and (math.prod(input_shape[1:]) > _MOST_PIXELS or self._too_many(seen)):
+            raise ConfigError(f"{seen} features of pictures of {tuple(input_shape)} take too much memory")
         if self.leaves and not 0 < self.leaves <= min(_MOST_LEAVES, _MOST_VALUES // seen):
             raise ConfigError(f"the components of {self.leaves} images of {seen} features take too much memory")
+
+    def _too_many(self, seen: int) -> bool:
+        return self.projection == "public" and seen > _MOST_TOGETHER
+
+    def _check_patterns(self, input_shape: Sequence[int]) -> None:
+        """What is learnt of patches takes the square of their size, and what is seen of patterns all places."""
+        from laconic.features.patches import SIDE, check_pictures
+
+        learns = "patches" in self._names()
+        whole = isinstance(self.patterns, int) and not isinstance(self.patterns, bool)
+        if not whole or not learns <= self.patterns <= learns * _MOST_PATTERNS:
+            raise ConfigError(f"a front end of an offer cannot have {self.patterns} patterns")
+        if not learns:
+            return
+        check_pictures(input_shape)
+        pixels = math.prod(input_shape[1:])
+        if pixels > _MOST_PIXELS or SIDE**2 * input_shape[0] > _MOST_IN_PATCH or self.patterns * pixels > _MOST_SEEN:
+            raise ConfigError(f"{self.patterns} patterns in pictures of {tuple(input_shape)} take too much memory")
 
     def output_shape(self, input_shape: Sequence[int]) -> tuple[int, ...]:
         """What the model sees of a record of this shape."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from laconic.clients.base import Clients, Collected, shared_bytes
 from laconic.clients.simulated import SimulatedClients
-from laconic.errors import Diverged, PrivacyError, RankLost
+from laconic.errors import Diverged, PrivacyError, RankLost, RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.observers.observer import Ended, Observer, Row, as_observer
 from laconic.plan import RoundPlan
@@ -23,10 +23,12 @@ from laconic.round import (
     finite_codes,
     release_stream,
     released_sums,
+    remembers_sums,
     scored,
     server_step,
     single_codes_step,
     sums_step,
+    without_sums,
 )
 from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
@@ -126,6 +128,7 @@ class Run(Progress):
                 self._save()
             raise
         self._complete_last_row()
+        self.state.rule = without_sums(self.state.rule)
         self._save()
         self.result = self._finish(time.monotonic() - started)
         return self.result
@@ -214,6 +217,11 @@ class Run(Progress):
         if not self._within_budget(plan):
             self.stop_reason = "budget"
             return None
+        if self.experiment.scheme.noise.remembers and self.state.rounds and not remembers_sums(self.state.rule):
+            raise RunFolderError(
+                f"{self.path} is a run that has ended, and it keeps no sums without noise. So a run with --noise-bands"
+                " cannot have more rounds than it was planned with: start a new run with another --out"
+            )
         if self.accountant is not None:
             self.journal.charge(plan)
         return plan

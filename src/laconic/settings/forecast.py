@@ -138,9 +138,9 @@ def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: boo
     cohort = experiment.sampler.planned_cohort(experiment.population.num_clients)
     decades = [] if brief else [10**k for k in range(9) if 10**k < experiment.rounds]
     decades.append(experiment.rounds)
-    average = max(1, round(experiment.rounds * experiment.sampler.rate_in(experiment.population.num_clients)))
+    usual = experiment.sampler.usual_participations(experiment.rounds, experiment.population.num_clients)
     most = budget.max_participations
-    counts = sorted({average} if brief else {1, average, *([most] if most else [])})
+    counts = sorted({usual} if brief else {1, usual, *([most] if most else [])})
     return {
         "unit": accountant.promise.one,
         "noise_multiplier": experiment.scheme.noise_multiplier,

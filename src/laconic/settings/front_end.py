@@ -13,7 +13,7 @@ from laconic.errors import ConfigError, unknown
 from laconic.experiment.devices import choose_device
 from laconic.features.base import FrontEnd, check_projection
 from laconic.features.kinds import FOURIER_NEEDS, FRONT_ENDS, WEIGHTS_NEEDED, Wanted, check_names, factory_of
-from laconic.features.patches import PATTERNS
+from laconic.features.patches import MOST_PATTERNS, PATTERNS
 from laconic.features.projection import RIDGE
 from laconic.features.tables import BANDWIDTH_NEEDS
 from laconic.options.sections import FrontEndSection
@@ -78,6 +78,10 @@ def _check_idle(section: FrontEndSection) -> None:
         raise ConfigError(WEIGHTS_NEEDED)
     if section.patterns is not None and "patches" not in name.split("+"):
         raise ConfigError("--front-end-patterns means nothing without --front-end patches")
+    if section.patterns is not None and section.patterns > MOST_PATTERNS:
+        raise ConfigError(
+            f"--front-end-patterns {section.patterns:,}: at most {MOST_PATTERNS:,} patterns can be learnt; lower it"
+        )
     if section.mirror and name in ("fourier", "pca"):
         raise ConfigError(f"--front-end-mirror means nothing with --front-end {name}")
     if section.options and factory_of(name) is None:

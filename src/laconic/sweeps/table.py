@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +21,7 @@ from laconic.report.page.metrics import (
     smaller_is_better,
     spent,
 )
-from laconic.report.page.reading import RunView, number, read_run
+from laconic.report.page.reading import RunView, number, read_run, section
 from laconic.sweeps.folder import SweepFolder
 from laconic.sweeps.grid import Grid, Point, value_text
 
@@ -35,6 +37,8 @@ class Line:
     rounds: int
     figures: dict[str, float | None]
     rows: list[dict[str, Any]]
+    noise: tuple[str, ...] = ()
+    """Equal for runs whose noise is the same; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,16 @@ class Table:
         known = [epsilon for line in self.lines if (epsilon := line.figures["epsilon"]) is not None]
         if len(known) < 2:
             return []
+        alone = "Each ε is that of one run by itself."
+        noises = Counter(line.noise for line in self.lines if line.noise)
+        if again := sum(count for count in noises.values() if count > 1):
+            return [
+                f"{alone} {again} runs have the same noise as another one, from the same seed. The difference of what"
+                " two of them release has no noise, so whoever sees both has no bound: give each a seed of its own"
+                " before you show more than one."
+            ]
         return [
-            f"Each ε is that of one run by itself. Whoever sees all {len(known)} runs of the same clients, or chooses"
+            f"{alone} Whoever sees all {len(known)} runs of the same clients, or chooses"
             f" settings by them, has up to ε = {spent(sum(known))}, their sum; δ adds up, too."
         ]
 
@@ -133,10 +145,25 @@ def table_of(folder: SweepFolder, grid: Grid, points: Sequence[Point], metric: s
     views = [read_run(folder.run(point)) for point in points]
     chosen, failures = asked_metric([view.rows for view in views], metric), folder.failures()
     lines = [
-        Line(point, _state(view, point.name in failures), len(view.rows), _figures(view, chosen), view.rows)
+        Line(
+            point, _state(view, point.name in failures), len(view.rows), _figures(view, chosen), view.rows, _noise(view)
+        )
         for point, view in zip(points, views, strict=True)
     ]
     return Table(grid, chosen, lines)
+
+
+def _noise(view: RunView) -> tuple[str, ...]:
+    """The name of a run's noise: of its seed, and of scheme and sampler where it is drawn for whole sums."""
+    if not view.private:
+        return ()
+    sums, unit = section(view.config, "secagg"), str(view.statement.get("unit"))
+    seed = str(section(view.config, "run").get("seed"))
+    per_client = sums.get("noise_draws") == "per-client" or sums.get("mode") == "masked"
+    if per_client or unit.startswith("one record"):
+        return (seed,)
+    scheme = str(section(view.statement, "mechanism").get("fingerprint"))
+    return seed, scheme, json.dumps(view.statement.get("sampler"), sort_keys=True)
 
 
 def _state(view: RunView, failed: bool) -> str:
@@ -177,7 +204,7 @@ def _mean(lines: list[Line]) -> Mean:
 
 def _spread(mean: Mean, name: str) -> str:
     if name not in mean.figures:
-        return "–"
+        return "none" if name == "participant_epsilon" and "epsilon" in mean.figures else "–"
     value, deviation = mean.figures[name]
     shown = short(value) if name in ("last", "best") else spent(value)
     return shown if deviation is None else f"{shown} ± {deviation:.2g}"

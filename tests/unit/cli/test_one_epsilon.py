@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from laconic.cli.main import cli
+from laconic.errors import LaconicError
 from laconic.privacy.statement.statement import statement_lines
 from laconic.report.summary_lines import ledger_lines
 
@@ -88,3 +91,37 @@ def test_bytes_are_counted_and_the_formula_is_on_request() -> None:
     } | {"bytes_once": 0}
     assert "formula" not in str(ledger_lines(ledger, papers=False))
     assert "formula" in str(ledger_lines(ledger))
+
+
+def test_where_clients_take_turns_the_server_s_figure_is_that_of_the_busiest() -> None:
+    """25 rounds, every 10th of them: half of the clients take part three times, and 2.5 rounded is 2."""
+    turns = ("--separation", "10", "--rounds", "25", "--noise-multiplier", "1")
+    shown = printed("epsilon", *turns)
+    outsider, busiest = re.findall(r"(?:25 rounds|3 participations \(the busiest client\)):  (\d+\.\d+)", shown)
+    assert outsider == busiest and "average" not in shown
+    found = json.loads(printed("epsilon", *turns, "--json"))
+    assert found["participant"]["3"] == found["released"]
+    words = ("plan", "fl-std-dp", "--clip-norm", "0.5", "--noise-multiplier", "1", "--num-clients", "100", "--json")
+    plan = json.loads(printed(*words, "--sampler", "cyclic", "--separation", "10", "--rounds", "25"))["privacy"]
+    assert plan["participant"]["3"] == plan["released"]["25"]
+
+
+@pytest.mark.parametrize("who", [("--separation", "5"), ("--sampling-rate", "0.1"), ("--sampling-rate", "1")])
+@pytest.mark.parametrize("sigma", ["1e-20", "1e-100", "1e-200"])
+def test_next_to_no_noise_has_a_huge_epsilon_or_none(who: tuple[str, ...], sigma: str) -> None:
+    found = json.loads(printed("epsilon", *who, "--rounds", "3", "--noise-multiplier", sigma, "--json"))
+    assert all(value is None or value > 1e20 for value in found["released"].values())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--separation", "10", "--noise-bands", "4", "--rounds", "20000000000"), "at most 1,000,000 rounds"),
+        (("--separation", "10", "--rounds", "20", "--momentum", "0.5"), "--momentum means nothing without"),
+        (("--sampling-rate", "0.1", "--rounds", "20", "--momentum", "7"), "--momentum means nothing without"),
+    ],
+)
+def test_bands_that_nobody_could_choose(words: tuple[str, ...], reason: str) -> None:
+    ended = CliRunner().invoke(cli, ["epsilon", "--noise-multiplier", "1", *words])
+    assert ended.exit_code != 0 and isinstance(ended.exception, SystemExit | LaconicError), ended.output
+    assert reason in ended.output + str(ended.exception)

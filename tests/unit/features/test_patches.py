@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 from torch.nn import functional
 
 import laconic
 from laconic.data.dead_leaves import dead_leaves
 from laconic.errors import ConfigError, LaconicError
-from laconic.features import projection
+from laconic.features import patches, projection
 from laconic.features.base import FrontEnd
 from laconic.features.blocks import in_blocks
 from laconic.features.joined import JoinedFrontEnd
@@ -114,6 +116,50 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
             FrontEnd.load(tmp_path / "f")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"patterns": 10**9},
+        {"patterns": -1},
+        {"patterns": float("inf")},
+        {"input_shape": [1, 10**9, 8]},
+        {"input_shape": "abc"},
+        {"kind": "joined", "parts": []},
+        {"kind": "joined", "parts": {}},
+        None,
+    ],
+)
+def test_a_file_that_lies_about_sizes_is_refused(tmp_path: Path, changes: dict[str, Any] | None) -> None:
+    """The file may come from a server: what it says of itself is not yet what is in it."""
+    front_end = made()
+    about = [] if changes is None else front_end.about | changes
+    (tmp_path / "f").write_bytes(save(front_end.tensors, metadata={"front_end": json.dumps(about)}))
+    with pytest.raises(LaconicError, match="damaged"):
+        FrontEnd.load(tmp_path / "f")
+
+
+def test_a_file_with_numbers_that_are_none_is_refused(tmp_path: Path) -> None:
+    """Otherwise it would be found out on records, and by whom that is told would depend on them."""
+    front_end = made()
+    front_end.filters[0, 0, 0, 0] = torch.nan
+    (tmp_path / "f").write_bytes(front_end.to_bytes())
+    with pytest.raises(LaconicError, match="not finite"):
+        FrontEnd.load(tmp_path / "f")
+
+
+def test_patches_of_large_pictures_are_cut_out_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All patches of 4,000 pictures of 256 × 256 would be 36 GB."""
+    monkeypatch.setattr(functional, "unfold", None)
+    learnt(LEAVES, 8)
+
+
+def test_features_in_small_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    front_end = made()
+    whole = front_end(LEAVES[:9])
+    monkeypatch.setattr(patches, "_AT_ONCE", 2 * 8 * 7 * 7)
+    torch.testing.assert_close(front_end(LEAVES[:9]), whole)
+
+
 def test_some_directions_of_a_large_matrix_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     features = torch.randn(500, 40, generator=torch.Generator().manual_seed(0)) * torch.linspace(1, 3, 40)
     mean, values, vectors = leading_directions(features, 6)
@@ -153,6 +199,7 @@ def config(**values: Any) -> RunConfig:
             {"front_end__patterns": 500, "front_end__images": 20, "data__public_dataset": "dead-leaves"},
             "500 patterns cannot be learnt from 20 public images",
         ),
+        ({"front_end__patterns": 10**9, "data__public_dataset": "dead-leaves"}, "at most 10,000 patterns"),
         ({"front_end__name": "patches+patches", "data__public_dataset": "dead-leaves"}, "each may be named once"),
         ({"data__dataset": "synthetic", "data__public_dataset": "dead-leaves"}, "images"),
     ],

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import load_file
 from scheme_tools import model, scheme
 
 import laconic
 from conftest import make_population, make_records
+from laconic.cli.main import cli
 from laconic.errors import PrivacyError, RunFolderError
 from laconic.observers.observer import Row
 from laconic.privacy.accounting.accountant import Repeats
@@ -117,6 +119,33 @@ def test_an_interrupted_run_keeps_the_sums_in_its_checkpoint(tmp_path: Path) -> 
     assert torch.equal(weights(result), weights(whole)) and rows(result) == rows(whole)
 
 
+@pytest.mark.parametrize("stop", [{}, {"epsilon": 4.0}, {"patience": 1, "holdout": make_records(20)}])
+def test_a_run_that_ended_keeps_no_sums(tmp_path: Path, stop: dict[str, Any]) -> None:
+    """Nothing needs them any more, and whoever is given the folder later would have them without noise."""
+    options = {"out": tmp_path / "run"} | stop
+    first = run(**options)
+    kept = load_file(tmp_path / "run/checkpoint/state.safetensors")
+    assert not [name for name in kept if "noise" in name]
+    if "epsilon" not in stop:  # a spent budget is refused by itself
+        again = run(resume=True, **options)
+        assert torch.equal(weights(again), weights(first)) and again.statement == first.statement
+    assert not [n for n in load_file(tmp_path / "run/checkpoint/state.safetensors") if "noise" in n]
+
+
+def test_a_run_that_ended_cannot_have_more_rounds(tmp_path: Path) -> None:
+    """The next sums would have to be combined with those that are gone."""
+    options = {"out": tmp_path / "run"}
+    run(**options)
+    with pytest.raises(RunFolderError, match="cannot have more rounds"):
+        run(resume=True, rounds=ROUNDS + 2, **options)
+    charges = (tmp_path / "run/charges.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(charges) == ROUNDS, "nothing is charged for it"
+    alone = replace(NOISE, coefficients=(UNIT,))
+    run(correlated(alone), out=tmp_path / "alone")
+    longer = run(correlated(alone), out=tmp_path / "alone", resume=True, rounds=ROUNDS + 2)
+    assert longer.last["round"] == ROUNDS + 2
+
+
 def test_a_round_that_is_repeated_elsewhere_is_one_release_more(tmp_path: Path) -> None:
     """In another environment floats may differ: the repeated rounds have new noise, and are charged again."""
     options = {"out": tmp_path / "run", "checkpoint_seconds": 1000.0}
@@ -196,6 +225,15 @@ def test_no_file_and_no_line_has_a_finite_epsilon_against_the_server(tmp_path: P
     assert result.last["participant_epsilon"] is None
     card = model_card(result.summary(), {}, released_only=False)
     assert "| server | none (∞) |" in card
+
+
+def test_beside_other_runs_it_says_that_there_is_none_against_the_server(tmp_path: Path) -> None:
+    """A dash is for what is not known, or for runs that promise nothing at all."""
+    run(out=tmp_path / "central")
+    run(scheme("fl-std"), out=tmp_path / "open", delta=None)
+    shown = CliRunner().invoke(cli, ["compare", str(tmp_path / "central"), str(tmp_path / "open")]).output
+    lines = {name: next(line for line in shown.splitlines() if name in line) for name in ("central", "open")}
+    assert "none" in lines["central"] and "none" not in lines["open"]
 
 
 def test_what_leaves_the_server_says_that_it_is_not_covered() -> None:

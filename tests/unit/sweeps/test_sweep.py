@@ -112,6 +112,27 @@ def test_the_table_has_every_run_and_the_mean_over_seeds(finished: Path) -> None
 
 
 @pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize(
+    ("more", "shared"),
+    [
+        ({"grid": {"model.zero": [True, False]}}, True),  # the scheme is the same, so the noise is
+        ({"grid": {"scheme.local_lr": [0.1, 0.2]}}, False),
+        ({"grid": {"scheme.local_lr": [0.1, 0.2]}, "secagg": {"noise_draws": "per-client"}}, True),
+        ({"grid": {"sampler.sampling_rate": [0.3, 0.5]}}, False),
+        ({"seeds": 2}, False),
+    ],
+)
+def test_runs_that_share_their_noise_have_no_epsilon_together(
+    tmp_path: Path, more: dict[str, Any], shared: bool
+) -> None:
+    """The difference of two releases with the same noise has none: then ε does not add up, it is gone."""
+    swept(tmp_path / "sweep", **more)
+    remarks = (tmp_path / "sweep/table.md").read_text(encoding="utf-8")
+    assert ("have the same noise" in remarks) == shared
+    assert ("their sum" in remarks) != shared
+
+
+@pytest.mark.usefixtures("no_pictures")
 def test_finished_runs_are_not_repeated_and_new_values_are_added(finished: Path) -> None:
     before = (finished / "runs/local_lr=0.1+seed=0/summary.json").stat().st_mtime_ns
     heard = Heard()

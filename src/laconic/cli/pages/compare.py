@@ -122,5 +122,9 @@ def _figures(row: dict[str, Any]) -> list[str]:
 
     figures = ["–" if row[key] is None else short(row[key]) for key in ("last", "best")]
     figures.append("–" if row["best_round"] is None else str(row["best_round"]))
-    figures += ["–" if row[key] is None else spent(row[key]) for key in ("epsilon", "participant_epsilon")]
+    outsider, server = row["epsilon"], row["participant_epsilon"]
+    figures += [
+        "–" if outsider is None else spent(outsider),
+        ("–" if outsider is None else "none") if server is None else spent(server),
+    ]
     return [str(row["rounds"]), *figures, *(human_bytes(row[key]) for key in ("bytes_up", "bytes_down"))]

@@ -120,9 +120,15 @@ def _front_end(settled: Settled) -> OfferedFrontEnd | None:
         features=about.get("features"),
         ridge=float(about.get("ridge", 0.0)),
         leaves=(section.images or 0) if fitted and config.data.public_dataset == DEAD_LEAVES else 0,
-        source=about.get("source", ""),
+        source=about.get("source") or _learnt_from(about),
         digest=front_end.digest,
     )
+
+
+def _learnt_from(about: dict[str, Any]) -> str:
+    """What patterns were learnt from: without a projection, it is all that public images were for."""
+    parts = about.get("parts", [about])
+    return next((part["learnt_from"] for part in parts if part.get("learnt_from")), "")
 
 
 def _takes_words(about: dict[str, Any]) -> bool:

@@ -473,8 +473,10 @@ def renyi_divergences(event: DpEvent | RecordEvent, orders: tuple[float, ...], r
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             accountant.compose(event)
+    except ArithmeticError:  # a σ whose square is 0 as a float
+        return (math.inf,) * len(orders)
     finally:
         logging.set_verbosity(verbosity)
     return tuple(math.inf if math.isnan(d) else float(d) for d in accountant._rdp)

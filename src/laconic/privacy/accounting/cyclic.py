@@ -74,6 +74,10 @@ class Cyclic(Sampler):
     def most_participations(self, rounds: int) -> int:
         return math.ceil(rounds / self.separation)
 
+    def usual_participations(self, rounds: int, num_clients: int) -> int:
+        """Those of the busiest client: it is known beforehand, and a mean would be rounded below it."""
+        return self.most_participations(rounds)
+
     def cohort(self, num_clients: int, streams: Streams, round: int, attempt: int) -> np.ndarray:
         """The group whose turn it is, in every attempt: otherwise a repeated round would break the separation."""
         self.check(num_clients)

@@ -85,6 +85,10 @@ class Sampler(Part):
         """In how many of the first so many rounds one client takes part at most."""
         return rounds
 
+    def usual_participations(self, rounds: int, num_clients: int) -> int:
+        """What is asked for before a run, where nobody says how often a client will take part: the average one."""
+        return max(1, round(rounds * self.rate_in(num_clients)))
+
     def cohort(self, num_clients: int, streams: Streams, round: int, attempt: int) -> np.ndarray:
         """Who takes part in an attempt at a round: sorted client numbers."""
         return self.draw(num_clients, streams.numpy("cohort", round, attempt))

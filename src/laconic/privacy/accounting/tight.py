@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Release = tuple["DpEvent | RecordEvent", int]
 """An event, and how often it is released."""
 Releases = tuple[Release, ...]
+_LARGEST_MU = 1e6
 
 
 @functools.lru_cache(maxsize=4096)
@@ -72,6 +73,9 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     from scipy.special import log_ndtr
 
     mu = 1 / noise_multiplier
+    enough = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))  # by the moments of the loss
+    if mu > _LARGEST_MU:  # next to no noise: floats cannot tell better
+        return enough
 
     def excess(epsilon: float) -> float:
         with_client = float(log_ndtr(mu / 2 - epsilon / mu))
@@ -80,7 +84,6 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
     if excess(0.0) <= 0:
         return 0.0
-    enough = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))  # by the moments of the loss
     accuracy = 1e-12 * enough + 1e-14
     return float(brentq(excess, 0.0, enough, xtol=accuracy)) + 2 * accuracy
 

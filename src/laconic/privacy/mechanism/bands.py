@@ -30,6 +30,8 @@ from laconic.parts import below_one, positive_int
 UNIT = 1 << 10
 """Coefficients are multiples of 1/1024, so that integer sums have integer combinations."""
 MOST_BANDS = 64
+MOST_ROUNDS = 1_000_000
+"""For which bands are chosen: every try has numbers of all rounds."""
 
 
 Coefficients = Sequence[float] | np.ndarray
@@ -116,6 +118,8 @@ def choose_bands(*, bands: int, separation: int, rounds: int, momentum: float = 
             f"--noise-bands {bands} must be at most --separation {separation}, so that no two participations of a"
             f" client meet in one release, and at most {MOST_BANDS}: lower --noise-bands"
         )
+    if rounds > MOST_ROUNDS:
+        raise ConfigError(f"--noise-bands is for at most {MOST_ROUNDS:,} rounds: lower --rounds, or leave it out")
     start = np.clip(square_root(bands, momentum), 0.0, 1.0)
     found = _descended(start, rounds, separation, momentum)
     tried = [_rounded(one) for one in (found, start, [1.0])]

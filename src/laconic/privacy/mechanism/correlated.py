@@ -102,6 +102,10 @@ class CorrelatedGaussian(Noise):
         return True
 
     @property
+    def remembers(self) -> bool:
+        return self.bands > 1
+
+    @property
     def on_integers(self) -> bool:
         return True
 

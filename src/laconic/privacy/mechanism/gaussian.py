@@ -42,6 +42,11 @@ class Noise(Part):
         return False
 
     @property
+    def remembers(self) -> bool:
+        """Whether the server must remember sums of earlier rounds to add it."""
+        return False
+
+    @property
     def added_by(self) -> dict[str, str]:
         """Who adds it, and what the sum is divided by: for the privacy statement."""
         return {

@@ -149,6 +149,29 @@ def test_fourier_features_of_tables_are_made_by_every_node(tmp_path: Path, monke
         assert torch.equal(weights_of(some.run()), weights_of(some.simulated()))
 
 
+PATCHES: dict[str, Any] = {"name": "patches", "patterns": 16, "leaves": 100, "shape": (32, 4, 4)}
+PROJECTED: dict[str, Any] = {"projection": "public", "features": 9, "shape": (9,)}
+
+
+def test_patches_of_usual_pictures_are_an_offer() -> None:
+    for shape in ((1, 28, 28), (3, 32, 32), (3, 64, 64)):
+        OfferedFrontEnd(digest="0" * 64, **PATCHES | {"patterns": 1600, "leaves": 1000}).check(shape)
+        joined = PATCHES | PROJECTED | {"name": "scattering+patches", "patterns": 128, "leaves": 10_000}
+        if shape[1] <= 32:
+            OfferedFrontEnd(digest="0" * 64, **joined).check(shape)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"front_end.name": "scattering+patches"}, RANDOM, PUBLIC | {"front_end.mirror": True}]
+)
+def test_patches_of_dead_leaves_are_made_by_every_node(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Also without a projection: what the patterns were learnt from is in the digest, so the offer must say it."""
+    asked = {"front_end.name": "patches", "front_end.patterns": 8, "front_end.images": 60, "model.name": "auto"}
+    config = config_for("fl-std", **asked | {"data.public_dataset": "dead-leaves"} | changes)
+    some = PictureFederation(tmp_path, config)
+    assert not refusal(some, offer_of(some))
+
+
 @pytest.mark.parametrize(
     ("shape", "described"),
     [
@@ -166,6 +189,15 @@ def test_fourier_features_of_tables_are_made_by_every_node(tmp_path: Path, monke
         ((1, 28, 28), {"projection": "public", "features": 10, "leaves": -1}),
         ((1, 28, 28), {"name": "os:system"}),
         ((7,), {}),
+        ((1, 256, 256), PATCHES | {"patterns": 2048}),  # the maps of a block of records
+        ((1, 1024, 1024), PATCHES | {"leaves": 20}),
+        ((1000, 8, 8), PATCHES),  # the covariance of patches
+        ((7,), PATCHES),
+        ((1, 28, 28), PATCHES | {"patterns": True}),
+        ((1, 28, 28), PATCHES | {"patterns": 0}),
+        ((1, 28, 28), {"name": "scattering", "patterns": 9}),
+        ((3, 128, 128), PATCHES | PROJECTED | {"name": "scattering+patches"}),  # the covariance of features
+        ((3, 224, 224), PROJECTED | {"name": "pca", "leaves": 100}),
     ],
 )
 def test_front_ends_that_would_fill_the_memory_are_no_offer(shape: tuple[int, ...], described: dict[str, Any]) -> None:
