@@ -40,6 +40,11 @@ class FrontEnd(nn.Module):
         self.about = {"input_shape": list(input_shape), "projection": "none", "mirror": False, **(about or {})}
         self.projection = projection or nn.Identity()
 
+    @property
+    def for_threads(self) -> bool:
+        """Whether several threads may call it at once. Code of the user's own need not be made for that."""
+        return True
+
     def raw(self, inputs: Tensor) -> Tensor:
         """The features before mirror images and projection."""
         raise NotImplementedError

@@ -13,6 +13,8 @@ from laconic.errors import DataError
 
 _BLOCK = {"cpu": 64, "cuda": 1024}
 """Always the same, so that a record's features have the same bits in every run of one machine."""
+_THREADS = 8
+"""At most so many blocks are in memory at once."""
 
 
 @torch.no_grad()
@@ -21,8 +23,8 @@ def in_blocks(front_end: nn.Module, inputs: Inputs, device: torch.device) -> Ten
     front_end = front_end.to(device).eval()
     blocks = inputs.split(_BLOCK.get(device.type, 64))
     threads = torch.get_num_threads()
-    if device.type == "cpu" and threads > 1:
-        found = _at_once(front_end, blocks, threads)
+    if device.type == "cpu" and threads > 1 and getattr(front_end, "for_threads", False):
+        found = _at_once(front_end, blocks, min(threads, _THREADS))
     else:
         found = [front_end(dense(block).to(device)) for block in blocks]
     features = torch.cat(found)
@@ -39,9 +41,10 @@ def _at_once(front_end: nn.Module, blocks: Iterable[Inputs], threads: int) -> li
         features: Tensor = front_end(dense(block))
         return features
 
+    before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)  # this thread too: its helpers would keep cores busy while they wait
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(work, blocks))
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)

@@ -46,6 +46,10 @@ class JoinedFrontEnd(FrontEnd):
         return list(self.parts)  # type: ignore[arg-type]
 
     @property
+    def for_threads(self) -> bool:
+        return all(part.for_threads for part in self._parts)
+
+    @property
     def raw_shape(self) -> tuple[int, ...]:
         return (sum(num_values(part.raw_shape) for part in self._parts),)
 

@@ -48,6 +48,10 @@ class ModuleFrontEnd(FrontEnd):
         return features.float()
 
     @property
+    def for_threads(self) -> bool:
+        return False
+
+    @property
     def raw_shape(self) -> tuple[int, ...]:
         return tuple(self.about["shape"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,29 @@ def test_threads_change_no_bit() -> None:
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(*found)
+
+
+def test_code_of_the_user_s_own_is_called_by_one_thread_alone() -> None:
+    class Own(torch.nn.Module):
+        """Remembers who called it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.callers: set[int] = set()
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            self.callers.add(threading.get_ident())
+            return inputs.flatten(1)
+
+    own, threads = Own(), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        in_blocks(own, LEAVES, torch.device("cpu"))
+    finally:
+        torch.set_num_threads(threads)
+    assert own.callers == {threading.get_ident()}
+    assert made("scattering+patches").for_threads
+    assert not made("scattering+own_front_ends:net").for_threads
 
 
 def test_written_down_and_read_back_alone_and_joined(tmp_path: Path) -> None:
