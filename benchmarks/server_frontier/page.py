@@ -152,6 +152,7 @@ def draw_fashion(found: list[Cell], path: Path) -> None:
     label = f"FL-TOP-DP as published (UAI'21), ε = {published_epsilon():.2f} of an outsider"
     axes.plot([published_epsilon()], [PUBLISHED], label=label, **style)
     axes.set(xscale="log", xlabel=_EPSILON, ylabel="accuracy on Fashion-MNIST's test pictures")
+    axes.set_ylim(bottom=0.77)  # room for the legend
     ticks = (0.1, 0.25, 0.5, 1, 2, 4, 10, 40)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     _save(figure, axes, path)
