@@ -220,7 +220,7 @@ def test_missing_data_is_an_error_unless_it_is_the_quick_version(
 ) -> None:
     arguments = ("reproduce", "eurosp-table3", "--rows", "19", "--out", tmp_path / "out")
     ended = call(capsys, *arguments, "--data-dir", tmp_path / "nowhere")
-    assert (ended.code, "no complete fashion-mnist there" in ended.err) == (4, True)
+    assert (ended.code, "is not a folder; name the one that has" in ended.err) == (4, True)
     ended = reproduce("eurosp-table3", "--rows", "19", "--data-dir", str(tmp_path / "nowhere"))
     assert ended.code == 4, "a folder that the user names is a promise"
 
