@@ -237,11 +237,11 @@ the tight accountant. The unit is a client with all its records.
 
 **How settings were chosen.** Without test pictures, but for [one change](#what-to-be-careful-about). A tenth of the
 training pictures belonged to no client and judged {trials} settings, mean of two or four seeds. The other clients
-trained with the noise that the whole federation would have. These runs are by Gram matrices with continuous noise (`benchmarks/advise/heads.py`). The front end `patches` and its
-constants came from about sixty trials before, on held-out pictures of Fashion-MNIST and CIFAR-10; these are not in the
-repository. All this looks at training data and is not in the ε. Then all clients were run by `laconic.run` with three
-other seeds, and test pictures were looked at once, after the last round. Accuracies are means of three seeds ± their
-standard deviation.
+trained with the noise that the whole federation would have. These runs are by Gram matrices with continuous noise
+(`benchmarks/advise/heads.py`). The front end `patches` and its constants came from about sixty trials before, on
+held-out pictures of Fashion-MNIST and CIFAR-10; these are not in the repository. All this looks at training data and
+is not in the ε. Then all clients were run by `laconic.run` with three other seeds, and test pictures were looked at
+once, after the last round. Accuracies are means of three seeds ± their standard deviation.
 
 ![Accuracy on Fashion-MNIST against the ε of both adversaries](frontier-server/epsilon.png)
 
