@@ -24,7 +24,7 @@ class Scheduled(ServerRule):
     """c_t ← (1 − d·(t − 1)/(T − 1))·c_t for the changes c_t of `rule`; w_T ← (1/k)·Σ_{t > T−k} w_t in the last round.
 
     Until the last round the weights are those of the shorter steps, and clients train from them. A run that ends early
-    ends with them as well. A round that was discarded does not count among the k.
+    ends with them as well. A round without a step does not count among the k: one that was discarded, without privacy.
 
     Args:
         rule: the rule whose changes these are.

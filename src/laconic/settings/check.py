@@ -41,6 +41,7 @@ from laconic.settings.settle_scheme import (
     with_aggregator,
     with_bands,
     with_evaluations,
+    with_schedule,
     with_train_defaults,
 )
 
@@ -94,6 +95,7 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
             yield from _raised(check_maskable, draft)
         if draft.private:
             yield from _raised(check_noise_draws, config.secagg, draft)
+        yield from _raised(with_schedule, draft, config)
         if not sampler:
             yield from _raised(with_bands, draft, config, make_sampler(config.sampler, None))
         yield from _vote_problems(config, draft)

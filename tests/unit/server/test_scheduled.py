@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from laconic.plan import RoundPlan
 from laconic.server.rules import Average, ServerRule
 from laconic.server.scheduled import Scheduled
 from laconic.settings.build import settle
+from laconic.settings.check import problems_in
 from laconic.settings.config import RunConfig
 
 
@@ -123,6 +125,7 @@ def config(**values: Any) -> RunConfig:
 def test_a_configuration_that_cannot_be_is_refused(values: dict[str, Any], reason: str) -> None:
     with pytest.raises(LaconicError, match=reason):
         settle(config(**values))
+    assert any(re.search(reason, one) for one in problems_in(config(**values))), "before data are loaded"
 
 
 def test_privacy_and_bytes_are_those_of_the_plain_rule() -> None:
