@@ -17,10 +17,10 @@ from torch import Tensor
 from laconic.clients.base import ModelView
 from laconic.codecs.base import Codec
 from laconic.codecs.dct import LowPassDCT
+from laconic.codecs.solvers import Adjoint
 from laconic.errors import ConfigError
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
-from laconic.solvers.sparse import Adjoint
 from laconic.streams import Stream
 
 OVERSHOOT = 100.0

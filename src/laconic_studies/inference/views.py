@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from laconic.codecs.dct import LowPassDCT
+from laconic.codecs.solvers import Adjoint
 from laconic.errors import ConfigError, unknown
 from laconic.plan import RoundPlan
 from laconic.round import client_weight, server_step
 from laconic.scheme import Scheme
 from laconic.server.rules import State
-from laconic.solvers.sparse import Adjoint
 from laconic.streams import Stream
 
 VIEWS = {
