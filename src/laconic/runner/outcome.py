@@ -107,7 +107,7 @@ class RunResult:
 
         Draws on matplotlib `axes`, or on new ones, and returns them.
         """
-        from laconic.report.curves import plot_run
+        from laconic.report.plots import plot_run
 
         return plot_run(self.history, metric or self.metric, over, self.scheme, axes)
 

@@ -12,8 +12,7 @@ from own_datasets import COUNT, OWNED
 
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Records
-from laconic.report.dataset_view import division, division_lines, example_lines
-from laconic.report.terminal_pictures import number_line, picture_row, series_lines
+from laconic.report.dataset_view import division, division_lines, example_lines, number_line, picture_row, series_lines
 
 Capture = pytest.CaptureFixture[str]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from laconic.report.drawing.markup import Markup, tag
+from laconic.report.drawing import Markup, tag
 from laconic.report.page.document import run_page, run_parts
 from laconic.report.page.metrics import common_metric
 from laconic.report.page.overlay import overlay_page, overlay_parts, short_names

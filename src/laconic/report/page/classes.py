@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from laconic.report.drawing.chart import Series, chart
-from laconic.report.drawing.markup import Markup, joined, table, tag
-from laconic.report.drawing.scales import Axis
+from laconic.report.drawing import Axis, Markup, Series, chart, joined, table, tag
 from laconic.report.page.reading import RunView, number, section
 
 _SHOWN = 20

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from laconic.report.drawing.bars import bars
-from laconic.report.drawing.chart import Series, chart
-from laconic.report.drawing.markup import Markup, pairs, table, tag
-from laconic.report.drawing.scales import axis_for
+from laconic.report.drawing import Markup, Series, axis_for, bars, chart, pairs, table, tag
 from laconic.report.ledger import human_bytes
 from laconic.report.page.curves import curve_of, round_axis
 from laconic.report.page.reading import RunView, number, section

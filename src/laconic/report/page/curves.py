@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from laconic.report.drawing.chart import Series, chart
-from laconic.report.drawing.markup import Markup, tag
-from laconic.report.drawing.scales import Axis, axis_for
+from laconic.report.drawing import Axis, Markup, Series, axis_for, chart, tag
 from laconic.report.ledger import human_bytes
 from laconic.report.page.metrics import NAMES, budget_of, curve, main_metric, present, sent_up, short
 from laconic.report.page.reading import RunView, number

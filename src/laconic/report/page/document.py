@@ -8,14 +8,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 
-from laconic.report.drawing.markup import Markup, tag
+from laconic.report.drawing import Markup, tag
 from laconic.report.page.classes import by_class
 from laconic.report.page.costs import cohorts, timing, traffic
 from laconic.report.page.curves import quality, spending
-from laconic.report.page.header import header
+from laconic.report.page.facts import header, result, settings, statement
 from laconic.report.page.reading import RunView
-from laconic.report.page.repeat import settings, statement
-from laconic.report.page.result import result
 from laconic.report.page.verdict import verdict
 
 PARTS: tuple[tuple[str, str, Callable[[RunView], Markup | None]], ...] = (

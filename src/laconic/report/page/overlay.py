@@ -6,9 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from laconic.report.drawing.chart import Series, chart
-from laconic.report.drawing.markup import Markup, joined, table, tag
-from laconic.report.drawing.scales import Axis, axis_for
+from laconic.report.drawing import Axis, Markup, Series, axis_for, chart, joined, table, tag
 from laconic.report.ledger import human_bytes
 from laconic.report.page.curves import round_axis, round_bytes, value_axis
 from laconic.report.page.document import document

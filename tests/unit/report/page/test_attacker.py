@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy.stats import norm
 
-from laconic.report.page.attacker import most_certain, most_true_positives, trade_off
+from laconic.report.page.verdict import most_certain, most_true_positives, trade_off
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 8.0])

@@ -14,12 +14,11 @@ from page_tools import Elements, rows_of, small_run, write_rows
 from scipy.stats import norm
 
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
-from laconic.report.page.attacker import most_certain, most_true_positives
 from laconic.report.page.curves import spending
 from laconic.report.page.metrics import spent
 from laconic.report.page.overlay import overlay_page
 from laconic.report.page.reading import read_run
-from laconic.report.page.verdict import verdict
+from laconic.report.page.verdict import most_certain, most_true_positives, verdict
 
 RATE, SIGMA, ROUNDS = 0.4, 1.5, 6
 

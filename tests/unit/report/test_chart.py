@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_tools import Elements
 
-from laconic.report.drawing.bars import bars
-from laconic.report.drawing.chart import HEIGHT, MOST_POINTS, WIDTH, Series, chart
-from laconic.report.drawing.scales import Axis, axis_for
+from laconic.report.drawing import HEIGHT, MOST_POINTS, WIDTH, Axis, Series, axis_for, bars, chart
 
 UNIT = Axis(label="share", low=0.0, high=1.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from page_tools import HOSTILE, Elements
 
-from laconic.report.drawing.markup import Markup, joined, pairs, table, tag
+from laconic.report.drawing import Markup, joined, pairs, table, tag
 
 
 def test_texts_and_attributes_are_escaped() -> None:
