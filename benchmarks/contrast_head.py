@@ -21,9 +21,9 @@ from laconic.data.dead_leaves import dead_leaves
 from laconic.data.inputs import dense
 from laconic.data.sources import load_source
 from laconic.features.base import FrontEnd
-from laconic.features.blocks import in_blocks
-from laconic.features.front_end import ScatteringFrontEnd, project
-from laconic.features.joined import JoinedFrontEnd
+from laconic.features.kinds import JoinedFrontEnd, project
+from laconic.features.population import in_blocks
+from laconic.features.scattering import ScatteringFrontEnd
 from laconic_studies.contrast.front_end import ContrastFrontEnd
 from laconic_studies.contrast.network import ContrastNetwork
 

@@ -32,9 +32,8 @@ from laconic.advice.search import candidate
 from laconic.advice.setting import RIDGE, Setting
 from laconic.data.inputs import dense
 from laconic.data.population import Records, gather
-from laconic.features.blocks import in_blocks
-from laconic.features.joined import JoinedFrontEnd
-from laconic.features.kinds import Wanted
+from laconic.features.kinds import JoinedFrontEnd, Wanted
+from laconic.features.population import in_blocks
 from laconic.features.projection import leading_directions
 
 WORLDS = {

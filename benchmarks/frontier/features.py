@@ -17,9 +17,9 @@ from laconic.data.dead_leaves import dead_leaves
 from laconic.data.federated import FederatedData
 from laconic.data.inputs import dense
 from laconic.data.population import PooledPopulation, Records, gather
-from laconic.features.blocks import in_blocks
-from laconic.features.front_end import ScatteringFrontEnd
+from laconic.features.population import in_blocks
 from laconic.features.projection import leading_directions, scales
+from laconic.features.scattering import ScatteringFrontEnd
 from laconic.options.sections import DataSection
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.public_records import public_images

@@ -21,10 +21,10 @@ from laconic.data.inputs import dense
 from laconic.data.population import Records, gather
 from laconic.data.sources import load_source
 from laconic.features.base import FrontEnd
-from laconic.features.blocks import in_blocks
-from laconic.features.front_end import ScatteringFrontEnd
 from laconic.features.patches import PatchesFrontEnd, learnt
+from laconic.features.population import in_blocks
 from laconic.features.projection import leading_directions
+from laconic.features.scattering import ScatteringFrontEnd
 
 _CPU = torch.device("cpu")
 

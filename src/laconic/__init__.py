@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from laconic.experiment.experiment import Experiment as Experiment
     from laconic.export.export import export_run as export_run
     from laconic.export.loaded import load as load
-    from laconic.features.front_end import ScatteringFrontEnd as ScatteringFrontEnd
-    from laconic.features.front_end import scattering_front_end as scattering_front_end
     from laconic.features.kinds import public_front_end as public_front_end
+    from laconic.features.kinds import scattering_front_end as scattering_front_end
+    from laconic.features.scattering import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.tables import fourier_front_end as fourier_front_end
     from laconic.models.lora import lora as lora
     from laconic.models.lora import merged as merged
@@ -71,10 +71,10 @@ _HOMES = {
     "Population": "laconic.data.population",
     "Records": "laconic.data.population",
     "LaconicError": "laconic.errors",
-    "ScatteringFrontEnd": "laconic.features.front_end",
+    "ScatteringFrontEnd": "laconic.features.scattering",
     "fourier_front_end": "laconic.features.tables",
     "public_front_end": "laconic.features.kinds",
-    "scattering_front_end": "laconic.features.front_end",
+    "scattering_front_end": "laconic.features.kinds",
     "Accountant": "laconic.privacy.accounting.accountant",
     "Budget": "laconic.privacy.accounting.budget",
     "calibrate_noise": "laconic.privacy.accounting.calibrate",

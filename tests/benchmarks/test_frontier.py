@@ -23,7 +23,7 @@ from benchmarks.frontier.runs import CHOSEN, MEASURED, Runs, Trial, key_of, read
 from benchmarks.frontier.settings import BUDGET, EPSILONS, QUICK, TEST_SEEDS, Setting, World
 from laconic.cli.main import cli
 from laconic.data.dead_leaves import dead_leaves
-from laconic.features.front_end import scattering_front_end
+from laconic.features.kinds import scattering_front_end
 from laconic.streams import Streams
 
 CPU = torch.device("cpu")

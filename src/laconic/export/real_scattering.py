@@ -11,8 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from laconic.features.front_end import ScatteringFrontEnd
-from laconic.features.scattering import CHANNELS, Scattering
+from laconic.features.scattering import CHANNELS, Scattering, ScatteringFrontEnd
 
 Pair = tuple[Tensor, Tensor]
 

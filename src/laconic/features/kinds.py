@@ -8,17 +8,72 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from laconic.errors import ConfigError, unknown
-from laconic.features.base import FileFrontEnd, FrontEnd
-from laconic.features.front_end import ScatteringFrontEnd, check_same_shape, project
-from laconic.features.joined import JoinedFrontEnd
+from laconic.features.base import FileFrontEnd, FrontEnd, check_projection, num_values
 from laconic.features.module import find_factory, made_again, module_front_end
 from laconic.features.patches import PATTERNS, PatchesFrontEnd, check_pictures, learnt
-from laconic.features.projection import RIDGE
+from laconic.features.population import in_blocks
+from laconic.features.projection import RIDGE, principal_components, random_selection
+from laconic.features.scattering import ScatteringFrontEnd
 from laconic.features.tables import ComponentsFrontEnd, FourierFrontEnd, fourier_front_end
+from laconic.parts import non_negative
 from laconic.plugins import FRONT_ENDS, added
+
+
+class JoinedFrontEnd(FrontEnd):
+    """(s₁·f₁(x), s₂·f₂(x), …) as one vector, for front ends f without projections of their own.
+
+    `balance` chooses s so that on public records every part has the same variance in all. Otherwise the principal
+    components would be those of the part with the most features.
+    """
+
+    scales: Tensor
+
+    def __init__(
+        self, parts: Sequence[FrontEnd], about: dict[str, Any] | None = None, projection: nn.Module | None = None
+    ) -> None:
+        described = {"kind": "joined", "parts": [part.about for part in parts]}
+        super().__init__(parts[0].input_shape, projection, described | (about or {}))
+        self.parts = nn.ModuleList(parts)
+        self.register_buffer("scales", torch.ones(len(parts)))
+
+    def raw(self, inputs: Tensor) -> Tensor:
+        found = [part.raw(inputs).flatten(1) for part in self._parts]
+        return torch.cat([scale * features for scale, features in zip(self.scales, found, strict=True)], dim=1)
+
+    def balance(self, public: Tensor, device: torch.device | str) -> None:
+        """Scale every part so that its features have variance 1 in all on these public records."""
+        values = in_blocks(self, public, torch.device(device))
+        widths = [num_values(part.raw_shape) for part in self._parts]
+        totals = [float(block.var(0, correction=0).sum()) for block in torch.split(values, widths, dim=1)]
+        self.scales = torch.tensor([max(total, 1e-12) ** -0.5 for total in totals])
+        self.cpu()
+
+    @property
+    def _parts(self) -> list[FrontEnd]:
+        return list(self.parts)  # type: ignore[arg-type]
+
+    @property
+    def for_threads(self) -> bool:
+        return all(part.for_threads for part in self._parts)
+
+    @property
+    def raw_shape(self) -> tuple[int, ...]:
+        return (sum(num_values(part.raw_shape) for part in self._parts),)
+
+    @property
+    def what(self) -> str:
+        return "side by side: " + "; ".join(part.what for part in self._parts)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        own = {name: value for name, value in self.state_dict().items() if not name.startswith("parts.")}
+        for number, part in enumerate(self._parts):
+            own |= {f"parts.{number}.{name}": value for name, value in part.tensors.items()}
+        return own
+
 
 _OURS = ("scattering", "patches", "fourier", "pca")
 _ALONE = ("fourier", "pca")
@@ -147,25 +202,29 @@ def public_front_end(
     name: str,
     input_shape: Sequence[int],
     *,
-    images: Tensor,
-    features: int,
+    features: int | None = None,
+    projection: str = "public",
+    images: Tensor | None = None,
     source: str = "public images",
     mirror: bool = False,
     ridge: float = RIDGE,
     patterns: int = PATTERNS,
+    rng: np.random.Generator | None = None,
     device: torch.device | str = "cpu",
 ) -> FrontEnd:
-    """A front end for images by its name, projected on the leading principal components of public images.
+    """A front end for images by its name, by default projected on the leading principal components of public images.
 
     Args:
         name: 'scattering', 'patches', or both with + between them.
         input_shape: (channels, height, width).
+        features: how many features the projection leaves.
+        projection: 'public' for principal components, 'random' for features drawn with `rng`, 'none' for all features.
         images: public images, from which patterns and components are learnt.
-        features: how many components are kept.
         source: how the privacy statement names the images.
         mirror: whether an image and its mirror image count as the same.
-        ridge: added to the eigenvalues, relative to the largest, before features are scaled by them.
+        ridge: added to the eigenvalues of 'public', relative to the largest, before features are scaled by them.
         patterns: how many patterns 'patches' learns.
+        rng: a numpy generator, for 'random'; seed 0 unless given.
         device: where it is computed.
 
     Returns:
@@ -181,8 +240,70 @@ def public_front_end(
     References:
         Coates, Ng and Lee (AISTATS 2011) for patches; Tramèr and Boneh (ICLR 2021) for scattering.
     """
-    wanted = Wanted(name=name, mirror=mirror, features=features, projection="public", ridge=ridge, patterns=patterns)
-    return wanted.made(input_shape, public=images, source=source, device=device)
+    check_projection(features, projection)
+    wanted = Wanted(name=name, mirror=mirror, features=features, projection=projection, ridge=ridge, patterns=patterns)
+    return wanted.made(input_shape, public=images, source=source, rng=rng, device=device)
+
+
+def scattering_front_end(input_shape: Sequence[int], *, projection: str = "none", **options: Any) -> ScatteringFrontEnd:
+    """`public_front_end("scattering", …)`, by default with all features.
+
+    Args:
+        input_shape: (channels, height, width).
+        projection: 'none', 'public' or 'random'.
+        **options: the other arguments of `public_front_end`.
+
+    Returns:
+        A fixed module.
+
+    Examples:
+        >>> import numpy as np
+        >>> leaves = laconic.dead_leaves(50, (1, 8, 8), np.random.default_rng(0))
+        >>> front_end = laconic.scattering_front_end((1, 8, 8), features=20, projection="public", images=leaves)
+        >>> front_end(leaves).shape
+        torch.Size([50, 20])
+    """
+    found = public_front_end("scattering", input_shape, projection=projection, **options)
+    assert isinstance(found, ScatteringFrontEnd)
+    return found
+
+
+def project(
+    front_end: FrontEnd,
+    features: int | None,
+    projection: str,
+    *,
+    images: Tensor | None = None,
+    source: str = "",
+    ridge: float = RIDGE,
+    rng: np.random.Generator | None = None,
+    device: torch.device | str = "cpu",
+) -> None:
+    """Give a front end that has no projection one: `features` of its features, found by public means only."""
+    if projection == "none" or features is None:
+        return
+    available = num_values(front_end.raw_shape)
+    if projection == "random":
+        front_end.projection = random_selection(available, features, rng or np.random.default_rng(0))
+        front_end.about |= {"projection": "random", "features": features}
+        return
+    non_negative(ridge=ridge)
+    if images is None:
+        raise ConfigError(
+            "--front-end-projection public needs public images: give --public-dataset NAME, or --public-records N to"
+            " set some training records aside; or use --front-end-projection random"
+        )
+    check_same_shape(images, front_end.input_shape)
+    public = in_blocks(front_end, images, torch.device(device)).flatten(1)
+    front_end.projection = principal_components(public, features, ridge=ridge)
+    front_end.about |= {"projection": "public", "features": features, "ridge": ridge, "source": source}
+    front_end.cpu()
+
+
+def check_same_shape(images: Tensor, wanted: Sequence[int]) -> None:
+    found = tuple(images.shape[1:])
+    if found != tuple(wanted):
+        raise ConfigError(f"the public images are of {found}, the clients' of {tuple(wanted)}")
 
 
 PATCHES_NEED = (

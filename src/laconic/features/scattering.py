@@ -1,21 +1,17 @@
-"""The scattering transform of images with J = 2 scales and L = 8 angles: features that nobody has to learn.
-
-For an image x, wavelets ψ_{j,θ} and a Gaussian φ, all public and fixed (Bruna and Mallat 2013):
-
-    order 0:  x ⋆ φ                            1 channel
-    order 1:  |x ⋆ ψ_{j,θ}| ⋆ φ                J·L = 16 channels
-    order 2:  ||x ⋆ ψ_{0,θ}| ⋆ ψ_{1,θ'}| ⋆ φ   L² = 64 channels (J = 2: only the scales 0, then 1)
-
-each sampled at every fourth pixel, so that a channel of 28 × 28 becomes 81 of 7 × 7.
-"""
+"""The scattering transform: its wavelets, its blur, and `ScatteringFrontEnd`, which puts it in front of a head."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from laconic.errors import ConfigError
+from laconic.features.base import FrontEnd, as_pixels, size_text
 
 SCALES, ANGLES = 2, 8
 STRIDE = 1 << SCALES
@@ -127,3 +123,59 @@ def _every_other(spectrum: Tensor, filters: Tensor) -> Tensor:
         for columns in (slice(0, width), slice(width, None))
     ]
     return (quarters[0] + quarters[1] + quarters[2] + quarters[3]) / 4
+
+
+GROUPS = 27
+
+
+class ScatteringFrontEnd(FrontEnd):
+    """Scattering coefficients, normalised in 27 groups of channels (Tramèr and Boneh 2021), then perhaps projected.
+
+    With `mirror` they are the mean over an image and its mirror image: for pictures of things, whose left and right do
+    not matter, that is half of the variation gone. Without a projection the features keep the shape
+    (81·channels, ⌊height/4⌋, ⌊width/4⌋); a projection makes them a vector. `about` says all this in plain values, and
+    where the projection came from.
+
+    Args:
+        input_shape: (channels, height, width).
+        projection: a module that makes a vector of the coefficients.
+        about: where the projection came from, for the privacy statement.
+
+    Examples:
+        >>> front_end = laconic.ScatteringFrontEnd((1, 8, 8))
+        >>> front_end.output_shape
+        (81, 2, 2)
+
+    References:
+        Tramèr and Boneh (ICLR 2021); Oyallon and Mallat (CVPR 2015) for the transform.
+    """
+
+    def __init__(
+        self, input_shape: Sequence[int], projection: nn.Module | None = None, about: dict[str, Any] | None = None
+    ) -> None:
+        full_shape(input_shape)
+        super().__init__(input_shape, projection, about)
+        self.transform = Scattering(*self.input_shape[1:])
+
+    def raw(self, inputs: Tensor) -> Tensor:
+        return functional.group_norm(self.transform(as_pixels(inputs)), GROUPS)
+
+    @property
+    def raw_shape(self) -> tuple[int, ...]:
+        return full_shape(self.input_shape)
+
+    @property
+    def what(self) -> str:
+        size = size_text(self.input_shape)
+        return f"scattering transform (J = {SCALES}, L = {ANGLES}) of {size} images, normalised in {GROUPS} groups"
+
+
+def full_shape(input_shape: Sequence[int]) -> tuple[int, int, int]:
+    """The shape of the features without a projection; an error for what is no image."""
+    if len(input_shape) != 3 or min(input_shape[1:]) < SMALLEST:
+        raise ConfigError(
+            f"front end 'scattering' needs images (channels, height, width) of {SMALLEST} × {SMALLEST} or more, and the"
+            f" records have shape {tuple(input_shape)}: leave out --front-end"
+        )
+    channels, height, width = input_shape
+    return channels * CHANNELS, height // STRIDE, width // STRIDE

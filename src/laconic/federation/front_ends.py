@@ -55,7 +55,7 @@ class OfferedFrontEnd:
     def check(self, input_shape: Sequence[int]) -> None:
         """Refuse what is no front end for records of this shape, or takes more memory than any has to."""
         from laconic.features.base import check_projection
-        from laconic.features.front_end import full_shape
+        from laconic.features.scattering import full_shape
 
         names = self._names()
         if names != ["fourier"]:
@@ -93,8 +93,8 @@ class OfferedFrontEnd:
         return names
 
     def _check_shape(self, input_shape: Sequence[int]) -> None:
-        from laconic.features.front_end import full_shape
         from laconic.features.patches import PLACES
+        from laconic.features.scattering import full_shape
 
         shape = self.shape
         whole = all(isinstance(length, int) and length > 0 for length in shape)
@@ -132,7 +132,7 @@ class OfferedFrontEnd:
 
     def output_shape(self, input_shape: Sequence[int]) -> tuple[int, ...]:
         """What the model sees of a record of this shape."""
-        from laconic.features.front_end import full_shape
+        from laconic.features.scattering import full_shape
 
         if self.shape:
             return self.shape

@@ -14,8 +14,8 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.inputs import Inputs, dense
 from laconic.errors import ConfigError, RunFolderError
 from laconic.features.base import FrontEnd
-from laconic.features.blocks import in_blocks
 from laconic.features.kinds import factory_of
+from laconic.features.population import in_blocks
 from laconic.models.registry import build_model
 from laconic.settings.config import RunConfig, read_toml
 from laconic.settings.data.datasets import load_federation

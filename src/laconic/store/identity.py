@@ -20,7 +20,7 @@ from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import FrontEnd, describe
-from laconic.features.front_end import ScatteringFrontEnd
+from laconic.features.scattering import ScatteringFrontEnd
 from laconic.options.declare import declared_in
 from laconic.parts import Part
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of

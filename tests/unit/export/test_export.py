@@ -28,7 +28,8 @@ from laconic.export.plain_lstm import with_plain_loops
 from laconic.export.raw import raw_model
 from laconic.export.real_scattering import without_complex_numbers
 from laconic.export.trained import Trained
-from laconic.features.front_end import ScatteringFrontEnd, scattering_front_end
+from laconic.features.kinds import scattering_front_end
+from laconic.features.scattering import ScatteringFrontEnd
 from laconic.models.registry import build_model
 from laconic.report.model_card import model_card
 from laconic.runner.in_folder import run_in

@@ -17,10 +17,10 @@ from laconic.catalogue import SCHEMES, build_scheme
 from laconic.data.dead_leaves import dead_leaves
 from laconic.data.population import FunctionPopulation, PooledPopulation, Records, gather
 from laconic.errors import ConfigError, DataError, RunFolderError
-from laconic.features.front_end import ScatteringFrontEnd, scattering_front_end
+from laconic.features.kinds import scattering_front_end
 from laconic.features.population import ClientFeatures, as_features
 from laconic.features.projection import principal_components, random_selection
-from laconic.features.scattering import Scattering
+from laconic.features.scattering import Scattering, ScatteringFrontEnd
 from laconic.runner.run import Run
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
@@ -329,7 +329,7 @@ def test_a_plan_computes_no_features(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a plan must not fit a projection")
 
-    monkeypatch.setattr("laconic.features.front_end.principal_components", refuse)
+    monkeypatch.setattr("laconic.features.kinds.principal_components", refuse)
     plan = forecast(config())
     assert plan["size"] == 310
     assert plan["bytes_up_per_client_and_round"] == 60 + 4 * 310

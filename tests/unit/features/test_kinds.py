@@ -17,9 +17,9 @@ from laconic.data.dead_leaves import dead_leaves
 from laconic.errors import ConfigError, DataError, RunFolderError
 from laconic.experiment.about import about_mechanism
 from laconic.features.base import FrontEnd
-from laconic.features.blocks import in_blocks
 from laconic.features.kinds import Wanted
 from laconic.features.module import module_front_end
+from laconic.features.population import in_blocks
 from laconic.features.tables import fourier_front_end, median_distance
 from laconic.runner.run import Run
 from laconic.settings.build import settle

@@ -18,10 +18,9 @@ from laconic.data.dead_leaves import dead_leaves
 from laconic.errors import ConfigError, LaconicError
 from laconic.features import patches, projection
 from laconic.features.base import FrontEnd
-from laconic.features.blocks import in_blocks
-from laconic.features.joined import JoinedFrontEnd
-from laconic.features.kinds import Wanted
+from laconic.features.kinds import JoinedFrontEnd, Wanted
 from laconic.features.patches import CONTRAST, SIDE, THRESHOLD, PatchesFrontEnd, learnt
+from laconic.features.population import in_blocks
 from laconic.features.projection import leading_directions
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig

@@ -20,7 +20,7 @@ from laconic.data.files.frames import read_frame
 from laconic.data.files.user_file import suffix
 from laconic.data.inputs import dense
 from laconic.errors import ConfigError, RunFolderError
-from laconic.features.blocks import in_blocks
+from laconic.features.population import in_blocks
 from laconic.federation.agreement import check_meaning
 from laconic.federation.front_ends import kept_front_end
 from laconic.federation.node.folder import NodeFolder

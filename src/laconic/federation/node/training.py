@@ -13,7 +13,7 @@ from laconic.clients import wire
 from laconic.clients.base import ModelView
 from laconic.clients.work import ClientWork
 from laconic.data.population import Records
-from laconic.features.blocks import in_blocks
+from laconic.features.population import in_blocks
 from laconic.federation.entropy import federation_streams
 from laconic.federation.offer import Offer
 from laconic.federation.populations import OwnRecords

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from laconic.data.meaning import Meaning
 from laconic.errors import ConfigError, LaconicError, PrivacyError, RunFolderError
 from laconic.features.base import FrontEnd
-from laconic.features.front_end import ScatteringFrontEnd
+from laconic.features.scattering import ScatteringFrontEnd
 from laconic.federation.courier import Answers, Courier, fields_bytes
 from laconic.federation.front_ends import OfferedFrontEnd
 from laconic.federation.offer import Offer, sign_offer
