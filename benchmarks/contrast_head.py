@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from laconic.data.dead_leaves import dead_leaves
 from laconic.data.inputs import dense
 from laconic.data.sources import load_source
+from laconic.data.synthetic import dead_leaves
 from laconic.features.base import FrontEnd
 from laconic.features.kinds import JoinedFrontEnd, project
 from laconic.features.population import in_blocks

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laconic.data.inputs import SparseRows
 from laconic.data.population import PooledPopulation, Records, gather
-from laconic.data.sparse import SparseRows
 from laconic.models.networks import mlp
 from laconic.streams import Streams
 from laconic.train.engines.choose import choose_engine

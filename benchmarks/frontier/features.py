@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.frontier.settings import HOLDOUT, TEST_SEEDS, World
-from laconic.data.dead_leaves import dead_leaves
 from laconic.data.federated import FederatedData
 from laconic.data.inputs import dense
 from laconic.data.population import PooledPopulation, Records, gather
+from laconic.data.synthetic import dead_leaves
 from laconic.features.population import in_blocks
 from laconic.features.projection import leading_directions, scales
 from laconic.features.scattering import ScatteringFrontEnd

@@ -16,10 +16,10 @@ from benchmarks.frontier.features import load_data
 from benchmarks.frontier.settings import TEST_SEEDS
 from benchmarks.frontier.settings import World as OldWorld
 from benchmarks.server_frontier.worlds import MOST_FEATURES, World
-from laconic.data.dead_leaves import dead_leaves
 from laconic.data.inputs import dense
 from laconic.data.population import Records, gather
 from laconic.data.sources import load_source
+from laconic.data.synthetic import dead_leaves
 from laconic.features.base import FrontEnd
 from laconic.features.patches import PatchesFrontEnd, learnt
 from laconic.features.population import in_blocks

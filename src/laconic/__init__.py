@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from laconic.api import run as run
     from laconic.audit.result import AuditResult as AuditResult
     from laconic.codecs.measured import Evaluations as Evaluations
-    from laconic.data.dead_leaves import dead_leaves as dead_leaves
     from laconic.data.population import FunctionPopulation as FunctionPopulation
     from laconic.data.population import Population as Population
     from laconic.data.population import Records as Records
+    from laconic.data.synthetic import dead_leaves as dead_leaves
     from laconic.errors import LaconicError as LaconicError
     from laconic.experiment.calibrated import Calibration as Calibration
     from laconic.experiment.calibrated import calibrated as calibrated
@@ -66,7 +66,7 @@ _HOMES = {
     "sweep": "laconic.sweeps.sweep",
     "audit_run": "laconic.api",
     "AuditResult": "laconic.audit.result",
-    "dead_leaves": "laconic.data.dead_leaves",
+    "dead_leaves": "laconic.data.synthetic",
     "FunctionPopulation": "laconic.data.population",
     "Population": "laconic.data.population",
     "Records": "laconic.data.population",

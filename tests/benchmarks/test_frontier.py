@@ -22,7 +22,7 @@ from benchmarks.frontier.report import main as report
 from benchmarks.frontier.runs import CHOSEN, MEASURED, Runs, Trial, key_of, read_rows
 from benchmarks.frontier.settings import BUDGET, EPSILONS, QUICK, TEST_SEEDS, Setting, World
 from laconic.cli.main import cli
-from laconic.data.dead_leaves import dead_leaves
+from laconic.data.synthetic import dead_leaves
 from laconic.features.kinds import scattering_front_end
 from laconic.streams import Streams
 

@@ -17,7 +17,7 @@ from benchmarks.server_frontier.features import _Parts
 from benchmarks.server_frontier.page import cells, write_page
 from benchmarks.server_frontier.worlds import LIMITS, WORLDS, Setting, World
 from laconic.cli.main import cli
-from laconic.data.dead_leaves import dead_leaves
+from laconic.data.synthetic import dead_leaves
 from laconic.features.kinds import Wanted
 
 SETTING = Setting(rounds=10, features=40, step=8.0, precondition=0.15)

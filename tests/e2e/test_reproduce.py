@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from e2e_tools import Ended, call, files, rounds
 
-from laconic.data import locate
+from laconic.data import registry
 from laconic.observers.progress import PlainProgress
 
 SHORT = ("--quick", "--set", "rounds=3", "--threads", "1", "--device", "cpu")
@@ -23,7 +23,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fix
         return
     monkeypatch.delenv("LACONIC_DATA", raising=False)
     monkeypatch.setenv("LACONIC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(locate, "SYSTEM_DATASETS", tmp_path / "none")
+    monkeypatch.setattr(registry, "SYSTEM_DATASETS", tmp_path / "none")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import laconic
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.solvers import Fista
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures
 from laconic.data.population import PooledPopulation, Records, gather
 from laconic.models.networks import cnn, mlp
 from laconic.models.registry import build_model

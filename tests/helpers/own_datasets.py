@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures
 from laconic.data.population import Records
 from laconic.data.sources import Source, SourceInfo
 

@@ -237,7 +237,7 @@ def test_a_command_is_an_entry_point(outside: Path) -> None:
 
 def test_a_data_set_of_another_package_is_an_entry_point(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (outside / "own_data.py").write_text(
-        "from dataclasses import replace\n\nfrom laconic.data.datasets.digits import DIGITS\n\n"
+        "from dataclasses import replace\n\nfrom laconic.data.datasets.embedded import DIGITS\n\n"
         "MINE = replace(DIGITS, name='my-digits', description='digits of my own')\n"
     )
     installed(

@@ -10,9 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from laconic.clients import wire
-from laconic.data.inputs import dense
+from laconic.data.inputs import SparseRows, dense
 from laconic.data.population import Records, first_look
-from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError
 from laconic.experiment.devices import choose_device, wait_for
 from laconic.experiment.experiment import Experiment

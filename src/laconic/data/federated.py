@@ -9,7 +9,7 @@ import numpy as np
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.meaning import Meaning
 from laconic.data.population import PooledPopulation, Population, Records, pooled_records
-from laconic.data.text.encode import Wording
+from laconic.data.text import Wording
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from laconic.data.ehr.schema import Schema
-from laconic.data.text.vocabulary import Vocabulary
+from laconic.data.text import Vocabulary
 from laconic.errors import ConfigError
 from laconic.parts import one_of
 

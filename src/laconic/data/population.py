@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.inputs import Inputs, concatenated, dense, tensors_of
-from laconic.data.pictures import Pictures
-from laconic.data.sparse import SparseRows
+from laconic.data.inputs import Inputs, Pictures, SparseRows, concatenated, dense, tensors_of
 from laconic.errors import DataError
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from laconic.data.ehr.features import Preprocessing
-from laconic.data.ehr.scaling import CUT
+from laconic.data.ehr.features import CUT, Preprocessing
 from laconic.data.ehr.schema import UNKNOWN, Numeric
 
 

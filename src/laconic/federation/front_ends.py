@@ -195,7 +195,7 @@ def read_front_end(file: Path, module: str | None = None) -> FrontEnd:
 
 def _made(offer: Offer) -> FrontEnd:
     """From formulas and the public seed, by the same streams as the server's."""
-    from laconic.data.dead_leaves import dead_leaves
+    from laconic.data.synthetic import dead_leaves
     from laconic.features.kinds import Wanted, kinds_from_file, names_in
     from laconic.features.patches import PATTERNS
     from laconic.streams import Streams

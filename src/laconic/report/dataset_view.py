@@ -12,9 +12,8 @@ import numpy as np
 from rich.text import Text
 
 from laconic.data.federated import FederatedData
-from laconic.data.inputs import dense
+from laconic.data.inputs import SparseRows, dense
 from laconic.data.population import Population, Records, some_of, targets_of
-from laconic.data.sparse import SparseRows
 
 _QUANTILES = {"least": 0.0, "lower quarter": 0.25, "median": 0.5, "upper quarter": 0.75, "most": 1.0}
 _GAP = 2

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from laconic.data.inputs import Inputs
-from laconic.data.sparse import SparseRows
+from laconic.data.inputs import Inputs, SparseRows
 from laconic.errors import ConfigError, DataError
 from laconic.train.layers.attention import with_keyed_attention
 from laconic.train.layers.dropout import KeyedDropout, layer_keys, with_keyed_dropout

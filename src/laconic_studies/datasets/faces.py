@@ -9,7 +9,7 @@ import torch
 
 from laconic.data.files.npz import read_arrays
 from laconic.data.files.user_file import refused
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
 from laconic.errors import DataError

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from laconic.data.datasets.checked import read_checked
+from laconic.data.download import read_checked
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
 from laconic.errors import DataError

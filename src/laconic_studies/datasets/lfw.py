@@ -13,7 +13,7 @@ import torch
 
 from laconic.data.files.pictures import read_picture
 from laconic.data.files.user_file import named, refused
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
 

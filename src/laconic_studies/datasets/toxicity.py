@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from laconic.data.datasets.checked import check_file
+from laconic.data.download import check_file
 from laconic.data.files.user_file import lines_of, open_file, refused
 from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo
-from laconic.data.text.encode import encoded, wording
-from laconic.data.text.vocabulary import vocabulary_of
+from laconic.data.text import encoded, vocabulary_of, wording
 
 _COMMENTS, _JUDGEMENTS, _PEOPLE = (
     "toxicity_annotated_comments.tsv",

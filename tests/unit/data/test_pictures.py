@@ -9,8 +9,7 @@ import pytest
 import scipy.ndimage
 import torch
 
-from laconic.data.inputs import concatenated, dense, tensors_of
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures, concatenated, dense, tensors_of
 from laconic.data.population import PooledPopulation, Records, gather
 from laconic.errors import ConfigError
 from laconic.streams import Streams
@@ -95,7 +94,7 @@ def test_records_are_picked_in_any_order_and_shape() -> None:
 def test_more_records_than_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     some = augmented()
     everything = some.dense()
-    monkeypatch.setattr("laconic.data.pictures._BLOCK", 7)
+    monkeypatch.setattr("laconic.data.inputs._PICTURES_AT_ONCE", 7)
     assert torch.equal(some.dense(), everything)
 
 

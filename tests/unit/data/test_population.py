@@ -79,7 +79,16 @@ def test_function_population_is_lazy() -> None:
 
 
 def test_heavy_packages_are_imported_only_when_needed() -> None:
-    modules = ("download", "files.folder", "datasets.idx", "locate", "partition", "population", "sources", "synthetic")
+    modules = (
+        "download",
+        "files.folder",
+        "datasets.mnist",
+        "partition",
+        "population",
+        "registry",
+        "sources",
+        "synthetic",
+    )
     code = "".join(f"import laconic.data.{name}\n" for name in modules)
     code += "import sys; print([name for name in ('sklearn', 'pandas', 'pyarrow', 'rich') if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

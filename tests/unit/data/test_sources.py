@@ -19,10 +19,9 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.data import locate as locate_module
-from laconic.data import sources
+from laconic.data import registry, sources
 from laconic.data.datasets.mnist import load_idx
-from laconic.data.locate import cache_dir, locate, search_dirs
+from laconic.data.registry import cache_dir, locate, search_dirs
 from laconic.data.sources import SOURCES, SourceInfo, load_source
 from laconic.errors import ConfigError, DataError
 
@@ -57,7 +56,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LACONIC_DATA", raising=False)
     monkeypatch.setenv("LACONIC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LACONIC_OFFLINE", "1")
-    monkeypatch.setattr(locate_module, "SYSTEM_DATASETS", tmp_path / "system")
+    monkeypatch.setattr(registry, "SYSTEM_DATASETS", tmp_path / "system")
     tiny = SourceInfo(
         name="tiny",
         description="six tiny images",

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import laconic.data.sparse as sparse_module
-from laconic.data.inputs import concatenated
+import laconic.data.inputs as inputs
+from laconic.data.inputs import SparseRows, concatenated
 from laconic.data.population import (
     FunctionPopulation,
     PooledPopulation,
@@ -20,7 +20,6 @@ from laconic.data.population import (
     gather_rows,
     pooled_records,
 )
-from laconic.data.sparse import SparseRows
 from laconic.errors import DataError
 
 CPU = torch.device("cpu")
@@ -55,7 +54,7 @@ def test_rows_are_picked_as_from_the_dense_table(count: int, columns: int, seed:
 
 
 def test_many_rows_are_picked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_module, "_BLOCK", 3)
+    monkeypatch.setattr(inputs, "_ROWS_AT_ONCE", 3)
     dense = table(11, 6)
     order = torch.randperm(11)
     assert torch.equal(SparseRows.from_dense(dense)[order].dense(), dense[order])

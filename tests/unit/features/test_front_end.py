@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import laconic
 from laconic import schemes
 from laconic.catalogue import SCHEMES, build_scheme
-from laconic.data.dead_leaves import dead_leaves
 from laconic.data.population import FunctionPopulation, PooledPopulation, Records, gather
+from laconic.data.synthetic import dead_leaves
 from laconic.errors import ConfigError, DataError, RunFolderError
 from laconic.features.kinds import scattering_front_end
 from laconic.features.population import ClientFeatures, as_features

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import laconic
-from laconic.data.dead_leaves import dead_leaves
+from laconic.data.synthetic import dead_leaves
 from laconic.errors import ConfigError, DataError, RunFolderError
 from laconic.experiment.about import about_mechanism
 from laconic.features.base import FrontEnd

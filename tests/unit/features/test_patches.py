@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch.nn import functional
 
 import laconic
-from laconic.data.dead_leaves import dead_leaves
+from laconic.data.synthetic import dead_leaves
 from laconic.errors import ConfigError, LaconicError
 from laconic.features import patches, projection
 from laconic.features.base import FrontEnd

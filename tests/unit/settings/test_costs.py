@@ -16,7 +16,7 @@ from torch import nn
 import laconic
 from conftest import make_population
 from laconic import schemes
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures
 from laconic.data.population import PooledPopulation, Records
 from laconic.experiment.experiment import Experiment
 from laconic.runner.run import Run

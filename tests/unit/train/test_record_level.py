@@ -15,9 +15,8 @@ import laconic
 from conftest import assert_close
 from laconic.catalogue import build_scheme
 from laconic.cli.main import cli
-from laconic.data.inputs import Inputs, dense
+from laconic.data.inputs import Inputs, SparseRows, dense
 from laconic.data.population import PooledPopulation, Records
-from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError
 from laconic.privacy.accounting.record_sampling import PerClassPoisson, PublishedBatches, RecordSampler, record_sampler
 from laconic.schemes import fl_sign_record_dp, fl_std_record_dp

@@ -15,12 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from laconic.data.datasets.checked import REMEDY, check_sum, read_checked
-from laconic.data.download import download
-from laconic.data.locate import cache_dir, search_dirs
-from laconic.data.pictures import Pictures
+from laconic.data.download import REMEDY, check_sum, download, read_checked
+from laconic.data.inputs import Pictures
 from laconic.data.population import Records
-from laconic.data.registry import Source, SourceInfo
+from laconic.data.registry import Source, SourceInfo, cache_dir, search_dirs
 from laconic.errors import DataError
 
 BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")

@@ -1,13 +1,10 @@
 """Health records: from a hospital's export, described by a small schema, to sparse records of patients.
 
 blocks       CSV, gz and Parquet, some rows at a time
-columns      from the cells of a column to numbers
 draft        a schema drafted from a table: roles, types, what is left out and why
 draft_text   the draft as a file that explains itself
-eicu         one row per hospital stay from eICU's tables
-features     `Preprocessing`: fitted to training records, applied to all; what it reveals
+features     `Preprocessing`: fitted to training records, applied to all; scales of numbers; what fitting reveals
 look         what the columns of a table look like; how well one alone tells the label
-scaling      numbers by their bounds, percentiles, or mean and deviation; what fitting these reveals
 schema       `Schema`: what the columns of a table of health records are
 sources      diabetes130, eicu-demo, ehr-synthetic, the user's own table
 split        splits, hospitals and virtual hospitals that keep a patient's records together

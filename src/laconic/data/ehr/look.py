@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from laconic.data.ehr.blocks import Block, column_names, read_table
-from laconic.data.ehr.columns import Vocabulary, distinct
+from laconic.data.ehr.table import Vocabulary, distinct
 from laconic.data.files.user_file import refused
 from laconic.errors import DataError
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laconic.data.ehr.columns import distinct_per_row
 from laconic.data.ehr.schema import Categorical, Codes, Numeric, Schema
-from laconic.data.ehr.table import CodeLists, EhrTable, Levels
+from laconic.data.ehr.table import CodeLists, EhrTable, Levels, distinct_per_row
 from laconic.errors import ConfigError
 from laconic.parts import non_negative_int, positive_int
 

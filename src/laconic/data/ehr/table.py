@@ -1,18 +1,269 @@
-"""A table of admissions, read once: every column encoded as numbers, texts kept in vocabularies."""
+"""A table of admissions, read once: every column encoded as numbers, texts kept in vocabularies.
+
+What is done with a text is done once per distinct text of a block.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from laconic.data.ehr import columns as encode
 from laconic.data.ehr.blocks import Block
-from laconic.data.ehr.columns import Vocabulary
-from laconic.data.ehr.schema import Schema
-from laconic.data.files.problems import Problems
-from laconic.errors import DataError
+from laconic.data.ehr.schema import Codes, Filter, Numeric, Schema
+from laconic.data.ehr.toml_values import LARGEST
+from laconic.data.files.user_file import Problems
+from laconic.errors import DataError, one_line
+
+
+class Vocabulary:
+    """Distinct texts, numbered as they come."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._numbers: dict[str, int] = {}
+        for text in texts:
+            self.number(text)
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+def distinct(block: Block, column: str, *, codes: bool = False) -> tuple[list[str], np.ndarray]:
+    """(distinct texts, which of them each cell is); a cell without a value is the empty text."""
+    return _encoded(block, column, _texts(block, column, codes=codes))
+
+
+def numbers(block: Block, entry: Numeric, missing: tuple[str, ...], problems: Problems) -> np.ndarray:
+    """A numeric column as float32, in its own units; NaN where a value is missing that is filled in later."""
+    import pyarrow as pa
+
+    cells = _decoded(block.columns[entry.column])
+    if pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
+        values = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).copy()
+        gone, bad = np.isnan(values), np.isinf(values)
+    else:
+        texts, which = distinct(block, entry.column)
+        known = [_number(text, entry, missing) for text in texts]
+        values = np.array([np.nan if v is None else v for v in known])[which]
+        gone = np.array([v is not None and np.isnan(v) for v in known], dtype=bool)[which]
+        bad = np.array([v is None or np.isinf(v) for v in known], dtype=bool)[which]
+    large = np.abs(np.where(bad, 0, values)) > LARGEST
+    for what, rows, way_out in (
+        ("not a number", bad, "mend it, or map such texts with replace (or missing, if they stand for no value)"),
+        ("too large for the model's numbers", large, "filter it, or mend it"),
+    ):
+        if rows.any():
+            problems.add(entry.column, what, block.numbers[rows], way_out)
+            values[rows] = 0
+    if gone.any():
+        if entry.fill is None:
+            way_out = 'give fill = NUMBER, or fill = "median", in its [[numeric]]'
+            problems.add(entry.column, "no value", block.numbers[gone], way_out)
+        values[gone] = np.nan if entry.fill is None or isinstance(entry.fill, str) else entry.fill
+    result: np.ndarray = values.astype(np.float32)
+    return result
+
+
+def levels(block: Block, column: str, vocabulary: Vocabulary, missing: tuple[str, ...]) -> np.ndarray:
+    """A categorical column as numbers in the vocabulary, −1 where there is no value."""
+    texts, which = distinct(block, column)
+    found: np.ndarray = _numbered([None if text in missing else text for text in texts], vocabulary)[which]
+    return found
+
+
+def identities(
+    block: Block, column: str, vocabulary: Vocabulary, missing: tuple[str, ...], problems: Problems
+) -> np.ndarray:
+    """Whose a row is, as numbers in the vocabulary; every row must have a value."""
+    found = levels(block, column, vocabulary, missing)
+    if (found < 0).any():
+        problems.add(column, "no value, so it is nobody's", block.numbers[found < 0], "add it or filter the row")
+    return found
+
+
+def labels(
+    block: Block, column: str, positive: tuple[str, ...], missing: tuple[str, ...], problems: Problems
+) -> np.ndarray:
+    """Whether the outcome is there; every row must have a value."""
+    texts, which = distinct(block, column)
+    gone = np.array([text in missing and text not in positive for text in texts], dtype=bool)[which]
+    if gone.any():
+        way_out = f'filter such rows: [[filter]] with column = "{one_line(column, 60)}" and drop = [""]'
+        problems.add(column, "no value, but it is the label", block.numbers[gone], way_out)
+    found: np.ndarray = np.array([text in positive for text in texts], dtype=bool)[which]
+    return found
+
+
+def codes(
+    block: Block, entry: Codes, vocabulary: Vocabulary, missing: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(how many codes each row has, their numbers row by row); a code counts once in a row."""
+    count = len(block.numbers)
+    rows, found = [], []
+    for column in entry.columns:
+        texts, which, parent = _cells_of_codes(block, column, entry.delimiter)
+        _refuse_floats(block, column, entry, texts, which, parent)
+        prefix = f"{column}=" if entry.with_column else ""
+        gone = {*missing, *entry.drop}
+        cleaned = [_code(text, entry.cut_at_dot, gone) for text in texts]
+        named = [None if code is None else prefix + code for code in cleaned]
+        numbered = _numbered(named, vocabulary)[which]
+        rows.append(parent[numbered >= 0])
+        found.append(numbered[numbered >= 0])
+    return distinct_per_row(np.concatenate(rows), np.concatenate(found), count, max(1, len(vocabulary)))
+
+
+def distinct_per_row(
+    rows: np.ndarray, numbers: np.ndarray, num_rows: int, num_codes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(how many distinct codes each row has, the codes row by row, ascending)."""
+    pairs = rows.astype(np.int64) * num_codes + numbers
+    pairs.sort()  # np.unique would hash, which is slower here
+    if len(pairs):
+        pairs = pairs[np.concatenate([[True], np.diff(pairs) > 0])]
+    return np.bincount(pairs // num_codes, minlength=num_rows), (pairs % num_codes).astype(np.int32)
+
+
+def kept_rows(block: Block, entry: Filter, missing: tuple[str, ...]) -> np.ndarray:
+    """Which rows a filter keeps."""
+    texts, which = distinct(block, entry.column)
+    keep = np.array([_passes(text, entry, missing) for text in texts], dtype=object)[which]
+    bad = np.array([value is None for value in keep], dtype=bool)
+    if bad.any():
+        raise block.error(int(bad.argmax()), entry.column, "not a number, but its filter has min or max")
+    result: np.ndarray = keep.astype(bool)
+    return result
+
+
+def _passes(text: str, entry: Filter, missing: tuple[str, ...]) -> bool | None:
+    if text in entry.drop or (entry.keep is not None and text not in entry.keep):
+        return False
+    if entry.min is None and entry.max is None:
+        return True
+    if text in missing:
+        return False
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return (entry.min is None or value >= entry.min) and (entry.max is None or value <= entry.max)
+
+
+def _number(text: str, entry: Numeric, missing: tuple[str, ...]) -> float | None:
+    """The number; NaN for a missing value, None for what is none."""
+    if entry.replace is not None and text in entry.replace:
+        return entry.replace[text]
+    if text in missing:
+        return np.nan
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return np.inf if np.isnan(value) else value  # a text 'nan' is no missing value unless the schema says so
+
+
+def _code(text: str, cut_at_dot: bool, gone: set[str]) -> str | None:
+    code = text.strip()
+    if code in gone:
+        return None
+    return (code.partition(".")[0] if cut_at_dot else code) or None
+
+
+def _numbered(texts: list[str | None], vocabulary: Vocabulary) -> np.ndarray:
+    return np.array([-1 if text is None else vocabulary.number(text) for text in texts], dtype=np.int64)
+
+
+def _cells_of_codes(block: Block, column: str, delimiter: str | None) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """(distinct texts, which of them each part of a cell is, the row of each part)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = block.columns[column]
+    if pa.types.is_list(cells.type) or pa.types.is_large_list(cells.type):
+        parts = cells
+    else:
+        cells = _texts(block, column, codes=True)
+        if delimiter is None:
+            texts, which = _encoded(block, column, cells)
+            return texts, which, np.arange(len(cells))
+        parts = pc.split_pattern(cells, pattern=delimiter)
+    flat = _decoded(pc.list_flatten(parts))
+    if pa.types.is_nested(flat.type) or pa.types.is_floating(flat.type):
+        raise block.error(0, column, "holds lists of lists or of floating-point numbers; store lists of texts")
+    flat = _as_texts(block, column, flat)
+    return *_encoded(block, column, flat), np.asarray(pc.list_parent_indices(parts), dtype=np.int64)
+
+
+def _texts(block: Block, column: str, *, codes: bool = False) -> Any:
+    """A column as texts. Whole numbers are taken for their digits; fractions only where they are whole too."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = _decoded(block.columns[column])
+    if pa.types.is_nested(cells.type):
+        raise block.error(0, column, "holds lists; only [[codes]] can")
+    if pa.types.is_floating(cells.type):
+        if codes:
+            raise block.error(
+                0, column, "codes stored as floating-point numbers: 008 and 8 are one already; store them as text"
+            )
+        whole = pc.fill_null(pc.equal(cells, pc.round(cells)), True).to_numpy(zero_copy_only=False)
+        if not whole.all():
+            raise block.error(int((~whole).argmax()), column, "a fraction, but a name or level is expected")
+        large = np.abs(pc.fill_null(cells, 0).to_numpy(zero_copy_only=False)) >= 2.0**63
+        if large.any():
+            raise block.error(int(large.argmax()), column, "too large a number for a name or level; store it as text")
+        cells = cells.cast(pa.int64())
+    return _as_texts(block, column, cells)
+
+
+def _as_texts(block: Block, column: str, cells: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        if not pa.types.is_duration(cells.type):  # which would read as its number of microseconds, or of others
+            return pc.fill_null(cells.cast(pa.string()), "")
+    except pa.ArrowException:
+        pass
+    raise block.error(len(block.numbers), column, f"{cells.type} does not read as text; store it as text")
+
+
+def _decoded(cells: Any) -> Any:
+    """Without a dictionary: the values themselves."""
+    import pyarrow as pa
+
+    return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+
+
+def _encoded(block: Block, column: str, cells: Any) -> tuple[list[str], np.ndarray]:
+    encoded = cells.dictionary_encode()
+    try:
+        texts = encoded.dictionary.to_pylist()
+    except UnicodeDecodeError:  # a damaged Parquet file; texts of a CSV were looked at before
+        raise block.error(len(block.numbers), column, "not UTF-8 text; save the table as UTF-8") from None
+    return texts, np.asarray(encoded.indices, dtype=np.int64)
+
+
+def _refuse_floats(
+    block: Block, column: str, entry: Codes, texts: list[str], which: np.ndarray, parent: np.ndarray
+) -> None:
+    """Codes that all end in '.0' went through a floating-point column; cut at the dot they are whole again."""
+    filled = [text for text in texts if text.strip()]
+    if not entry.cut_at_dot and filled and all(text.strip().endswith(".0") for text in filled):
+        place = int(parent[which == texts.index(filled[0])][0])
+        raise block.error(
+            place, column, "codes that went through floating-point numbers (all end in .0): export them as text"
+        )
 
 
 @dataclass(frozen=True)
@@ -67,21 +318,21 @@ class _Collector:
         schema, missing = self._schema, self._schema.missing
         if self._for_training:
             for entry in schema.filters:
-                block = block.keep(encode.kept_rows(block, entry, missing))
-            self._append("label", encode.labels(block, schema.label, schema.positive, missing, self._problems))
+                block = block.keep(kept_rows(block, entry, missing))
+            self._append("label", labels(block, schema.label, schema.positive, missing, self._problems))
             if schema.client:
                 vocabulary = self._vocabulary("client")
-                self._append("client", encode.identities(block, schema.client, vocabulary, missing, self._problems))
+                self._append("client", identities(block, schema.client, vocabulary, missing, self._problems))
         self._append("patient", self._patients(block))
         for number in schema.numeric:
-            self._append(f"numeric {number.column}", encode.numbers(block, number, missing, self._problems))
+            self._append(f"numeric {number.column}", numbers(block, number, missing, self._problems))
         for level in schema.categorical:
             key = f"categorical {level.column}"
-            found = encode.levels(block, level.column, self._vocabulary(key), missing)
+            found = levels(block, level.column, self._vocabulary(key), missing)
             self._append(key, found.astype(np.int32))
         for code in schema.codes:
             key = f"codes {code.name}"
-            counts, found = encode.codes(block, code, self._vocabulary(key), missing)
+            counts, found = codes(block, code, self._vocabulary(key), missing)
             self._append(f"{key} counts", counts)
             self._append(key, found)
 
@@ -89,7 +340,7 @@ class _Collector:
         """Whose each row is; without such a column everybody has one row, and is called by its number."""
         vocabulary = self._vocabulary("patient")
         if self._schema.patient is not None:
-            return encode.identities(block, self._schema.patient, vocabulary, self._schema.missing, self._problems)
+            return identities(block, self._schema.patient, vocabulary, self._schema.missing, self._problems)
         return np.array([vocabulary.number(str(number)) for number in block.numbers], dtype=np.int64)
 
     def table(self) -> EhrTable:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laconic.data.files.problems import Problems
 from laconic.data.files.user_file import (
+    Problems,
     arrow_file,
     gunzipped,
     listed,

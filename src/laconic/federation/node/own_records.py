@@ -21,14 +21,12 @@ from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import load_table
 from laconic.data.files.folder import load_file
-from laconic.data.files.picture_folder import read_classes
-from laconic.data.files.pictures import image_size
+from laconic.data.files.pictures import image_size, read_classes
 from laconic.data.files.texts import read_texts
 from laconic.data.files.user_file import no_such_file
 from laconic.data.meaning import Meaning
 from laconic.data.population import Records
-from laconic.data.text.encode import encoded
-from laconic.data.text.vocabulary import FITTED, Vocabulary, vocabulary_of
+from laconic.data.text import FITTED, Vocabulary, encoded, vocabulary_of
 from laconic.errors import ConfigError, DataError, unknown
 
 _KINDS: dict[str, tuple[str, ...]] = {

@@ -6,10 +6,9 @@ import numpy as np
 import torch
 
 from laconic.data.federated import FederatedData
+from laconic.data.inputs import Pictures, SparseRows
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
-from laconic.data.pictures import Pictures
 from laconic.data.population import PooledPopulation, Population, Records, SelectedPopulation, pooled_records
-from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError, unknown
 from laconic.options.sections import DataSection
 from laconic.settings.data.public_records import public_records, set_aside

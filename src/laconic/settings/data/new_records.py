@@ -13,14 +13,11 @@ from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.sources import load_new_patients
 from laconic.data.files.frames import features_of, read_frame
 from laconic.data.files.npz import read_inputs
-from laconic.data.files.picture_folder import every_picture
-from laconic.data.files.pictures import is_picture, look_at, read_picture
+from laconic.data.files.pictures import every_picture, is_picture, look_at, read_picture
 from laconic.data.files.texts import read_plain_texts
 from laconic.data.files.user_file import no_such_file, refused, suffix
-from laconic.data.inputs import Inputs
-from laconic.data.pictures import Pictures
-from laconic.data.text.encode import encoded
-from laconic.data.text.vocabulary import FITTED, Vocabulary, read_words, vocabulary_of
+from laconic.data.inputs import Inputs, Pictures
+from laconic.data.text import FITTED, Vocabulary, encoded, read_words, vocabulary_of
 from laconic.errors import DataError, RunFolderError
 from laconic.options.sections import DataSection
 from laconic.settings.data.record_kind import RecordKind

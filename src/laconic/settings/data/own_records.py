@@ -9,13 +9,11 @@ import numpy as np
 
 from laconic.data.federated import FederatedData
 from laconic.data.files.labels import ClassCount, num_classes
-from laconic.data.files.picture_folder import holds_pictures, read_picture_folder
-from laconic.data.files.pictures import image_size
+from laconic.data.files.pictures import holds_pictures, image_size, read_picture_folder
 from laconic.data.files.texts import Texts, read_text_folder, read_text_table
 from laconic.data.files.user_file import refused
 from laconic.data.population import PooledPopulation
-from laconic.data.text.encode import wording
-from laconic.data.text.vocabulary import Vocabulary, vocabulary_of
+from laconic.data.text import Vocabulary, vocabulary_of, wording
 from laconic.options.sections import DataSection
 from laconic.settings.data.divide import default_clients, divided, split
 from laconic.settings.data.texts import PICTURE_OPTIONS, TEXT_OPTIONS, refuse_options, text_records

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.dead_leaves import dead_leaves
 from laconic.data.ehr.split import set_aside as set_owners_aside
 from laconic.data.federated import FederatedData
 from laconic.data.files.folder import load_file
 from laconic.data.inputs import Inputs, dense
 from laconic.data.population import Records
 from laconic.data.sources import SOURCES, load_source
+from laconic.data.synthetic import dead_leaves
 from laconic.errors import ConfigError, unknown
 from laconic.options.sections import DataSection
 from laconic.parts import positive_int

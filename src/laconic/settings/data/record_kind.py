@@ -13,7 +13,7 @@ from torch import Tensor
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.toml_values import toml, typed
 from laconic.data.federated import FederatedData
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures
 from laconic.data.population import PooledPopulation, Population, first_of
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError

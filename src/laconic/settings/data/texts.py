@@ -8,8 +8,7 @@ from typing import Any
 from laconic.data.files.texts import Texts, read_texts
 from laconic.data.population import Records
 from laconic.data.registry import SourceInfo
-from laconic.data.text.encode import encoded
-from laconic.data.text.vocabulary import FITTED, Vocabulary, vocabulary_of
+from laconic.data.text import FITTED, Vocabulary, encoded, vocabulary_of
 from laconic.errors import ConfigError
 from laconic.options.sections import DataSection
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.sparse import SparseRows
+from laconic.data.inputs import SparseRows
 from laconic.errors import DataError
 from laconic.train.engines.engine import Task, Updates
 from laconic.train.flat import FlatModel

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from laconic.data.inputs import Inputs, dense
-from laconic.data.sparse import SparseRows
+from laconic.data.inputs import Inputs, SparseRows, dense
 from laconic.privacy.mechanism.clip import SAFE
 from laconic.train.flat import FlatModel
 from laconic.train.layers.first_linear import FirstLinear, loss_of

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.data import locate as locate_module
+from laconic.data import registry
 from laconic.data.datasets.cifar import ARCHIVE, BATCHES, CIFAR10, load_cifar
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import DataError
 
@@ -45,7 +45,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LACONIC_DATA", raising=False)
     monkeypatch.setenv("LACONIC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LACONIC_OFFLINE", "1")
-    monkeypatch.setattr(locate_module, "SYSTEM_DATASETS", tmp_path / "system")
+    monkeypatch.setattr(registry, "SYSTEM_DATASETS", tmp_path / "system")
     sums = {name: f"sha256:{hashlib.sha256(batch).hexdigest()}" for name, batch in ROWS.items()}
     sums[ARCHIVE] = f"md5:{hashlib.md5(archive_of(ROWS), usedforsecurity=False).hexdigest()}"
     monkeypatch.setitem(SOURCES, "cifar10", dataclasses.replace(CIFAR10, sums=sums))

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.data import locate as locate_module
+from laconic.data import registry
 from laconic.data.datasets.imdb import CONVERSION, IMDB, OWN, PACKED, pad
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import DataError
@@ -43,7 +43,7 @@ def packed(arrays: dict[str, Any]) -> bytes:
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LACONIC_DATA", raising=False)
     monkeypatch.setenv("LACONIC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(locate_module, "SYSTEM_DATASETS", tmp_path / "system")
+    monkeypatch.setattr(registry, "SYSTEM_DATASETS", tmp_path / "system")
 
 
 def write(folder: Path, monkeypatch: pytest.MonkeyPatch, arrays: dict[str, Any]) -> Path:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from laconic.data.ehr.features import fit_preprocessing
-from laconic.data.ehr.scaling import fitted_number, revealed_numbers, scaled
+from laconic.data.ehr.features import fit_preprocessing, fitted_number, revealed_numbers, scaled
 from laconic.data.ehr.schema import Numeric, Schema
 from laconic.data.ehr.table import EhrTable, Levels
 from laconic.errors import ConfigError, DataError

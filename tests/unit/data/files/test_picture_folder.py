@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from laconic.data.files.picture_folder import holds_pictures, read_picture_folder
-from laconic.data.files.pictures import image_size, read_picture
+from laconic.data.files.pictures import holds_pictures, image_size, read_picture, read_picture_folder
 from laconic.data.inputs import dense
 from laconic.errors import ConfigError, DataError, LaconicError
 

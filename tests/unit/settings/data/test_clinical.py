@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from laconic.data.ehr import sources
 from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest
-from laconic.data.sparse import SparseRows
+from laconic.data.inputs import SparseRows
 from laconic.errors import ConfigError, DataError
 from laconic.settings.build import settle
 from laconic.settings.config import DataSection, RunConfig

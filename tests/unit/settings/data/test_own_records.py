@@ -13,9 +13,8 @@ from torch import nn
 
 from laconic.cli.main import cli
 from laconic.data.federated import FederatedData
-from laconic.data.inputs import dense
+from laconic.data.inputs import SparseRows, dense
 from laconic.data.population import Records
-from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError, LaconicError
 from laconic.options.sections import DataSection
 from laconic.settings.build import settle

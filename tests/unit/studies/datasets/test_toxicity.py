@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.data.inputs import dense
+from laconic.data.inputs import SparseRows, dense
 from laconic.data.sources import SOURCES, load_source
-from laconic.data.sparse import SparseRows
-from laconic.data.text.vocabulary import HashedWords
+from laconic.data.text import HashedWords
 from laconic.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from laconic.data import locate
+from laconic.data import registry
 from laconic.errors import ConfigError
 from laconic_studies.cli.reproduce import reproduce
 from laconic_studies.reproduce.property_inference import InferenceReproduction, published_inferences
@@ -22,7 +22,7 @@ def faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with made faces, and no other data anywhere."""
     monkeypatch.delenv("LACONIC_DATA", raising=False)
     monkeypatch.setenv("LACONIC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(locate, "SYSTEM_DATASETS", tmp_path / "none")
+    monkeypatch.setattr(registry, "SYSTEM_DATASETS", tmp_path / "none")
     rng = np.random.default_rng(0)
     labels = {name: rng.integers(0, 2, 160).astype(np.uint8) for name in ("male", "young", "beard", "wavy")}
     images = rng.integers(0, 256, (160, 3, 64, 64)).astype(np.uint8)

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from laconic.data.inputs import dense
-from laconic.data.pictures import Pictures
+from laconic.data.inputs import Pictures, dense
 from laconic.data.population import PooledPopulation, Records
 from laconic.runner.run import Run
 from laconic.settings.build import settle

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import laconic
+from laconic.data.inputs import SparseRows
 from laconic.data.population import PooledPopulation, Records
-from laconic.data.sparse import SparseRows
 from laconic.errors import ConfigError, DataError
 from laconic.models.networks import logistic, mlp
 from laconic.schemes import fl_std, fl_top

@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from laconic.data.sparse import SparseRows
-from laconic.data.text.encode import bags_of_words, encoded, word_numbers, wording
-from laconic.data.text.vocabulary import FIRST_WORD, HashedWords, ListedWords, fitted, vocabulary_of
-from laconic.data.text.words import words
+from laconic.data.inputs import SparseRows
+from laconic.data.text import (
+    FIRST_WORD,
+    HashedWords,
+    ListedWords,
+    bags_of_words,
+    encoded,
+    fitted,
+    vocabulary_of,
+    word_numbers,
+    wording,
+    words,
+)
 from laconic.errors import ConfigError, LaconicError
 
 
