@@ -24,8 +24,7 @@ from laconic.features.base import FrontEnd
 from laconic.features.kinds import JoinedFrontEnd, project
 from laconic.features.population import in_blocks
 from laconic.features.scattering import ScatteringFrontEnd
-from laconic_studies.contrast.front_end import ContrastFrontEnd
-from laconic_studies.contrast.network import ContrastNetwork
+from laconic_studies.contrast.front_end import ContrastFrontEnd, ContrastNetwork
 
 _DECAY = 5e-5
 

@@ -21,16 +21,17 @@ from laconic.report.ledger import Ledger
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.outcome import formula_bits
 from laconic.settings.config import RunConfig
-from laconic_studies.reproduce.stand_ins import STAND_INS, on_other_data
 from laconic_studies.reproduce.tables import (
     BYTES,
     PER_PARAMETER,
     PUBLISHED,
+    STAND_INS,
     Row,
     Table,
     all_tables,
     find_table,
     load_table,
+    on_other_data,
     table_names,
 )
 

@@ -9,7 +9,7 @@ from torch import nn
 from laconic.data.population import Records
 from laconic.scheme import Scheme
 from laconic_studies.inference.property import PropertyAttack, PropertyInference, PropertyResult
-from laconic_studies.inference.property_data import Batches, dealt
+from laconic_studies.inference.property_setup import Batches, dealt
 
 NUM_FEATURES = 12
 TRAIN = {"local_lr": 0.1, "local_steps": 1}

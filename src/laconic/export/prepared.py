@@ -61,7 +61,7 @@ class PreparedRecords(nn.Module):
 
 
 def affine(number: Numeric) -> tuple[float, float, float, float]:
-    """(shift, scale, lowest, highest) of a number's feature: see `data/ehr/scaling.py`."""
+    """(shift, scale, lowest, highest) of a number's feature: see `data/ehr/features.py`."""
     if number.scale == "standard":
         return float(number.mean or 0), float(number.std or 1), -CUT, CUT
     low, high = float(number.min or 0), float(number.max or 0)

@@ -6,7 +6,6 @@ membership      `laconic infer membership`
 property        `laconic infer property`
 published       `laconic reproduce` for published figures of property inference
 reconstruction  `laconic infer reconstruction`
-reproduce       `laconic reproduce`
-reproduction    what `laconic reproduce` prints
+reproduce       `laconic reproduce`, and what it prints
 shown           what membership and reconstruction have in common: progress, files, tables
 """

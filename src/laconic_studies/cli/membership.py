@@ -52,9 +52,9 @@ def infer_membership(
     membership.csv, .json and .png.
     """
     from laconic.errors import ConfigError, unknown
-    from laconic_studies.inference.asked import asked_schemes
     from laconic_studies.inference.membership.game import LEVELS, MembershipGame, membership
     from laconic_studies.inference.membership.roc import RATES
+    from laconic_studies.inference.standing import asked_schemes
 
     levels = words("level", level)
     for name in levels:

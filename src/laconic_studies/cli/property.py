@@ -179,7 +179,7 @@ def print_rounds(scheme: str, quiet: bool) -> Watch:
 
 def _write(rows: list[dict[str, Any]], out: Path) -> None:
     from laconic.report.plots import plots_available
-    from laconic_studies.inference.property_picture import draw_property, write_rows
+    from laconic_studies.inference.pictures import draw_property, write_rows
 
     write_rows(rows, out / "property.csv")
     if plots_available():

@@ -60,9 +60,9 @@ def infer_reconstruction(
     are what one guesses without any code. OUT has reconstruction.csv, .json and .png, and pictures.png of digits, mnist
     and fashion-mnist (of no other data: they may show people).
     """
-    from laconic_studies.inference.asked import asked_schemes
     from laconic_studies.inference.reconstruction.attack import Reconstruction, reconstruct
     from laconic_studies.inference.reconstruction.matching import Search
+    from laconic_studies.inference.standing import asked_schemes
 
     names = ("iterations", "step", "restarts", "total_variation")
     search = Search(**{name: options.pop(name) for name in names})

@@ -33,7 +33,7 @@ class Said:
 
     def write(self, rows: list[dict[str, Any]], settings: dict[str, Any]) -> None:
         from laconic.store.folder import RunFolder, json_text
-        from laconic_studies.inference.property_picture import write_rows
+        from laconic_studies.inference.pictures import write_rows
 
         self._content = {"settings": settings, "rows": rows}
         folder = RunFolder(self.out)

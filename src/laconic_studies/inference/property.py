@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -37,11 +38,12 @@ from laconic.train.engines.engine import Task
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 from laconic.train.local import LocalSGD
-from laconic_studies.inference.property_classifiers import check_classifiers, guessed
-from laconic_studies.inference.property_data import Batches
-from laconic_studies.inference.property_features import FEATURES, check_features
+from laconic_studies.inference.property_guess import FEATURES, check_classifiers, check_features, guessed
 from laconic_studies.inference.scores import Score
 from laconic_studies.inference.views import Moment, check_views
+
+if TYPE_CHECKING:
+    from laconic_studies.inference.property_setup import Batches
 
 VICTIM, ATTACKER = 0, 1
 SHARES = (1.0, 1.0, 0.8, 0.8, 0.6, 0.6, 0.4, 0.4) + (0.0,) * 8

@@ -19,8 +19,8 @@ from laconic.catalogue import build_scheme
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, DataError, RunFolderError, unknown
 from laconic.store.folder import RunFolder, json_text
+from laconic_studies.inference.pictures import write_rows
 from laconic_studies.inference.property import PropertyInference, Watch
-from laconic_studies.inference.property_picture import write_rows
 from laconic_studies.inference.property_setup import Prepared, PropertySetup
 from laconic_studies.reproduce.tables import PUBLISHED
 

@@ -5,12 +5,17 @@ The TOML files repeat the printed tables line by line. A row's settings are put 
 scheme and its private version), `[clip_norm]` (S by scheme and compression ratio) and the row's own columns.
 `settings_from` names a table whose settings come first. The column `malicious` is the fraction of attackers in every
 cohort. Where `dash` says so, "-" is a published result: the run does not converge.
+
+The papers' database (Premier) is not public. `on_other_data` turns a table into one whose rows run on an open data
+set or on made admissions: what differs from the paper's settings is in `stand_ins/DATASET.toml`, by paper, and is
+told with the table. Published and measured figures then stand beside each other, but are of different data.
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -248,3 +253,76 @@ def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         result[key] = merged(result[key], value) if both else value
     return result
+
+
+def choose_rows(table: Table, texts: tuple[str, ...]) -> list[Row]:
+    """The rows that '3', '5-8', a scheme's name or 'headline' choose, separated by commas; all if nothing is given."""
+    words = [word.strip().lower() for text in texts for word in text.split(",") if word.strip()]
+    if texts and not words:
+        raise ConfigError("--rows is empty: give numbers (3), ranges (5-8), schemes (fl-cs) or headline")
+    chosen = {number for word in words for number in _numbers(table, word)} if words else range(1, len(table.rows) + 1)
+    return [row for row in table.rows if row.number in chosen]
+
+
+def _numbers(table: Table, word: str) -> Iterator[int]:
+    low, dash, high = word.partition("-")
+    if low.isdigit() and (not dash or high.isdigit()):
+        first, last = int(low), int(high) if dash else int(low)
+        if first > last:
+            raise ConfigError(f"--rows {word}: a range goes from the smaller number to the larger one")
+        if first < 1 or last > len(table.rows):
+            raise ConfigError(f"--rows {word}: {table.name} has rows 1 to {len(table.rows)}")
+        yield from range(first, last + 1)
+        return
+    if word == "headline":
+        yield from table.headline
+        return
+    schemes = {row.scheme for row in table.rows}
+    if word not in schemes:
+        raise ConfigError("--rows: " + unknown(f"scheme in {table.name}", word, {*schemes, "headline"}))
+    yield from (row.number for row in table.rows if row.scheme == word)
+
+
+STAND_INS = ("ehr-synthetic", "diabetes130", "eicu-demo")
+
+
+def on_other_data(table: Table, dataset: str) -> Table:
+    """The table, to be run on the named data set instead of the paper's."""
+    if not table.needs:
+        raise ConfigError(f"{table.name} can be run on the paper's own data: leave out --on")
+    if dataset not in STAND_INS:
+        raise ConfigError(unknown("data set for --on", dataset, STAND_INS))
+    changes = _stand_in(dataset)[table.paper]
+    rows = tuple(replace(row, settings=_changed(row, dataset, changes), published_on=row.dataset) for row in table.rows)
+    remarks = [changes["remark"]]
+    if any(row.settings["scheme"].get("clip_norm") == "median" for row in rows):
+        remarks.append("S is the median norm of the codes on this data, as the paper chose it on its own.")
+    return replace(table, rows=rows, remarks=(*remarks, *table.remarks), stands_in=dataset)
+
+
+def _changed(row: Row, dataset: str, changes: dict[str, Any]) -> Sections:
+    """The row's settings with the data set's on top; '-' takes one away."""
+    sections = merged(row.settings, {"data": {"dataset": dataset}})
+    sections = merged(sections, changes.get("settings", {}))
+    if row.private:
+        sections = merged(sections, _known(row, changes.get("private", {})))
+        if "clip_norm" in row.settings["scheme"] and "record_rate" not in row.settings["scheme"]:
+            sections = merged(sections, {"scheme": {"clip_norm": "median"}})
+    base = row.scheme.removesuffix("-dp")
+    for name in dict.fromkeys((base, row.scheme)):
+        sections = merged(sections, changes.get("of", {}).get(name, {}))
+    return {name: {k: v for k, v in keys.items() if v not in NOT_GIVEN} for name, keys in sections.items()}
+
+
+def _known(row: Row, sections: Sections) -> Sections:
+    """Without a σ where the row has one of its own (as section 5.3.5's 5)."""
+    scheme = dict(sections.get("scheme", {}))
+    if row.own_noise:
+        scheme.pop("noise_multiplier", None)
+    return sections | {"scheme": scheme}
+
+
+@cache
+def _stand_in(dataset: str) -> dict[str, Any]:
+    path = PUBLISHED / "stand_ins" / f"{dataset}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.forecast import forecast
-from laconic_studies.inference.asked import asked_schemes
+from laconic_studies.inference.standing import asked_schemes
 
 
 def config(name: str = "fl-std-dp", **values: Any) -> RunConfig:

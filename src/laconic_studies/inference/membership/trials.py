@@ -1,27 +1,90 @@
 """Many rounds with and without a target, and what is to be seen of each: the statistics of every view.
 
 A trial is one round: the code of the victim, if there is one, and those of others drawn at random. Each code goes
-through the scheme's own clip, noise share and sum; a masked sum has the same bits. One round of all clients is trained
-for several draws of batches beforehand, and trials choose from it.
+through the scheme's own clip, noise share and sum; a masked sum has the same bits. One round of all clients is
+trained for several draws of batches beforehand, and trials choose from it.
+
+A statistic is a number that grows when the target was there: how well its records fit, or an inner product with its
+expected code. In a sum of |K| codes that are independent draws with covariance Σ, plus noise of variance ν in each
+coordinate, the likelihood ratio of "the target's code e is in it" grows with ⟨(|K|·Σ + ν·I)⁻¹·e, sum⟩: a matched
+filter. Under much noise that is the inner product with e itself.
+
+Was a client in the run? Then a trial is a whole short run, with the target in every round or in none. Every run is
+trained anew, since the weights of each round follow from the rounds before. So it is played less often than a single
+round. Statistics of the rounds are added up: their noise is independent. The loss is that of the last model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from laconic.codecs.dct import LowPassDCT
+from laconic.data.inputs import dense
 from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.round import client_weight
 from laconic.streams import Stream
-from laconic_studies.inference.membership.statistics import fit_of, largest_cosine, matched_filter
+from laconic.train.flat import FlatModel
 from laconic_studies.inference.standing import Standing
 from laconic_studies.inference.views import Moment
+
+_MOST_ROWS = 1000
+_RIDGE = 1e-3
+"""Without noise, directions in which clients hardly differ are trusted up to this share of the mean variance."""
+
+
+def matched_filter(expected: Tensor, others: Tensor, count: int, noise_variance: float) -> Tensor:
+    """(count·Σ + ν·I)⁻¹·e of length 1, with Σ from some others' codes (rows, m).
+
+    By Woodbury's identity the system has the size of the rows, not of the code.
+    """
+    rows = (others[:: max(1, len(others) // _MOST_ROWS)] - others.mean(0)).double()
+    scaled = rows * (count / max(1, len(rows) - 1)) ** 0.5
+    spread = float(scaled.square().sum()) / scaled.shape[1]
+    nu = max(noise_variance, _RIDGE * spread, 1e-30)
+    system = scaled @ scaled.T + nu * torch.eye(len(rows), dtype=torch.float64, device=rows.device)
+    e = expected.double()
+    whitened = e - scaled.T @ torch.linalg.solve(system, scaled @ e)
+    return unit(whitened).to(expected.dtype)
+
+
+def unit(vector: Tensor) -> Tensor:
+    """The vector of length 1 in the same direction; zeros stay zeros."""
+    scaled: Tensor = vector / torch.linalg.vector_norm(vector, dim=-1, keepdim=True).clamp(min=1e-30)
+    return scaled
+
+
+def largest_cosine(codes: Tensor, expected: Tensor) -> Tensor:
+    """max_k cos(code_k, e) of codes (trials, clients, m), all less what they have in common.
+
+    Somebody who gets codes without names looks for the target's.
+    """
+    return (unit(codes) @ unit(expected)).max(dim=-1).values
+
+
+@torch.no_grad()
+def fit_of(model: FlatModel, weights: Tensor, records: Records) -> Tensor:
+    """Mean over the records of −ln(e^loss − 1) for each of some weights (trials, n).
+
+    For a cross-entropy that is the mean logit of the right class' probability, ln p/(1 − p), which is closer to a
+    Gaussian than the loss (Carlini et al. 2022).
+    """
+    inputs, targets = dense(records.inputs), records.targets
+    model.module.eval()
+
+    def fit(flat: Tensor) -> Tensor:
+        params = dict(zip(model.names, model.split(flat), strict=True))
+        losses = model.loss(functional_call(model.module, params, (inputs,)), targets)
+        return -torch.log(torch.expm1(losses.double().clamp(1e-9, 500))).mean()
+
+    return torch.stack([fit(flat) for flat in weights])
+
 
 VIEWS = {
     "single": "every code by itself, without a name (of a record's client: with its name)",
@@ -202,3 +265,69 @@ def _changes(standing: Standing, moment: Moment, messages: Tensor, sizes: Tensor
         means = (counts[..., None] * messages).sum(1) / counts.sum(1, keepdim=True)
     change, _ = scheme.rule.step(means, moment.state, scheme.codec, len(moment.weights), plan)
     return change
+
+
+_REFERENCES = 16
+"""Other clients that the adversary trains in each round, to know what is common to all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeRun:
+    """One run from a standing: whose membership is asked, and whether somebody else is there if it is not."""
+
+    start: Standing
+    target: int
+    rounds: int
+    replaced: bool
+    pool: int
+
+    def statistics(self, views: tuple[str, ...], member: bool, name: tuple[str | int, ...]) -> dict[str, float]:
+        """One number for each view, over all rounds."""
+        standing, found = self.start, dict.fromkeys(views, 0.0)
+        rng = standing.clients.streams.numpy(*name, "cohorts")
+        for _ in range(self.rounds):
+            standing = self._round(standing, member, rng, name, found)
+        if "loss" in found:
+            records = standing.records(self.target)
+            found["loss"] = float(fit_of(standing.clients.model, standing.weights[None], records))
+        return found
+
+    def _round(
+        self,
+        standing: Standing,
+        member: bool,
+        rng: np.random.Generator,
+        name: tuple[str | int, ...],
+        found: dict[str, float],
+    ) -> Standing:
+        """Play a round and look at it; where the federation stands after it."""
+        streams = standing.clients.streams
+        eligible = np.delete(np.arange(self.pool), self.target)
+        draw = int(rng.integers(1 << 40))
+        others = standing.size - (0 if self.replaced and not member else 1)
+        cohort = np.sort(rng.choice(eligible, size=others, replace=False))
+        if member:
+            cohort = np.sort(np.append(cohort, self.target))
+        codes = standing.bounded(None, cohort, draw)
+        messages = standing.messages(codes, streams.stream(*name, standing.round, "noise"), len(cohort))
+        sizes = torch.tensor([standing.experiment.population.size(int(client)) for client in cohort])
+        moment = standing.moment(len(cohort))
+        stream = streams.stream(*name, standing.round, "release")
+        updated, state = moment.step(messages, sizes, stream)
+        if set(found) - {"loss"}:
+            own, common = self._expected(standing, rng, eligible)
+            direction = unit(own - common if self.replaced else own)
+            if "single" in found:
+                found["single"] += float(largest_cosine((moment.single(messages) - common)[None], own - common))
+            if "others" in found:
+                found["others"] += float(moment.others(messages, sizes) @ direction)
+            if "model" in found:
+                found["model"] += float((updated - standing.weights) @ moment.in_weights(direction))
+        return replace(standing, weights=updated, state=state, round=standing.round + 1)
+
+    def _expected(self, standing: Standing, rng: np.random.Generator, eligible: np.ndarray) -> tuple[Tensor, Tensor]:
+        """What the target would send from these weights, with other batches; and what others send on average."""
+        draw = int(rng.integers(1 << 40))
+        others = rng.choice(eligible, size=min(_REFERENCES, len(eligible)), replace=False)
+        codes = standing.bounded(None, np.append(others, self.target), draw)
+        return codes[-1], codes[:-1].mean(0)

@@ -1,4 +1,9 @@
-"""The whole attack: victims, the search, and how like the records its results are."""
+"""The whole attack: victims, the search, and how like the records its results are.
+
+A victim is a client with few records. The label of a single record follows from its update (Zhao et al. 2020, iDLG).
+For a cross-entropy of a softmax the gradient of the last bias is p − onehot(y): negative at the label alone. One step
+of descent turns signs around, so the bias of the label is the only one that grows. A vector of signs tells as much.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +16,119 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.population import Records
+from laconic.data.population import PooledPopulation, Records, pooled_records
 from laconic.errors import ConfigError, DataError, several, unknown
 from laconic.experiment.experiment import Experiment
 from laconic.parts import positive_int
-from laconic_studies.inference.reconstruction.labels import inferred_labels
-from laconic_studies.inference.reconstruction.likeness import assigned, correlation, psnr
-from laconic_studies.inference.reconstruction.matching import Client, Search, check_matchable, matched
-from laconic_studies.inference.reconstruction.priors import mean_picture, random_pictures
-from laconic_studies.inference.reconstruction.victims import VIEWS, Victims
+from laconic.train.flat import FlatModel
+from laconic_studies.inference.reconstruction.matching import (
+    Client,
+    Search,
+    check_matchable,
+    matched,
+    mean_picture,
+    random_pictures,
+)
 from laconic_studies.inference.standing import Standing
+from laconic_studies.inference.views import Moment
+
+BEST = 60.0
+"""dB at which two pictures count as the same: all above is rounding."""
+
+
+def psnr(guess: Tensor, truth: Tensor) -> Tensor:
+    """10·log₁₀(1/MSE) in dB for pictures with values from 0 to 1, over all but the first axis; 60 at most."""
+    error = (guess - truth).flatten(1).double().square().mean(1)
+    return (-10 * torch.log10(error.clamp(min=10 ** (-BEST / 10)))).to(torch.float64)
+
+
+def correlation(guess: Tensor, truth: Tensor) -> Tensor:
+    """Pearson's, over all but the first axis: signs tell shapes, but not how bright they are; 0 for a constant."""
+    a, b = ((x.flatten(1).double() - x.flatten(1).double().mean(1, keepdim=True)) for x in (guess, truth))
+    lengths: Tensor = torch.linalg.vector_norm(a, dim=1) * torch.linalg.vector_norm(b, dim=1)
+    return (a * b).sum(1) / lengths.clamp(min=1e-12)
+
+
+def assigned(guesses: Tensor, truth: Tensor) -> Tensor:
+    """The guesses (batch, ...) in the order of the records they fit best: a sum of gradients has no order.
+
+    The assignment has the smallest squared error in all.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    costs = torch.cdist(truth.flatten(1).double(), guesses.flatten(1).double()).square()
+    _, columns = linear_sum_assignment(costs.cpu().numpy())
+    return guesses[torch.from_numpy(np.asarray(columns)).to(guesses.device)]
+
+
+def inferred_labels(model: FlatModel, moment: Moment, codes: Tensor) -> Tensor:
+    """For each of the codes (victims, m) the class whose output bias grows most, (victims,)."""
+    name = model.names[-1]
+    if model.shapes[-1] != (model.num_classes,) or model.num_classes < 3:
+        raise ConfigError(
+            "labels are inferred from the last layer's bias for each class, which this model lacks: --labels known"
+        )
+    return torch.stack([moment.in_weights(code)[model.places[name]] for code in codes]).argmax(1)
+
+
+VIEWS = {
+    "single": "the code of the victim; under noise with its own share of it",
+    "others": "the sum of the cohort's codes, with the whole noise",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Victims:
+    """Some clients with `batch` records each, drawn at random from everybody's; and others like them for their cohorts.
+
+    `seen` has what is to be seen of each of them, (victims, m) by view.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    seen: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, standing: Standing, count: int, batch: int, views: tuple[str, ...]) -> Victims:
+        """So many of them. Whoever else is in a cohort holds as many records."""
+        streams, size = standing.clients.streams, standing.size
+        every = pictures_of(standing)
+        rng = streams.numpy("reconstruction", "victims", batch)
+        cohorts = 1 if "others" not in views else size
+        wanted = count * cohorts * batch
+        if count * batch > len(every.targets):
+            raise ConfigError(f"{count} victims of {batch} records are more than all: lower --victims or --batches")
+        order = np.concatenate([rng.permutation(len(every.targets)) for _ in range(-(-wanted // len(every.targets)))])
+        rows = order[:wanted].reshape(cohorts * count, batch)  # the victims are first, and have no record in common
+        codes = standing.bounded(PooledPopulation(every, rows), np.arange(len(rows)))
+        messages = standing.messages(codes, streams.stream("reconstruction", "noise", batch), size)
+        moment, held = standing.moment(size), torch.full((size,), batch)
+        seen = {}
+        if "single" in views:
+            seen["single"] = moment.single(messages[:count])
+        if "others" in views:
+            by_cohort = messages.reshape(cohorts, count, -1).transpose(0, 1)
+            seen["others"] = torch.stack([moment.others(cohort, held) for cohort in by_cohort])
+        chosen = every.some(rows[:count].reshape(-1))
+        assert isinstance(chosen.inputs, Tensor)
+        device = codes.device
+        inputs = chosen.inputs.reshape(count, batch, *chosen.inputs.shape[1:]).to(device)
+        return cls(inputs=inputs, targets=chosen.targets.reshape(count, batch).to(device), seen=seen)
+
+
+def pictures_of(standing: Standing) -> Records:
+    """Everybody's records, refused if they are not classified inputs with values from 0 to 1."""
+    if standing.experiment.front_end is not None:
+        raise ConfigError("reconstruction searches inputs of the model, not of a front end: leave --front-end out")
+    every = pooled_records(standing.experiment.population)
+    if not isinstance(every.inputs, Tensor) or not every.inputs.is_floating_point():
+        raise DataError("reconstruction needs dense real inputs, such as pictures: choose another --dataset")
+    if every.targets.is_floating_point() or every.targets.ndim != 1:
+        raise DataError("reconstruction needs one class for each record: choose another --dataset")
+    if float(every.inputs.min()) < 0 or float(every.inputs.max()) > 1:
+        raise DataError("reconstruction searches inputs from 0 to 1, and these are not: scale the --dataset")
+    return every
+
 
 LABELS = ("known", "inferred")
 

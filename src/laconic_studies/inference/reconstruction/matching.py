@@ -4,8 +4,10 @@
 
 code(x) is what a client with the records x would send: its local steps, by automatic differentiation, through the
 scheme's own linear encoder. A cosine does not see the scale, so a clip does not matter. A sign has no derivative; in
-its place is tanh(Δw/τ), with τ a part of the root mean square of Δw. Adam descends from several random starts at once,
-and the one with the smallest distance counts.
+its place is tanh(Δw/τ), with τ a part of the root mean square of Δw. Adam descends from several random starts at
+once, and the one with the smallest distance counts.
+
+Before any code is seen it is known that neighbouring pixels are alike; some guesses need no code at all.
 """
 
 from __future__ import annotations
@@ -18,13 +20,45 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.parts import non_negative, positive, positive_int
 from laconic.plan import RoundPlan
 from laconic.scheme import Scheme
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalSGD
-from laconic_studies.inference.reconstruction.priors import total_variation
+
+
+def total_variation(pictures: Tensor) -> Tensor:
+    """Mean |difference| of neighbours, down and across, for each of (..., channels, height, width) (Rudin et al. 1992).
+
+    Other inputs have no neighbours: 0.
+    """
+    if pictures.ndim < 4:
+        return pictures.flatten(1).sum(1) * 0
+    down = (pictures[..., 1:, :] - pictures[..., :-1, :]).abs().mean((-3, -2, -1))
+    across = (pictures[..., 1:] - pictures[..., :-1]).abs().mean((-3, -2, -1))
+    return down + across
+
+
+def mean_picture(known: Records, count: int) -> Tensor:
+    """The mean of pictures that are no client's, so many times: the best guess if nothing is known."""
+    inputs = known.inputs
+    assert isinstance(inputs, Tensor)
+    return inputs.mean(0, keepdim=True).expand(count, *inputs.shape[1:])
+
+
+def random_pictures(known: Records, labels: Tensor, rng: np.random.Generator) -> Tensor:
+    """For each label a picture of that class that is no client's: what somebody guesses who knows the labels."""
+    inputs = known.inputs
+    assert isinstance(inputs, Tensor)
+    rows = []
+    for label in labels.tolist():
+        of_class = torch.nonzero(known.targets == label).flatten()
+        of_class = of_class if len(of_class) else torch.arange(len(known.targets))
+        rows.append(int(of_class[int(rng.integers(len(of_class)))]))
+    return inputs[rows]
+
 
 _SOFTNESS = 0.3
 """τ as a part of the root mean square of Δw."""

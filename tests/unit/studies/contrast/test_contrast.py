@@ -9,10 +9,8 @@ import torch
 
 from laconic.errors import ConfigError, RunFolderError
 from laconic.features.kinds import Wanted
-from laconic_studies.contrast.front_end import ContrastFrontEnd
-from laconic_studies.contrast.network import contrast
-from laconic_studies.contrast.scenes import Scenes
-from laconic_studies.contrast.training import train_contrast
+from laconic_studies.contrast.front_end import ContrastFrontEnd, contrast
+from laconic_studies.contrast.training import Scenes, train_contrast
 
 SHAPE = (1, 16, 16)
 

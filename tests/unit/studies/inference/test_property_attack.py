@@ -15,8 +15,7 @@ from laconic.errors import ConfigError, DataError
 from laconic.privacy.mechanism.gaussian import NoNoise
 from laconic.scheme import Scheme
 from laconic_studies.inference.property import SHARES, PropertyAttack, PropertyInference, PropertyResult, check_scheme
-from laconic_studies.inference.property_data import Batches, dealt
-from laconic_studies.inference.property_setup import PropertySetup, shrunk
+from laconic_studies.inference.property_setup import Batches, PropertySetup, dealt, shrunk
 from laconic_studies.inference.scores import Score
 
 ALARM = 1e-4

@@ -9,7 +9,7 @@ import torch
 from laconic.data.population import Records
 from laconic.data.registry import Source
 from laconic.errors import ConfigError, DataError
-from laconic_studies.inference.property_data import Batches, Holdings, dealt, property_of
+from laconic_studies.inference.property_setup import Batches, Holdings, dealt, property_of
 
 HAS = np.random.default_rng(0).choice([1, 0, -1], 1000, p=[0.2, 0.7, 0.1])
 

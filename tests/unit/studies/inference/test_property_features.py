@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from laconic.errors import ConfigError
-from laconic_studies.inference.property_features import absolute, check_features, signed
+from laconic_studies.inference.property_guess import absolute, check_features, signed
 
 CONV, BIAS, SMALL = torch.Size((2, 3, 2, 2)), torch.Size((2,)), torch.Size((2, 4))
 

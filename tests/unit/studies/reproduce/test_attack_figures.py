@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from laconic.settings.config import RunConfig
-from laconic_studies.reproduce.attack_figures import last_text, met_text
-from laconic_studies.reproduce.class_curves import class_curves, plot_class_curves
-from laconic_studies.reproduce.comparison import Measured, compared, markdown, reproduced_text, table_csv
+from laconic_studies.reproduce.comparison import (
+    Measured,
+    compared,
+    last_text,
+    markdown,
+    met_text,
+    reproduced_text,
+    table_csv,
+)
 from laconic_studies.reproduce.reproduction import Reproduction, quick_version
+from laconic_studies.reproduce.table_files import class_curves, plot_class_curves
 from laconic_studies.reproduce.tables import load_table
 
 RUN = Measured(

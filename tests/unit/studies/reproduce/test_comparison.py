@@ -13,9 +13,8 @@ import pytest
 
 from laconic.errors import ConfigError, RunFolderError
 from laconic_studies.reproduce.comparison import Measured, compared, markdown, reproduced_text, table_csv
-from laconic_studies.reproduce.kept_weights import KeptByLayer, Layer
 from laconic_studies.reproduce.reproduction import Reproduction
-from laconic_studies.reproduce.table_plots import plot_table
+from laconic_studies.reproduce.table_files import KeptByLayer, Layer, plot_table
 from laconic_studies.reproduce.tables import Table, load_table
 
 RUN = Measured(

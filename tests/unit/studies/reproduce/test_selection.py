@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laconic.errors import ConfigError
-from laconic_studies.reproduce.selection import choose_rows
-from laconic_studies.reproduce.tables import load_table
+from laconic_studies.reproduce.tables import choose_rows, load_table
 
 TABLE = load_table("eurosp-table3")
 

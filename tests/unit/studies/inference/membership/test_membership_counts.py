@@ -9,9 +9,8 @@ import pytest
 from scipy import stats
 
 from laconic.privacy.accounting.tight import gaussian_epsilon
-from laconic_studies.inference.membership.likelihood_ratio import LikelihoodRatio
-from laconic_studies.inference.membership.roc import Point, clopper_pearson, roc
-from laconic_studies.inference.membership.trade_off import Claim
+from laconic_studies.inference.membership.game import LikelihoodRatio
+from laconic_studies.inference.membership.roc import Claim, Point, clopper_pearson, roc
 
 
 @pytest.mark.parametrize("trials", [1, 7, 40])

@@ -16,12 +16,23 @@ from laconic import schemes
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError, DataError
 from laconic.scheme import Scheme
-from laconic_studies.inference.reconstruction.attack import Reconstruction, reconstruct
-from laconic_studies.inference.reconstruction.labels import inferred_labels
-from laconic_studies.inference.reconstruction.likeness import assigned, correlation, psnr
-from laconic_studies.inference.reconstruction.matching import Client, Search, matched
-from laconic_studies.inference.reconstruction.priors import mean_picture, random_pictures, total_variation
-from laconic_studies.inference.reconstruction.victims import Victims
+from laconic_studies.inference.reconstruction.attack import (
+    Reconstruction,
+    Victims,
+    assigned,
+    correlation,
+    inferred_labels,
+    psnr,
+    reconstruct,
+)
+from laconic_studies.inference.reconstruction.matching import (
+    Client,
+    Search,
+    matched,
+    mean_picture,
+    random_pictures,
+    total_variation,
+)
 from laconic_studies.inference.standing import Standing
 
 QUICK = Search(iterations=100, restarts=1, total_variation=0.0, step=0.1)
