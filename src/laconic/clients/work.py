@@ -28,8 +28,7 @@ from laconic.plan import RoundPlan
 from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received, summed_terms
 from laconic.scheme import Scheme
 from laconic.streams import Stream
-from laconic.train.engines.engine import Task, Trained, Updates, Work, some_updates
-from laconic.train.engines.precision import products_in
+from laconic.train.engines.engine import Task, Trained, Updates, Work, products_in, some_updates
 from laconic.train.local import LocalSGD
 
 _VALUES = 1 << 22

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from laconic.errors import ConfigError, unknown
-from laconic.models.all_cnn import all_cnn_c
-from laconic.models.networks import cnn, lfw_cnn, logistic, mlp
+from laconic.models.networks import all_cnn_c, cnn, lfw_cnn, logistic, mlp
 from laconic.models.sequences import cnn_lstm, sensor_cnn, text_cnn
 
 MODELS: dict[str, Callable[..., nn.Module]] = {

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.utils.hooks import RemovableHandle
 
 from laconic.data.population import CohortRecords
 from laconic.graphs import Replayed
-from laconic.train.engines.crew import Crew
-from laconic.train.engines.engine import Task, Work
-from laconic.train.engines.estimate import Alone, find_alone
-from laconic.train.engines.precision import products_in
-from laconic.train.flat import FlatModel
+from laconic.train.batches import Schedule
+from laconic.train.engines.engine import Crew, Task, Work, make_optimizer, products_in
+from laconic.train.flat import FlatModel, keep_padding
 from laconic.train.layers.attention import attention_for_clients, calls_attention, use_client_attention
-from laconic.train.layers.client_conv import use_client_convolutions
-from laconic.train.layers.client_norm import use_client_norms
-from laconic.train.layers.factored import FactoredLinear, factor_large_layers, worth_factoring
-from laconic.train.layers.kept import KeptWeights
-from laconic.train.layers.recurrent.client_recurrent import use_client_recurrence
-from laconic.train.optimizers import make_optimizer
-from laconic.train.schedule import Schedule
-from laconic.train.words import keep_padding
+from laconic.train.layers.conv import use_client_convolutions, use_client_norms
+from laconic.train.layers.dense import FactoredLinear, KeptWeights, factor_large_layers, worth_factoring
+from laconic.train.layers.recurrent import use_client_recurrence
 
 _Chosen = tuple[slice | Tensor, ...]
 """Entries of every client's parameter, as one index per axis."""
@@ -354,3 +351,45 @@ def memory_of(device: torch.device) -> int:
 def chunk_for(size: int, device: torch.device) -> int:
     """How many clients at once: weights, gradients, and temporaries of that order, in half of the memory."""
     return int(max(1, min(1024, memory_of(device) // 2 // (size * 4 * 6))))
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A layer that is not done for all clients at once, and why. If it is `possible`, it is done client by client."""
+
+    layer: str
+    why: str
+    possible: bool
+
+
+def find_alone(module: nn.Module, vectorised: Callable[[], None]) -> Alone | None:
+    """The first such layer of the module when `vectorised` runs it inside `vmap`; None: there is none."""
+    found = _tried(module, vectorised, "error")
+    # What is behind a layer that vmap does client by client may be impossible.
+    return (_tried(module, vectorised, "ignore") or found) if found is not None and found.possible else found
+
+
+def _tried(module: nn.Module, vectorised: Callable[[], None], warning: Literal["error", "ignore"]) -> Alone | None:
+    inside: list[str] = []
+    hooks: list[RemovableHandle] = []
+    for name, layer in module.named_modules():
+        kind = type(layer).__name__.removeprefix("Client")
+        called = f"'{name}' ({kind})" if name else f"the model ({kind})"
+        hooks.append(layer.register_forward_pre_hook(lambda *_, called=called: inside.append(called)))
+        hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings(warning, message=_ONE_BY_ONE)
+            vectorised()
+    except (RuntimeError, UserWarning) as problem:
+        operation = re.search(r"aten::(\w+)", str(problem))
+        why = f"torch cannot vectorise {operation.group(1)}" if operation else str(problem).splitlines()[0]
+        return Alone(inside[-1] if inside else "the loss", why, isinstance(problem, UserWarning))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return None
+
+
+_ONE_BY_ONE = ".*batching rule for"
+"""What vmap warns of when it does an operation client by client."""

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from laconic.train.layers.chains import watched
 from laconic.train.layers.dropout import KeyedDropout
-from laconic.train.layers.kept import clients_first
+from laconic.train.layers.replacement import clients_first, watched
 
 
 class Attention(nn.MultiheadAttention):

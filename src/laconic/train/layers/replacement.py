@@ -1,11 +1,11 @@
-"""Layers that run one after the other for certain, so that a cheaper order or a joint computation may replace them."""
+"""Which layers of a user's module may be replaced by a cheaper order or by one for all clients at once."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
 
 def pool_before_relu(module: nn.Module) -> None:
@@ -14,17 +14,17 @@ def pool_before_relu(module: nn.Module) -> None:
         for i in range(1, len(chain)):
             before, layer = chain[i - 1], chain[i]
             if type(layer) is nn.ReLU and single(layer):
-                layer.inplace = False  # what it reads may be a view of all clients' values, and nobody else reads it
+                layer.inplace = False  # what it reads may be a view of all clients' values, and no other layer reads it
             if type(before) is nn.ReLU and single(before) and pools(layer) and single(layer):
                 before.inplace = False
                 chain[i - 1], chain[i] = layer, before
 
 
 def chains(module: nn.Module) -> Iterator[tuple[nn.Sequential, Callable[[nn.Module], bool]]]:
-    """Layers that run one after the other for certain, and whether one is used nowhere else and watched by nobody.
+    """Layers that run one after the other for certain, and whether a layer is used once and has no hooks.
 
-    They are those of the module itself and of what is nested in it, if these are plain `nn.Sequential`s: nobody's own
-    `forward` can take them apart.
+    They are those of the module itself and of what is nested in it, if these are plain `nn.Sequential`s: no
+    `forward` of a user can take them apart.
     """
     uses = Counter(child for parent in module.modules() for child in parent._modules.values())
 
@@ -45,6 +45,11 @@ def pools(layer: nn.Module) -> bool:
 
 
 def watched(layer: nn.Module) -> bool:
-    """Somebody looks at what goes into the layer or comes out of it, or has put another `forward` in its place."""
+    """True if the layer has hooks, which see its inputs or outputs, or another `forward` in place of its class's."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or "forward" in layer.__dict__
+
+
+def clients_first(tensor: Tensor, dim: int | None, count: int) -> Tensor:
+    """What `vmap` hands over, with the clients on its first axis."""
+    return tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

@@ -1,9 +1,14 @@
-"""The GPU kernels of `client_conv`, in Triton. Memory is channels-last: (clients, batch, height, width, channels)."""
+"""GPU kernels for many clients at once, in Triton: their convolutions (`conv`) and the masks of their `dropout`.
+
+Images are channels-last in memory: (clients, batch, height, width, channels). The masks have the same bits as those of
+the plain computation.
+"""
 
 # ruff: noqa: E741
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from laconic.train.layers.conv_window import Convolutions, Window
+from laconic.train.layers.conv import Convolutions, Window
 
 _BUSY = 4000  # programs that keep a large GPU busy
 
@@ -179,3 +184,35 @@ def _gradients_kernel(
         total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
     place = result + (client * tl.num_programs(2) + tl.program_id(2)) * size * O + k[:, None] * O + n[None, :]
     tl.store(place, total, mask=(k[:, None] < size) & (n[None, :] < O))
+
+
+_MASKED_AT_ONCE = 1024
+
+
+def kept(keys: Tensor, shape: tuple[int, ...], least: int) -> Tensor:
+    """Which entries stay, (clients, *shape). Images (batch, channels, height, width) are channels-last in memory."""
+    count, images = math.prod(shape), len(shape) == 4
+    batch, channels = (shape[0], shape[1]) if images else (1, 1)
+    mask = torch.empty(len(keys), count, dtype=torch.uint8, device=keys.device)
+    grid = (triton.cdiv(count, _MASKED_AT_ONCE), len(keys))
+    _kept_kernel[grid](
+        keys.contiguous(), mask, count, least, channels, count // (batch * channels), BLOCK=_MASKED_AT_ONCE
+    )
+    if images:
+        last = (len(keys), batch, *shape[2:], channels)
+        return mask.view(torch.bool).view(last).permute(0, 1, 4, 2, 3)
+    return mask.view(torch.bool).view(len(keys), *shape)
+
+
+@triton.jit
+def _kept_kernel(keys, mask, count, least, C, PLACES, BLOCK: tl.constexpr):
+    """mask[i] = (SplitMix64(key + position of i) mod 2²⁴ ≥ least), of one client."""
+    client = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    channel, place, image = i % C, (i // C) % PLACES, i // (C * PLACES)
+    x = (image * C + channel) * PLACES + place + tl.load(keys + client)
+    x = x * -7046029254386353131 + -7046029254386353131
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    x = x ^ ((x >> 31) & 0x1FFFFFFFF)
+    tl.store(mask + client * count + i, ((x & 0xFFFFFF) >= least).to(tl.uint8), mask=i < count)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from laconic.train.layers.conv_window import Convolutions, Window, padded_for
+from laconic.train.layers.conv import Convolutions, Window, padded_for
 
 _MOST_NUMBERS = 1 << 30
 """Numbers in the patches that are there at the same time, at most (4 GiB)."""
