@@ -19,9 +19,8 @@ from unittest import mock
 import numpy as np
 from torch import Tensor
 
-from laconic.audit.audit import audit_experiment
-from laconic.audit.result import VIOLATED, AuditResult
-from laconic.clients import groups, simulated, work
+from laconic.audit.audit import VIOLATED, AuditResult, audit_experiment
+from laconic.clients import simulated, work
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism import discrete_gaussian
 from laconic.privacy.mechanism.clip import L2Clip

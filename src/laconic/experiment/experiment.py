@@ -15,8 +15,7 @@ from laconic.adversary.ring import about_ring
 from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, several
-from laconic.experiment.cautions import count_units
-from laconic.experiment.correlated import check_correlated, correlated_problems
+from laconic.experiment.checks import check_correlated, correlated_problems, count_units
 from laconic.experiment.mechanism import Mechanism, loses_by_cohort
 from laconic.options.declare import problems_of
 from laconic.options.sections import (

@@ -22,8 +22,7 @@ from laconic.clients.work import ClientWork, Tamper
 from laconic.errors import LaconicError, PrivacyError, RankFailed, RankLost
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.ranks.group import Ranks
-from laconic.ranks.messages import chunk_heard, chunk_said, plan_heard, plan_said, room_for, tensors_said
+from laconic.ranks.group import Ranks, chunk_heard, chunk_said, plan_heard, plan_said, room_for, tensors_said
 from laconic.train.engines.engine import Trained, Updates
 
 

@@ -1,9 +1,9 @@
-"""A run: one round after another, whoever the clients are."""
+"""A run: one round after another, in memory or in a folder, for any kind of clients."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,10 +30,9 @@ from laconic.round import (
     sums_step,
     without_sums,
 )
-from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
-from laconic.runner.progress import Progress
-from laconic.runner.started import started_of
+from laconic.runner.progress import Progress, started_of
+from laconic.runner.statement import counted_attackers
 from laconic.runner.tested import Tested, sums_in_round, tested_step
 from laconic.server.scores import SCORES
 from laconic.server.tally import VOTES
@@ -420,3 +419,24 @@ class Run(Progress):
             self.journal.saves.end(digests_of(self.folder))
             self.folder.sync()
         return result
+
+
+@contextmanager
+def run_in(folder: RunFolder, run: Run, files: Mapping[str, str]) -> Iterator[Run]:
+    """The run, ready to go on. The folder is locked inside the block; `files` say what the run is."""
+    run.spending.check_first_round()
+    folder.open()
+    try:
+        prepare(folder, run, files)
+        yield run
+    finally:
+        folder.close()
+
+
+def prepare(folder: RunFolder, run: Run, files: Mapping[str, str]) -> None:
+    """Let the run write into the open folder."""
+    run.folder = folder
+    if folder.exists:
+        run.begin()  # what may refuse to go on comes before anything is changed
+    for name, text in files.items():
+        folder.write(name, text)

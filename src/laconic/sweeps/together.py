@@ -17,8 +17,7 @@ from typing import Any
 
 from laconic.observers.observer import Row, Together
 from laconic.settings.config import RunConfig
-from laconic.sweeps.single import failure_of
-from laconic.sweeps.ways import Reporting, Runnable, Watch
+from laconic.sweeps.jobs import Reporting, Runnable, Watch, failure_of
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Engine, Task, Trained, Updates
 from laconic.train.engines.joint import JointCohort, alike

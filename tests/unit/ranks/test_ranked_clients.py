@@ -23,8 +23,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.budget import Budget
 from laconic.ranks.clients import RankedClients
-from laconic.ranks.group import Ranks
-from laconic.ranks.messages import plan_heard, plan_said, read, written
+from laconic.ranks.group import Ranks, plan_heard, plan_said, read, written
 from laconic.ranks.start import about_idle
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run

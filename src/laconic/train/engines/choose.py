@@ -55,8 +55,8 @@ def choose_engine(
     Record-level privacy (`per_record`) has an engine of its own. For sparse records it is the one that reads them as
     they are, if the model allows that. On a GPU it is the cohort at once, if the model can be vectorised. On a CPU it
     is the cohort, a few clients for every core, if each client has few weights of its own, given its `work` in a
-    round (None: all are its own), and if its operations on a `batch` are small (`numbers_per_operation`). Otherwise it is
-    one by one. Where a layer of the model forces that, the user is told once.
+    round (None: all are its own), and if its operations on a `batch` are small (`numbers_per_operation`). Otherwise it
+    is one by one. Where a layer of the model forces that, the user is told once.
     """
     if not per_record and name == "per-record":
         raise ConfigError("--engine per-record is for schemes that protect single records: use --engine auto")

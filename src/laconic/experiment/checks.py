@@ -1,14 +1,20 @@
-"""What noise that is correlated over rounds does not go with, and why."""
+"""What a user is told before a run starts: what correlated noise does not go with, and warnings.
+
+Warnings say where the ε of a run means little (see `privacy/statement/cautions`), and where there is no test.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from laconic.data.population import Population
 from laconic.experiment.mechanism import taking_turns
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.bands import sensitivity_squared
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+from laconic.privacy.statement.cautions import cautions
 from laconic.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -56,3 +62,48 @@ def correlated_problems(e: Experiment) -> Iterator[str]:
             "--participant-epsilon: with correlated noise no ε holds against the server, which adds the noise itself:"
             " leave out --participant-epsilon or --noise-bands"
         )
+
+
+_log = logging.getLogger("laconic")
+
+
+def count_units(population: Population, *, record_level: bool) -> int:
+    """How many there are of what is protected: clients, or the records of all clients."""
+    if not record_level:
+        return population.num_clients
+    return sum(population.size(client) for client in range(population.num_clients))
+
+
+def planned_cautions(experiment: Experiment) -> list[str]:
+    """What must be said if the run goes as planned, up to its budget; the server's ε is the usual client's."""
+    accountant, budget = experiment.accountant, experiment.budget
+    if accountant is None or budget is None:
+        return []
+    usual = experiment.sampler.usual_participations(experiment.rounds, experiment.population.num_clients)
+    counts = [count for count in (usual, budget.max_participations) if count is not None]
+    released = accountant.released_epsilon(experiment.rounds, budget.accountant)
+    participant = accountant.participant_epsilon(min(counts))
+    found = cautions(
+        accountant,
+        delta=budget.delta,
+        released=min(released, budget.epsilon or released),
+        participant=min(participant, budget.participant_epsilon or participant),
+    )
+    ring = experiment.about_ring()
+    return found if ring is None else [*found, ring]
+
+
+def untested(experiment: Experiment) -> list[str]:
+    """What must be said if nobody will know how good the model is."""
+    if experiment.test is not None or experiment.holdout is not None or experiment.scheme.evaluations.every:
+        return []
+    return [
+        "there are no test records, so nothing will say how good the model is and no round will be the best: put a file"
+        " (of pictures, a folder) called test beside those of the clients, or set clients aside with --holdout 0.2"
+    ]
+
+
+def log_cautions(experiment: Experiment) -> None:
+    """A warning each, for Python: unless the user set up logging, they go to stderr."""
+    for text in planned_cautions(experiment):
+        _log.warning("laconic: warning: %s", text)

@@ -13,8 +13,8 @@ import pytest
 from scrapes import read_scrape
 
 from laconic.errors import ConfigError
-from laconic.operations.endpoint import MOST_CONNECTIONS, Endpoint
-from laconic.operations.exposition import CONTENT_TYPE, counter, exposition, gauge
+from laconic.operations import metrics
+from laconic.operations.metrics import CONTENT_TYPE, MOST_CONNECTIONS, Endpoint, counter, exposition, gauge
 
 
 def written() -> str:
@@ -67,10 +67,10 @@ def test_a_port_of_this_machine_and_of_no_other() -> None:
     try:
         assert ask(endpoint.port) == (200, CONTENT_TYPE, written())
         assert ask(endpoint.port, "/")[0] == 404
-        assert ask(endpoint.port, method="POST")[0] == 501
+        assert ask(endpoint.port, method="POST")[0] == 405
         assert ask(endpoint.port, Host=f"localhost:{endpoint.port}")[0] == 200
         # A page of another site in a browser here, whose name was made to point to this machine.
-        assert ask(endpoint.port, Host="evil.example:80")[0] == 403
+        assert ask(endpoint.port, Host="evil.example:80")[0] == 421
         assert endpoint._server.server_address[0] == "127.0.0.1"
         with pytest.raises(ConfigError, match=f"cannot listen on port {endpoint.port} of 127.0.0.1"):
             Endpoint(endpoint.port, written)
@@ -90,23 +90,41 @@ def test_with_a_token_other_users_of_the_machine_read_nothing() -> None:
         endpoint.close()
 
 
-def test_whoever_opens_many_connections_takes_no_more_of_the_process_than_some() -> None:
-    """Any user of the machine can: the process would have no file left for the node's own socket."""
+def test_many_silent_connections_take_few_threads_and_keep_no_scrape_out() -> None:
+    """Any user of the machine can open them: the process would have no file left for the node's own socket."""
     endpoint = Endpoint(0, written)
-    silent = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(MOST_CONNECTIONS)]
+    before, silent = threading.active_count(), []
     try:
-        before = threading.active_count()
-        for _ in range(20):
-            with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5) as further:
-                assert further.recv(1) == b""
+        for _ in range(4 * MOST_CONNECTIONS):
+            silent.append(socket.create_connection(("127.0.0.1", endpoint.port), timeout=5))
+            assert threading.active_count() <= before + MOST_CONNECTIONS
+        assert ask(endpoint.port)[0] == 200
+        assert silent[0].recv(1) == b""  # the oldest was interrupted
         assert threading.active_count() <= before + MOST_CONNECTIONS
+    finally:
         for connection in silent:
             connection.close()
-        end = time.monotonic() + 20
+        endpoint.close()
+
+
+def test_a_connection_that_is_being_answered_is_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread ends in time, the new connection is closed; afterwards scrapes are answered again."""
+    free = threading.Event()
+    monkeypatch.setattr(metrics, "MOST_CONNECTIONS", 1)
+    endpoint = Endpoint(0, lambda: written() if free.wait(10) else "")
+    try:
+        with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5) as first:
+            first.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            time.sleep(0.1)
+            with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5) as further:
+                assert further.recv(1) == b""
+            free.set()
+        end = time.monotonic() + 10
         while True:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 assert ask(endpoint.port)[0] == 200
                 break
             assert time.monotonic() < end
     finally:
+        free.set()
         endpoint.close()
