@@ -19,7 +19,8 @@ from unittest import mock
 import numpy as np
 from torch import Tensor
 
-from laconic.audit.audit import VIOLATED, AuditResult, audit_experiment
+from laconic.audit.audit import audit_experiment
+from laconic.audit.result import VIOLATED, AuditResult
 from laconic.clients import simulated, work
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism import discrete_gaussian
@@ -85,8 +86,7 @@ def same_noise() -> Patch:
     stream = Streams(5).stream
     return [
         (work, "noise_stream", lambda streams, plan, client: stream("noise", client)),
-        (simulated, "sum_noise_stream", lambda streams, plan: stream("noise")),
-        (groups, "sum_noise_stream", lambda streams, plan, group: stream("noise", group)),
+        (simulated, "sum_noise_stream", lambda streams, plan, *group: stream("noise", *group)),
     ]
 
 

@@ -30,8 +30,8 @@ def audit_experiment(
     """Lower bounds on the ε of an experiment beside its claims, and checks of its mechanism.
 
     `canaries` are put into one run of the experiment itself; `trials` are canaries of short runs with its mechanism. 0
-    leaves one of the two out. All bounds and checks are right together with probability `confidence`, whatever the
-    mechanism does for the bounds of one run, and if trials are independent for those of many.
+    leaves one of the two out. All bounds and checks are right together with probability `confidence`: those of one run
+    for any mechanism, those of many runs if the trials are independent.
     """
     check_options(canaries=canaries, trials=trials, confidence=confidence, against=against)
     check_auditable(experiment)

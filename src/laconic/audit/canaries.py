@@ -261,7 +261,7 @@ class Watched(ServerRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Still(ServerRule):
-    """The weights stay as they are: for runs in which nobody trains."""
+    """The weights stay as they are: for runs without training."""
 
     def step(self, mean_code: Tensor, state: State, codec: Codec, size: int, plan: RoundPlan) -> tuple[Tensor, State]:
         return mean_code.new_zeros(size), state

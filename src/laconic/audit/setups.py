@@ -91,7 +91,7 @@ class ShortRuns:
 
 
 def short_runs(experiment: Experiment) -> ShortRuns:
-    """Short runs in which nobody trains: canaries have codes of their own directions, all others the code 0.
+    """Short runs without training: canaries have codes of their own directions, all others the code 0.
 
     An adversary that knows all other clients can do no better than where they are 0. The model is so small that a round
     takes milliseconds, and its code has a direction for every canary, orthogonal to the others.

@@ -57,7 +57,7 @@ class KnownKeys:
 
 
 def _learn(known: dict[int, set[int]], plan: SumPlan, uploading: Iterable[int]) -> None:
-    """Whoever is in the cohort has announced its keys; whoever has uploaded has those of its contacts."""
+    """A client in the cohort has announced its keys; one that has uploaded has those of its contacts."""
     for client in plan.cohort:
         _ = known[client]
     for client in uploading:
@@ -150,7 +150,7 @@ class SecureSums:
         return Attempt(clients, masked=federation.begin(planned, vanishing), counted_before=again)
 
     def _who_vanishes(self, plan: RoundPlan, whole: RoundPlan | None = None) -> tuple[dict[int, Vanishes], np.ndarray]:
-        """Who does, and who comes as far as the upload. It is drawn for the whole cohort, whatever the groups."""
+        """Who does, and who comes as far as the upload. It is drawn for the whole cohort, before groups."""
         e = self._experiment
         vanishing = vanishing_clients(whole or plan, self._streams, rate=e.dropout_rate, stage=e.dropout_stage)
         if whole is not None:

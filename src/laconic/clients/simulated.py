@@ -246,7 +246,7 @@ def _add(
 
 
 def _open(clients: SimulatedClients, attempts: list[Attempt | None], result: Collected) -> None:
-    """Open every sum that can be; of the others nothing is kept, and they count as if nobody had come."""
+    """Open every sum that can be; of the others nothing is kept, and they count as if no client had come."""
     assert result.groups is not None
     reasons, traffic = [], dict[str, int]()
     for group, attempt in enumerate(attempts):

@@ -58,7 +58,7 @@ class ClientWork:
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def _held(self) -> Population:
-        """Who holds which records: under an attack, some classes may be with attackers alone, or with nobody."""
+        """Who holds which records: under an attack, some classes may be with attackers alone, or with no client."""
         e = self.view.experiment
         attack, malicious = e.attack, set(e.malicious.tolist())
         if attack is None or not attack.dropped(malicious=False):
@@ -81,7 +81,7 @@ class ClientWork:
         return Work(num_records=steps * batch, batch_size=batch, share=share)
 
     def sums_only(self, plan: RoundPlan) -> bool:
-        """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
+        """Whether single codes are not looked at: a linear code of a sum is the sum of the codes, so one is enough."""
         return self._sums_only(self.view.experiment.scheme.at(plan.round))
 
     def _sums_only(self, scheme: Scheme) -> bool:
@@ -156,14 +156,14 @@ class ClientWork:
 
     @property
     def follows_protocol(self) -> bool:
-        """Whether attackers clip and add their noise as everybody does, whatever it is that they send."""
+        """Whether attackers clip what they send and add their noise, as all clients do."""
         e = self.view.experiment
         return e.scheme.noise.private and e.attack is not None and not e.attack.omit_noise
 
     def _forged_codes(self, plan: RoundPlan, forged: Forged) -> Tensor:
         """Boosted and encoded, without clip and noise: (clients, m). Who sends the same sends it to the bit.
 
-        Signs cannot be boosted on the wire, but in a masked sum of integers nobody sees that they were.
+        Signs cannot be boosted on the wire, but in a masked sum of integers it cannot be seen that they were.
         """
         scheme, streams = self.view.experiment.scheme.at(plan.round), self.view.streams
         coins = [streams.stream("attack", plan.round, plan.attempt, "code", int(c)) for c in forged.clients]
@@ -219,7 +219,7 @@ class ClientWork:
             part=self.part,
         )
         then = self._tampered(plan, then)
-        # With a running clock, one thing after another: otherwise nobody could say what took how long.
+        # With a running clock, one thing after another: otherwise the times of the steps could not be told apart.
         chunks = self.engine.updates(task if self.view.clock.on else replace(task, then=then))
         if self.view.clock.on:
             chunks = map(then, chunks)
@@ -231,7 +231,7 @@ class ClientWork:
             yield chunk
 
     def _measured(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
-        """Each client's cells. One by one: whoever else is in the cohort changes no bit of them."""
+        """Each client's cells. Computed per client, so they do not depend on the cohort."""
         start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
         first, turn = self.part
         for client in clients[first::turn].tolist():
@@ -264,7 +264,7 @@ class ClientWork:
 
 
 _PURPOSE = int.from_bytes(b"held out")
-"""Keeps these draws apart from whatever else follows from the same numbers."""
+"""Keeps these draws apart from others that follow from the same numbers."""
 
 
 def split_rows(size: int, fraction: float, run_seed: int, client: int) -> tuple[np.ndarray, np.ndarray]:

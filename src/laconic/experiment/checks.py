@@ -94,7 +94,7 @@ def planned_cautions(experiment: Experiment) -> list[str]:
 
 
 def untested(experiment: Experiment) -> list[str]:
-    """What must be said if nobody will know how good the model is."""
+    """A warning where no records measure how good the model is."""
     if experiment.test is not None or experiment.holdout is not None or experiment.scheme.evaluations.every:
         return []
     return [

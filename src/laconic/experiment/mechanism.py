@@ -1,7 +1,7 @@
 """The mechanism of a run: all that its ε follows from. Public numbers alone, so a node can check an offer with it.
 
 It has no data and no model. Only the number of weights counts. In a simulation some of a cohort vanish, at a stage of
-the secure sum, by the seed (`drawn_dropouts`).
+the secure sum, by the seed (`vanishing_clients`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STAGES = (*_STAGES, "any")
 
 
 def vanishing_clients(plan: RoundPlan, streams: Streams, *, rate: float, stage: str) -> dict[int, Vanishes]:
-    """Who of the cohort vanishes in this attempt, and when: each client alike, whoever else does, whatever its data."""
+    """Who of the cohort vanishes in this attempt, and when: each client with the same chance, by a coin of its own."""
     if rate == 0:
         return {}
     rng = streams.numpy("dropouts", plan.round, plan.attempt)

@@ -119,7 +119,7 @@ def _forward(
 
 
 def _backward(tensors: Sequence[Tensor], hard: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients by x, W, R and b. Whatever does not depend on δ is done for all steps at once."""
+    """The gradients by x, W, R and b. What does not depend on δ is done for all steps at once."""
     gradient, kernel, recurrent, x, gates, cells, hidden = tensors
     clients, steps, batch, units = cells.shape
     out, in_, forget, candidate = gates.chunk(4, -1)

@@ -57,8 +57,8 @@ def text_cnn(
 ) -> nn.Module:
     """A small network for text: words as vectors, a convolution over 5 words, each filter's maximum, one dense layer.
 
-    313,001 weights for two classes at the defaults, whatever the length. Far cheaper than `cnn-lstm`: no step waits for
-    another. `dropout` follows the maximum.
+    313,001 weights for two classes at the defaults, for texts of any length. Far cheaper than `cnn-lstm`: no step waits
+    for another. `dropout` follows the maximum.
     """
     positive_int(vocabulary=vocabulary, embedding=embedding, filters=filters)
     below_one(dropout=dropout)

@@ -3,7 +3,7 @@
 How a cohort is cut into chunks follows from the settings alone (`Engine.updates`), and the chunks are dealt to the
 ranks in turn. A client's update may depend, in its last bits, on who else is in its chunk, but not on which rank
 trains that. Rank 0 gets the chunks back in their order and does with them what it does with its own. So a run has the
-same bits whatever the number of ranks, private or not. Sums of integers are exact in any order: of those each rank
+same bits for any number of ranks, private or not. Sums of integers are exact in any order: of those each rank
 sends one at the end of the round, instead of one for every chunk.
 """
 
@@ -91,7 +91,7 @@ class RankedWork(ClientWork):
         """Those of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank.
 
         A client that two ranks have trained would be in the sum twice, beyond the bound that its ε rests on. So it is
-        counted who came, and nothing is released of a round in which anybody came twice or not at all.
+        counted who came, and nothing is released of a round in which a client came twice or not at all.
         """
         came = []
         for chunk in self._of_all_ranks(plan, clients, weights, then):

@@ -54,7 +54,7 @@ def plan_heard(said: Said, shared: Mapping[str, Any]) -> RoundPlan:
 
 
 def tensors_said(values: Mapping[str, Tensor]) -> Said:
-    """Names, types and shapes, for whoever makes room for the values."""
+    """Names, types and shapes, for the rank that makes room for the values."""
     return {name: _shape(value) for name, value in values.items()}
 
 
@@ -140,7 +140,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def dismissed(self) -> Iterator[None]:
-        """Rank 0, until it has ended, for whatever reason: then the others end, too."""
+        """Rank 0, until it has ended, for any reason: then the others end, too."""
         try:
             yield
         finally:

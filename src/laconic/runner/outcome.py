@@ -139,7 +139,7 @@ class RunResult:
 
 
 def _profile(run: Progress, seconds: float) -> dict[str, float] | None:
-    """Seconds by what they were spent on, if anybody asked."""
+    """Seconds by what they were spent on, if that was asked for."""
     clock = run.clients.clock
     if not clock.on:
         return None

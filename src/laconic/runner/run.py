@@ -226,7 +226,7 @@ class Run(Progress):
         return plan
 
     def nothing(self, plan: RoundPlan) -> Collected:
-        """What is collected if nobody is asked."""
+        """What is collected if no client is asked."""
         return Collected(empty_sum(self.experiment.scheme, plan, self.clients.sizes(plan.round)[0], self.device))
 
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
@@ -313,7 +313,7 @@ class Run(Progress):
         return row
 
     def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor], Tested | None]:
-        """(new weights, new rule state, what was tested). Without privacy, nothing changes if nobody came."""
+        """(new weights, new rule state, what was tested). Without privacy, nothing changes if no client came."""
         e, scheme, state = self.experiment, self.experiment.scheme.at(plan.round), self.state
         if not scheme.noise.private and not sent.messages:
             return state.weights, state.rule, None
@@ -383,8 +383,8 @@ class Run(Progress):
 
     def _save(self) -> None:
         if self.folder and self._rows and self.journal.chain:
-            self.journal.chain.check_in_place()  # else this would be written into somebody else's folder
-            self.folder.sync()  # the charges must outlive whatever is released
+            self.journal.chain.check_in_place()  # else this would be written into the folder of another run
+            self.folder.sync()  # the charges must outlive what is released
             write_statement(self)
             best = self._new_best if self.folder.keeps_models else None
             model = None if best is None else self._model_file(best)

@@ -47,7 +47,7 @@ def answered_for(run: Progress) -> Spent:
     spent, budget, accountant = charged(run), run.experiment.budget, run.accountant
     if run.experiment.patience is None or budget is None or accountant is None:
         return spent
-    # A federation draws from entropy: nobody knows the cohorts that would have come.
+    # A federation draws from entropy: the cohorts that would have come are not known.
     if type(run.clients.streams) is Streams:
         return _drawn(run, spent, budget, accountant)
     return _at_most(run, spent, budget, accountant)
@@ -139,7 +139,7 @@ def counted_attackers(e: Experiment, plan: RoundPlan) -> dict[str, int]:
     if not plan.groups:
         return {"malicious": len(attackers)}
     inside = [int(np.isin(group.cohort, attackers).sum()) for group in plan.groups]
-    # A group of attackers alone has nobody whose data the noise would protect.
+    # In a group of attackers alone the noise protects no client.
     protecting = [(len(g.cohort), count) for g, count in zip(plan.groups, inside, strict=True) if count < len(g.cohort)]
     merged = -(-e.scheme.groups // len(plan.groups))
     worst = worst_of(_attacked(e, size, count, merged) for size, count in protecting) or _attacked(e, 0, 0)
@@ -164,7 +164,7 @@ def _most_in_a_sum(row: dict[str, Any]) -> int:
 
 
 def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
-    """What attackers that added no noise do to the ε of the statement; None if nobody left out any."""
+    """What attackers that added no noise do to the ε of the statement; None if none of it was left out."""
     e, accountant = run.experiment, run.accountant
     if e.attack is None or accountant is None or e.budget is None or not e.attack.omit_noise:
         return None

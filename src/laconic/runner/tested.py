@@ -32,7 +32,7 @@ class Tested:
 def sums_in_round(e: Experiment, findings: Findings) -> int:
     """In how many groups the next round is summed: the scheme's, fewer if too few clients are left, or one.
 
-    A group of fewer than two hides nobody. One with no more clients than may drop out or collude is never opened; and
+    A group of one client hides nothing. One with no more clients than may drop out or collude is never opened; and
     fewer groups have more of these each, as `plan_for` merges them.
     """
     if findings.one_sum:

@@ -58,7 +58,7 @@ def pass_on(line: str, watch: Watch) -> tuple[str, str]:
 
 def main() -> None:
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever else is printed goes to stderr
+    os.dup2(2, 1)  # everything else that is printed goes to stderr
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     jobs: queue.Queue[str | None] = queue.Queue()

@@ -144,7 +144,7 @@ class Table:
 
 
 def table_of(folder: SweepFolder, grid: Grid, points: Sequence[Point], metric: str | None = None) -> Table:
-    """The table of all runs of the grid, whatever is there of them. `metric` is one that runs have."""
+    """The table of all runs of the grid, as far as they are there. `metric` is one that runs have."""
     views = [read_run(folder.run(point)) for point in points]
     chosen, failures = asked_metric([view.rows for view in views], metric), folder.failures()
     lines = [

@@ -45,7 +45,7 @@ def batch_schedule(train: LocalSGD, sizes: np.ndarray, keys: np.ndarray) -> Sche
     real = (position < last[:, :, None]) & (step < steps[:, None])[:, :, None]
 
     order = position
-    whole = per_epoch == 1  # whole-set batches stay in their own order, whoever else is in the cohort
+    whole = per_epoch == 1  # whole-set batches stay in their own order, so they do not depend on the cohort
     if not whole.all():
         shuffles = _shuffles(sizes, keys, int(epoch.max()) + 1)
         rows = np.arange(len(sizes))[:, None, None]

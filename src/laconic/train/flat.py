@@ -79,7 +79,7 @@ class FlatModel:
         try:
             with torch.no_grad(), vocabularies(self.module, inputs) as known:
                 outputs = self.module.eval()(inputs)
-        except Exception as error:  # whatever a user's module raises
+        except Exception as error:  # a user's module may raise anything
             check_words(inputs, min(known, default=None))
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             what = f"inputs of shape {tuple(inputs.shape[1:])}"
@@ -107,7 +107,7 @@ class FlatModel:
         self.check_classes(targets)
         try:
             losses = self.loss(outputs, targets)
-        except Exception as error:  # whatever a loss raises
+        except Exception as error:  # a user's loss may raise anything
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ConfigError(
                 f"the loss does not fit outputs of shape {tuple(outputs.shape)} and targets of shape"

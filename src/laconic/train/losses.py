@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError
+from laconic.registry import Registry
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) → one loss per record, (batch,)."""
@@ -36,11 +37,14 @@ def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets.to(outputs.dtype)).square().reshape(len(outputs), -1).mean(1)
 
 
-LOSSES: dict[str, Loss] = {
-    "cross-entropy": cross_entropy,
-    "binary-cross-entropy": binary_cross_entropy,
-    "mean-squared-error": mean_squared_error,
-}
+LOSSES = Registry[Loss](
+    "loss",
+    {
+        "cross-entropy": cross_entropy,
+        "binary-cross-entropy": binary_cross_entropy,
+        "mean-squared-error": mean_squared_error,
+    },
+)
 
 
 def choose_loss(loss: str | Loss, outputs: Tensor, targets: Tensor) -> Loss:
@@ -48,9 +52,7 @@ def choose_loss(loss: str | Loss, outputs: Tensor, targets: Tensor) -> Loss:
     if callable(loss):
         return loss
     if loss != "auto":
-        if loss not in LOSSES:
-            raise ConfigError(unknown("loss", loss, ["auto", *LOSSES]))
-        return LOSSES[loss]
+        return LOSSES.find(loss, also=("auto",))
     if outputs.ndim == 2 and not targets.is_floating_point():
         return cross_entropy
     if outputs.ndim == 1 and not targets.is_floating_point():

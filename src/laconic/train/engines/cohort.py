@@ -299,7 +299,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _TrainedBlock:
-    """A block's clients. The updates are put together only if somebody wants to see each of them."""
+    """A block's clients. The updates are put together only if each of them is asked for."""
 
     clients: np.ndarray
     num_records: np.ndarray

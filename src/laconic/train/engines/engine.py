@@ -40,9 +40,9 @@ from laconic.train.local import LocalSGD, LocalTraining
 class Task:
     """One round's training: from which weights, on whose data, and the round's streams by their path.
 
-    `trained` are the weights that move, sorted; None means all of them. `then` is done with what was trained by whoever
-    trained it, so that it is done in parallel where training is. Where several processes train a cohort, `part` says
-    which chunks are this one's: the first, and how many of them there are in a turn.
+    `trained` are the weights that move, sorted; None means all of them. `then` is done with what was trained by the
+    worker that trained it, so that it is done in parallel where training is. Where several processes train a cohort,
+    `part` says which chunks are this one's: the first, and how many of them there are in a turn.
     """
 
     train: LocalTraining
@@ -80,7 +80,7 @@ class Task:
         """The same, with only those records that some batch has: the others are never made.
 
         So a client may hold any number of pictures. How many records there are then depends on the steps alone, not on
-        which were drawn, so that whoever keeps memory of this shape can use it again.
+        which were drawn, so that memory of this shape can be used again.
         """
         held = [population.rows(int(client)) for client in clients]
         sizes = np.array([len(rows) for rows in held], dtype=np.int64)
@@ -132,7 +132,7 @@ class Task:
 
 
 def batches_of(train: LocalTraining, sizes: np.ndarray, keys: np.ndarray, targets: Tensor) -> tuple[Schedule, Tensor]:
-    """The batches of clients, whoever else is among them, and a dropout key per client and step."""
+    """The batches of clients, each independent of the others, and a dropout key per client and step."""
     assert isinstance(train, LocalSGD), "private steps draw their records themselves"
     schedule = batch_schedule(train, sizes, keys)
     if train.balance != "none":

@@ -237,7 +237,7 @@ def _spread(values: np.ndarray, rows: np.ndarray, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _TrainedRun:
-    """A run's clients in a block. Their updates are put together only if somebody wants to see each of them."""
+    """A run's clients in a block. Their updates are put together only if each of them is asked for."""
 
     clients: np.ndarray
     num_records: np.ndarray

@@ -220,7 +220,7 @@ class PerRecord:
         return noise.add_(total)
 
     def _dropout_keys(self, task: Task, client: int, step: int, drawn: np.ndarray) -> Tensor:
-        """A key for every record, whoever else is in the batch."""
+        """A key for every record, which does not depend on the batch."""
         base = np.uint64(task.streams.key(*task.path, client, "dropout", step) & (2**64 - 1))
         with np.errstate(over="ignore"):
             keys = hashed(base + hashed(drawn.astype(np.uint64)))
