@@ -264,7 +264,7 @@ def watch(run: Run, clients: CanaryClients, canaries: Canaries, *, last: bool = 
         if plan is None:
             break
         clients.opened = None
-        run.finish_round(plan, clients.collect(plan, run.state.weights) if plan.viable else run.nothing(plan))
+        run.finish_round(plan, clients.collect(plan, run.state.weights) if plan.viable else run.empty_collection(plan))
         rows.append(_row(run, clients, canaries, plan))
     assert rows, "a run has a round"
     return Seen(

@@ -235,6 +235,7 @@ def _draw(clients: SimulatedClients, plan: RoundPlan, attempts: list[Attempt | N
 def _add(
     clients: SimulatedClients, attempt: Attempt | None, some: np.ndarray, codes: Tensor, result: Collected, group: int
 ) -> None:
+    """Add the codes of some clients to the sum of their group, or send them through its masked sum."""
     assert attempt is not None and result.groups is not None
     result.groups[group] += len(some)
     if attempt.masked is None:

@@ -28,7 +28,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Content-Security-Policy": "frame-ancestors 'none'",
 }
-_PATIENCE = 0.2
+_TIMEOUT = 0.2
 """Seconds for the thread of an interrupted connection to end."""
 
 
@@ -55,7 +55,7 @@ class LocalServer(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
             self._interrupt_oldest()
-            if not self._room.acquire(timeout=_PATIENCE):  # the oldest is being answered, so the new one goes
+            if not self._room.acquire(timeout=_TIMEOUT):  # the oldest is being answered, so the new one goes
                 self.shutdown_request(request)
                 return
         with self._guard:

@@ -38,36 +38,36 @@ def read(data: bytes) -> Said:
     return said
 
 
-def plan_said(plan: RoundPlan) -> Said:
+def plan_to_json(plan: RoundPlan) -> Said:
     """All of a plan but what is shared. JSON keeps integers and floats to the bit."""
     fields = [field.name for field in dataclasses.fields(plan) if field.name not in ("shared", "groups", *_ARRAYS)]
     said = {name: getattr(plan, name) for name in fields}
     said |= {name: getattr(plan, name).tolist() for name in _ARRAYS}
-    return said | {"groups": [plan_said(group) for group in plan.groups]}
+    return said | {"groups": [plan_to_json(group) for group in plan.groups]}
 
 
-def plan_heard(said: Said, shared: Mapping[str, Any]) -> RoundPlan:
+def plan_from_json(said: Said, shared: Mapping[str, Any]) -> RoundPlan:
     """The same plan."""
     arrays = {name: np.array(said[name], dtype=np.int64) for name in _ARRAYS}
-    groups = tuple(plan_heard(group, shared) for group in said["groups"])
+    groups = tuple(plan_from_json(group, shared) for group in said["groups"])
     return RoundPlan(**(said | arrays | {"groups": groups, "shared": shared}))
 
 
-def tensors_said(values: Mapping[str, Tensor]) -> Said:
+def shapes_of(values: Mapping[str, Tensor]) -> Said:
     """Names, types and shapes, for the rank that makes room for the values."""
     return {name: _shape(value) for name, value in values.items()}
 
 
-def room_for(said: Said, device: torch.device) -> Tensor:
+def empty_like(said: Said, device: torch.device) -> Tensor:
     return torch.empty(said["shape"], dtype=_TYPES[said["type"]], device=device)
 
 
-def chunk_said(chunk: Updates) -> Said:
+def chunk_to_json(chunk: Updates) -> Said:
     sizes = chunk.num_records.tolist()
     return {"what": "chunk", "clients": chunk.clients.tolist(), "sizes": sizes, "values": _shape(chunk.values)}
 
 
-def chunk_heard(said: Said, values: Tensor) -> Updates:
+def chunk_from_json(said: Said, values: Tensor) -> Updates:
     clients, sizes = (np.array(said[name], dtype=np.int64) for name in ("clients", "sizes"))
     return Updates(clients, values, sizes)
 
@@ -76,8 +76,8 @@ def _shape(value: Tensor) -> Said:
     return {"type": str(value.dtype), "shape": list(value.shape)}
 
 
-_PATIENCE = timedelta(minutes=30)
-"""A rank that says nothing for so long is given up. One that ends is noticed at once: its connections close."""
+_TIMEOUT = timedelta(minutes=30)
+"""The timeout of a silent rank. One that ends is noticed at once: its connections close."""
 _GOODBYE = timedelta(seconds=2)
 _PLACE = re.compile(r"^\[[^]]*\] *")
 
@@ -95,7 +95,7 @@ class Ranks:
     def join(cls, when_lost: Callable[[], None]) -> Ranks:
         """Meet the others, as torchrun's environment says."""
         try:
-            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_TIMEOUT)
         except RuntimeError as error:
             raise RankLost(f"the ranks cannot meet: {_reason(error)}") from None
         assert dist.group.WORLD is not None

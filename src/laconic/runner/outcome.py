@@ -19,7 +19,7 @@ from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding
 from laconic.runner.evaluation import ONE_CLASS
 from laconic.runner.progress import Progress
-from laconic.runner.statement import about_attack, answered_for, missing_noise, privacy_profile
+from laconic.runner.statement import about_attack, missing_noise, privacy_profile, rounds_covered_by_statement
 from laconic.runner.tested import about_testing
 from laconic.scheme import Scheme
 from laconic.store.folder import RunFolder, json_text
@@ -272,7 +272,7 @@ def statement_of(run: Progress) -> dict[str, Any]:
     if e.front_end is not None:
         what = describe(e.front_end)
         assumptions.append(f"the front end is public, fixed and not made from the clients' data: {what}")
-    spent = answered_for(run)
+    spent = rounds_covered_by_statement(run)
     return privacy_statement(
         accountant=run.accountant,
         budget=e.budget,

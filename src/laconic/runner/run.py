@@ -200,7 +200,9 @@ class Run(Progress):
         plan = self.begin_round(number)
         if plan is None:
             return False
-        self.finish_round(plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.nothing(plan))
+        self.finish_round(
+            plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.empty_collection(plan)
+        )
         return True
 
     def begin_round(self, number: int) -> RoundPlan | None:
@@ -225,7 +227,7 @@ class Run(Progress):
             self.journal.charge(plan)
         return plan
 
-    def nothing(self, plan: RoundPlan) -> Collected:
+    def empty_collection(self, plan: RoundPlan) -> Collected:
         """What is collected if no client is asked."""
         return Collected(empty_sum(self.experiment.scheme, plan, self.clients.sizes(plan.round)[0], self.device))
 

@@ -42,7 +42,7 @@ def charged(run: Progress) -> Spent:
     return Spent(journal.num_charged, max(state.most_participations, journal.most_participations()))
 
 
-def answered_for(run: Progress) -> Spent:
+def rounds_covered_by_statement(run: Progress) -> Spent:
     """What the statement's ε is about."""
     spent, budget, accountant = charged(run), run.experiment.budget, run.accountant
     if run.experiment.patience is None or budget is None or accountant is None:
@@ -204,7 +204,7 @@ def privacy_profile(run: Progress) -> dict[str, Any] | None:
     accountant, budget = run.accountant, run.experiment.budget
     if budget is None or not isinstance(accountant, Accountant | CorrelatedAccountant | RecordAccountant):
         return None
-    spent, cost = answered_for(run), budget.delta - accountant.delta
+    spent, cost = rounds_covered_by_statement(run), budget.delta - accountant.delta
     found: dict[str, Any] = {"released": [], "participant": []}
     attack = missing_noise(run, spent)
     if attack is not None and not attack["holds"] and isinstance(accountant, Accountant):

@@ -11,7 +11,7 @@ from torch import Tensor
 from laconic.experiment.about import testing_assumes
 from laconic.experiment.experiment import Experiment
 from laconic.group_testing.detector import detector_of
-from laconic.group_testing.evidence import Findings, chance_of_a_group, learnt
+from laconic.group_testing.evidence import Findings, chance_of_a_group, update_findings
 from laconic.plan import RoundPlan
 from laconic.round import sums_step
 from laconic.runner.progress import Progress
@@ -62,7 +62,7 @@ def tested_step(e: Experiment, state: RunState, plan: RoundPlan, sums: Tensor) -
         false_alarms=e.false_alarms,
     )
     verdict = test(sums)
-    findings = learnt(
+    findings = update_findings(
         state.findings,
         plan,
         verdict,

@@ -212,8 +212,13 @@ class FlatModel:
     ) -> dict[str, Any]:
         """Mean loss, and accuracy where the targets are classes; balanced accuracy and AUROC where they are two.
 
-        With `clients`, whose each record is, also the quantiles of the latter over clients. `watch` is shown the
-        outputs and targets of every batch.
+        Args:
+            flat: the weights.
+            inputs: of the records.
+            targets: of the records.
+            batch: records at once; None: as many as memory allows.
+            clients: whose each record is; then the quantiles over clients of the latter two are there, too.
+            watch: is called with the outputs and targets of every batch.
         """
         batch = batch or self._at_once(inputs)
         losses: list[Tensor] = []

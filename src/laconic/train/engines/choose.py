@@ -52,11 +52,23 @@ def choose_engine(
 ) -> Engine:
     """The named engine, or the one that should be fastest ('auto').
 
-    Record-level privacy (`per_record`) has an engine of its own. For sparse records it is the one that reads them as
-    they are, if the model allows that. On a GPU it is the cohort at once, if the model can be vectorised. On a CPU it
-    is the cohort, a few clients for every core, if each client has few weights of its own, given its `work` in a
-    round (None: all are its own), and if its operations on a `batch` are small (`numbers_per_operation`). Otherwise it
-    is one by one. Where a layer of the model forces that, the user is told once.
+    Record-level privacy has an engine of its own. For sparse records it is the one that reads them as they are, if the
+    model allows that. On a GPU it is the cohort at once, if the model can be vectorised. On a CPU it is the cohort, a
+    few clients for every core, if each client has few weights of its own and small operations
+    (`numbers_per_operation`). Otherwise it is one by one. Where a layer of the model forces that, the user is told.
+
+    Args:
+        name: 'auto', or one of those above: 'per-record', 'sparse-first', 'cohort', 'one-by-one'.
+        model: what is trained.
+        device: where it is trained.
+        example: inputs and targets of a few records, on which is tried what the model allows.
+        chunk: clients at once; None leaves it to the engine.
+        workers: parallel workers on a CPU; None: one per core where that helps.
+        precision: of products on a GPU: 'tf32', 'float32' or 'bfloat16'.
+        sparse: whether the records are sparse.
+        work: what a client does in a round; None: all weights are its own.
+        per_record: whether single records are protected.
+        batch: records of a client's step; None: those of the example.
     """
     if not per_record and name == "per-record":
         raise ConfigError("--engine per-record is for schemes that protect single records: use --engine auto")

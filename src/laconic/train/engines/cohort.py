@@ -56,7 +56,13 @@ class Vectorised:
 class CohortAtOnce(Crew[_Job]):
     """Many clients at once: on a GPU the whole cohort, on a CPU a few for every worker.
 
-    `precision` is that of products on a GPU: 'tf32' (the default there), 'float32', or 'bfloat16' for convolutions.
+    Args:
+        model: what is trained; every worker has a copy.
+        device: where it is trained.
+        example: inputs of a few records; with them large dense layers are found and factored.
+        chunk: clients at once; None: as many as memory holds.
+        workers: how many work side by side; one on a GPU.
+        precision: of products on a GPU: 'tf32' (the default there), 'float32', or 'bfloat16' for convolutions.
     """
 
     name = "cohort"
@@ -157,7 +163,17 @@ class _Worker:
 
 
 class _Block:
-    """So many clients, their records and their weights, always in the same memory."""
+    """So many clients, their records and their weights, always in the same memory.
+
+    Args:
+        model: what is trained.
+        layers: its large dense layers by name, which may be factored.
+        task: the training of the first round; all later ones must have the same shapes.
+        count: how many clients.
+        records: those of some clients, for their shape and type.
+        schedule: their batches, for their shape.
+        ragged: whether clients may have steps or batches of other sizes than the block.
+    """
 
     def __init__(
         self,
@@ -325,7 +341,18 @@ def gradients(
     weight: Tensor,
     keys: Tensor,
 ) -> list[Tensor]:
-    """Every client's gradient. randomness="error": a draw inside the model would differ between engines."""
+    """Every client's gradient by its parameters that move, in their order.
+
+    Args:
+        model: whose loss it is.
+        params: every client's parameters by name, each with the clients on its first axis.
+        moving: names of the parameters that are trained.
+        inputs: (clients, records, …).
+        targets: (clients, records, …).
+        weight: (clients, records), how much each record counts.
+        keys: (clients,), one for the dropout of each.
+    """
+    # randomness="error": a draw inside the model would differ between engines.
     leaves = {name: value.detach().requires_grad_(name in moving) for name, value in params.items()}
     losses = vmap(model.mean_loss, randomness="error")(leaves, inputs, targets, weight, keys)
     wanted = [leaves[name] for name in moving]

@@ -37,11 +37,17 @@ class ClippedGradients(Protocol):
     def total(
         self, weights: Tensor, inputs: Inputs, targets: Tensor, keys: Tensor, clip_norm: float, dtype: torch.dtype = ...
     ) -> Tensor:
-        """(n,): the sum over the records of their gradients at the weights, each clipped; `keys` are for dropout.
+        """(n,): the sum over the records of their gradients at the weights, each clipped.
 
-        It is added up in `dtype`. In float32 the sums of neighbours can differ by more than S: where a sum passes a
-        power of two, small gradients that moved it before are rounded away. In float64 N records move it by N²·S/2^52
-        at most.
+        Args:
+            weights: (n,), where the gradients are taken.
+            inputs: of the records.
+            targets: of the records.
+            keys: (records,), one for the dropout of each.
+            clip_norm: S, the largest norm of a record's gradient.
+            dtype: in which it is added up. In float32 the sums of neighbours can differ by more than S: where a sum
+                passes a power of two, small gradients that moved it before are rounded away. In float64 N records move
+                it by N²·S/2^52 at most.
         """
 
 
