@@ -17,8 +17,8 @@ from laconic.advice.question import LOCAL_LR, LOCAL_STEPS
 from laconic.codecs.base import Identity
 from laconic.data.population import Records
 from laconic.plan import RoundPlan
-from laconic.server.preconditioned import Preconditioned
 from laconic.server.rules import Average, ServerRule
+from laconic.server.steps import Preconditioned
 
 _PLAN = RoundPlan(
     round=1,

@@ -19,9 +19,7 @@ from laconic.parts import Part, one_of, positive_int
 from laconic.privacy.accounting.accountant import Repeats
 from laconic.privacy.mechanism.clip import Clip, L2Clip, Marks, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
-from laconic.server.rules import Average, ServerRule
-from laconic.server.scores import Scores
-from laconic.server.tally import Tally
+from laconic.server.rules import Average, Scores, ServerRule, Tally
 from laconic.train.local import LocalTraining
 
 WEIGHTINGS = ("data-size", "uniform")

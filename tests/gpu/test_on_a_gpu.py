@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import laconic
 from laconic.codecs.dct import LowPassDCT
+from laconic.codecs.solvers import Fista
 from laconic.data.pictures import Pictures
 from laconic.data.population import PooledPopulation, Records, gather
 from laconic.models.networks import cnn, mlp
@@ -18,7 +19,6 @@ from laconic.models.registry import build_model
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian
 from laconic.schemes import fl_std_dp
-from laconic.solvers.sparse import Fista
 from laconic.streams import Stream, Streams
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Task, products_in

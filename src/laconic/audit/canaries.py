@@ -26,6 +26,7 @@ from laconic.clients.work import ClientWork, Tamper
 from laconic.codecs.base import Codec
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
+from laconic.codecs.solvers import Adjoint
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
@@ -34,7 +35,6 @@ from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
 from laconic.round import AGGREGATOR, bounded_codes, noise_stream
 from laconic.scheme import Scheme
 from laconic.server.rules import ServerRule, State
-from laconic.solvers.sparse import Adjoint
 from laconic.streams import Stream
 from laconic.train.engines.engine import Trained, Updates
 

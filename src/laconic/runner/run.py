@@ -34,8 +34,7 @@ from laconic.runner.outcome import RunResult, outcome_of, write_statement
 from laconic.runner.progress import Progress, started_of
 from laconic.runner.statement import counted_attackers
 from laconic.runner.tested import Tested, sums_in_round, tested_step
-from laconic.server.scores import SCORES
-from laconic.server.tally import VOTES
+from laconic.server.rules import SCORES, VOTES
 from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.finished import digests_of
 from laconic.store.folder import RunFolder

@@ -20,7 +20,7 @@ from laconic.privacy.mechanism.bands import choose_bands
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.scheme import Scheme
-from laconic.server.scheduled import Scheduled
+from laconic.server.steps import Scheduled
 from laconic.settings.config import RunConfig
 
 WHOLE = "all"

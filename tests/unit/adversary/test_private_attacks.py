@@ -18,7 +18,7 @@ from laconic.adversary.attacks.gradient_ascent import GradientAscent
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
 from laconic.adversary.ring import centred
-from laconic.aggregate.median import Median
+from laconic.aggregate.medians import Median
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment

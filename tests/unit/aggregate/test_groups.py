@@ -16,8 +16,7 @@ from torch import Tensor
 import laconic
 from conftest import make_population, make_records
 from laconic.adversary.attacks.sign_inversion import SignInversion
-from laconic.aggregate.median import Median
-from laconic.aggregate.trimmed_mean import TrimmedMean
+from laconic.aggregate.medians import Median, TrimmedMean
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError, PrivacyError
 from laconic.experiment.experiment import Experiment
