@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.advice.setting import LOCAL_LR, LOCAL_STEPS
+from laconic.advice.question import LOCAL_LR, LOCAL_STEPS
 from laconic.codecs.base import Identity
 from laconic.data.population import Records
 from laconic.plan import RoundPlan

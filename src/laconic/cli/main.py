@@ -12,7 +12,7 @@ import click
 from laconic import __version__
 from laconic.errors import LaconicError, unknown
 from laconic.plugins import COMMANDS, added
-from laconic.ranks.launched import under_torchrun
+from laconic.ranks import under_torchrun
 
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),

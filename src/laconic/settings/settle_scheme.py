@@ -12,7 +12,7 @@ from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
 from laconic.codecs.measured import Evaluations
 from laconic.errors import ConfigError
-from laconic.experiment.correlated import momentum_of
+from laconic.experiment.checks import momentum_of
 from laconic.experiment.mechanism import taking_turns
 from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
 from laconic.privacy.accounting.sampling import Sampler

@@ -24,8 +24,8 @@ from laconic.plan import RoundPlan
 from laconic.planning import plan_for, plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.round import grouped_step, noise_stream, noisy_codes, noisy_in_groups
-from laconic.runner.attacked import counted_attackers
 from laconic.runner.run import Run
+from laconic.runner.statement import counted_attackers
 from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 
