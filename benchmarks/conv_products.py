@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from laconic.train.layers.conv import Convolutions, Window, padded_for
+from laconic.train.layers.conv import Convolutions, Window
 
 _MOST_NUMBERS = 1 << 30
 """Numbers in the patches that are there at the same time, at most (4 GiB)."""
@@ -56,3 +56,10 @@ def _patches(x: Tensor, window: Window) -> Iterator[tuple[slice, Tensor]]:
             (of_client, of_image, sh * of_row, sw * of_column, of_row, of_column, 1),
         )
         yield some, seen.reshape(len(padded), rows, columns)
+
+
+def padded_for(x: Tensor, window: Window) -> Tensor:
+    """The images with zeros around them, or without what no output looks at: what the window slides over exactly."""
+    (kh, kw), (sh, sw), (top, left), (oh, ow) = window.kernel, window.stride, window.start, window.outputs
+    bottom, right = (oh - 1) * sh + kh - top - x.shape[2], (ow - 1) * sw + kw - left - x.shape[3]
+    return torch.nn.functional.pad(x, (0, 0, left, right, top, bottom))

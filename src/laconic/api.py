@@ -6,13 +6,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from laconic.audit.audit import Tick, audit_experiment
-from laconic.audit.result import AuditResult
 from laconic.data.population import (
     PooledPopulation,
     Population,
@@ -26,19 +24,20 @@ from laconic.experiment.calibrated import Calibration, calibrated
 from laconic.experiment.checks import log_cautions
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import describe
-from laconic.features.kinds import Wanted
 from laconic.observers.observer import Observer, Row, Together
 from laconic.observers.progress import progress_bar
-from laconic.observers.tracker import tracker
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run, run_in
 from laconic.scheme import Scheme
 from laconic.settings.config import write_toml
-from laconic.settings.data.record_kind import FILE, kind_of_population
 from laconic.store.folder import RunFolder
 from laconic.train.flat import trainable_size
+
+if TYPE_CHECKING:
+    from laconic.audit.audit import Tick
+    from laconic.audit.result import AuditResult
 
 
 def run(
@@ -127,7 +126,7 @@ def run(
     """
     experiment = _experiment(locals())
     log_cautions(experiment)
-    watching = Together(progress_bar(progress), observer, Observer() if track is None else tracker(track))
+    watching = Together(progress_bar(progress), observer, Observer() if track is None else _tracker(track))
     if out is None:
         return Run(experiment, observer=watching).run()
     folder = RunFolder(out)
@@ -178,6 +177,8 @@ def audit_run(
         docs/audit.md; Steinke, Nasr and Jagielski (NeurIPS 2023) for one run; Nasr et al. (USENIX Security 2023).
     """
     experiment = _experiment(_bound(scheme, run), audit_run)
+    from laconic.audit.audit import audit_experiment
+
     return audit_experiment(
         experiment, canaries=canaries, trials=trials, confidence=confidence, against=against, tick=tick
     )
@@ -188,6 +189,12 @@ def _bound(scheme: Scheme, given: dict[str, Any]) -> dict[str, Any]:
     described = inspect.signature(run).bind(scheme, **given)
     described.apply_defaults()
     return described.arguments
+
+
+def _tracker(name: str) -> Observer:
+    from laconic.observers.tracker import tracker
+
+    return tracker(name)
 
 
 def _experiment(asked: dict[str, Any], *functions: Callable[..., Any]) -> Experiment:
@@ -266,6 +273,8 @@ def _check_names(options: dict[str, Any], *functions: Callable[..., Any]) -> Non
 def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.Module | None:
     if not isinstance(front_end, str):
         return front_end
+    from laconic.features.kinds import Wanted
+
     inputs = population.records(0).inputs
     words = isinstance(inputs, Tensor) and not inputs.is_floating_point() and inputs.ndim != 4
     return Wanted(name=front_end, words=words).made(tuple(inputs.shape[1:]))
@@ -273,6 +282,8 @@ def _front_end(front_end: nn.Module | str | None, population: Population) -> nn.
 
 def _files(experiment: Experiment) -> dict[str, str]:
     """What the folder of a run from Python says of it: what it was, and what a record looks like."""
+    from laconic.settings.data.record_kind import FILE, kind_of_population
+
     return {"config.toml": _about(experiment), FILE: kind_of_population(experiment.population).to_toml()}
 
 

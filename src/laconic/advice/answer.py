@@ -54,7 +54,7 @@ def exact(question: Question, candidate: Candidate) -> Setting:
 
 
 def with_noise(question: Question, candidate: Candidate, sigma: float, method: str | None = None) -> Setting:
-    """The same with this σ. `method` is the accountant of the outsider's ε; the tight one, unless given."""
+    """The setting with this σ. `method` is the accountant of the outsider's ε; the tight one, unless given."""
     c, sampler = candidate, Poisson(sampling_rate=candidate.rate)
     mechanism = Mechanism(
         scheme=schemes.fl_std_dp(
@@ -119,7 +119,7 @@ def _clip_norm(question: Question) -> float:
 
 
 def _server_lr(question: Question, rounds: int, step: Step) -> float:
-    """Of a linear layer: as far as the noise lets it go. Of another model: a mean update counts once in all."""
+    """The server's step: a linear layer reaches as far as the noise allows; otherwise a mean update counts once."""
     if question.classes is None:
         return 1 - step.momentum
     return server_lr_of(step.reach, rounds=rounds, momentum=step.momentum, clip_norm=CLIP_NORM)
@@ -295,7 +295,7 @@ def advise(
 
 
 def _rounded_up(sigma: float) -> float:
-    """To three digits, after a thousandth for the integers and for the interpolation."""
+    """σ rounded up to three digits, after adding a thousandth for the integers and for the interpolation."""
     digits = 2 - math.floor(math.log10(sigma))
     return math.ceil(sigma * 1.001 * 10.0**digits) / 10.0**digits
 
@@ -312,7 +312,7 @@ def _different(found: list[Candidate]) -> list[Candidate]:
 
 
 def _relaxed(question: Question, best: Candidate) -> tuple[Relaxed, ...]:
-    """Every limit doubled, one at a time; and both kinds of bytes together."""
+    """What doubling each limit would buy, one at a time; and both kinds of bytes together."""
     doubled: list[tuple[str, str, Question]] = []
 
     def add(what: str, to: str, **changes: Any) -> None:

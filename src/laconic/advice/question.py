@@ -151,7 +151,7 @@ class Question:
 
     @property
     def most_rounds(self) -> int:
-        """As the limits of rounds and of time allow; 0 if there is no time for one."""
+        """The most rounds within the limits of rounds and of time; 0 if there is no time for one."""
         if self.max_seconds is None or self.round_seconds is None:
             return self.max_rounds
         return min(self.max_rounds, int(self.max_seconds / self.round_seconds))
@@ -165,7 +165,7 @@ class Question:
 
 
 def _said(check: object, *args: object, **value: object) -> str:
-    """What a validator complains of; empty if it does not."""
+    """The message of a validator; empty if the value is valid."""
     try:
         check(*args, **value)  # type: ignore[operator]
     except ConfigError as error:

@@ -103,7 +103,7 @@ class Step:
 
 
 def of_features(features: int | None) -> float:
-    """What does not depend on the step. Without `features`, of a model whose size is given, their term is left out."""
+    """The part of the error that does not depend on the step. Without `features` their term is left out."""
     return FLOOR + (0.0 if features is None else FEATURES * features**-FEATURES_POWER)
 
 
@@ -122,7 +122,7 @@ def best_step(*, weights: int, noise_multiplier: float, cohort: float, rounds: i
 
 
 def farthest(ratio: float) -> float:
-    """The reach with the smallest B·R^−β + C·(ν·R)²: of steps that neither swing nor lag."""
+    """The reach with the smallest B·R^−β + C·(ν·R)²: for steps that neither oscillate nor lag."""
     return float((REACH_POWER * REACH / (2 * NOISE * ratio**2)) ** (1 / (2 + REACH_POWER)))
 
 

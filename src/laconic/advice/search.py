@@ -94,7 +94,7 @@ def _divergences(rate: float, sigma: float) -> tuple[float, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _counts(count: int) -> tuple[int, ...]:
-    """The two numbers of the table around a number, or this number if it is one of them or larger than all."""
+    """The two entries of the table around a number, or the number itself if it is an entry or larger than all."""
     if count in _COUNTS or count > _COUNTS[-1]:
         return (count,)
     above = next(i for i, known in enumerate(_COUNTS) if known > count)

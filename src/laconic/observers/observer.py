@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """What is known of a run when it starts or goes on; `finished` rounds are there already.
+    """What is known of a run when it starts or is resumed; `finished` is how many rounds it has already.
 
     `settings` are the plain values that describe it, by name. `folder` is None for a run in memory.
     """
@@ -58,10 +58,10 @@ class Observer:
         """A round is finished: its row, as in `rounds.jsonl`."""
 
     def note(self, text: str) -> None:
-        """Something that happened besides."""
+        """Something else that a reader of the run should know."""
 
     def end(self, run: Ended) -> None:
-        """Nothing more will come."""
+        """The run has ended; no further method is called."""
 
 
 class _Function(Observer):

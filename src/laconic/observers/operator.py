@@ -18,7 +18,7 @@ _STATUS = ("waiting", "running", "finished", "interrupted", "failed")
 
 
 class RunFigures(Observer):
-    """Counts what a run tells. The port is open from the beginning, while nodes are still waited for."""
+    """Figures of a run, on a port that is open from the beginning, while the server still waits for nodes."""
 
     def __init__(self, port: int) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class RunFigures(Observer):
             self._totals["discarded"] += "discarded" in row
 
     def unanswered(self, reason: str) -> None:
-        """A node did not do as asked: it refused, or gave no answer."""
+        """Count an answer that is missing: the node refused, or gave none."""
         with self._lock:
             self._answers["refused" if reason.startswith("refuses") else "missing"] += 1
 
@@ -54,7 +54,7 @@ class RunFigures(Observer):
         self.endpoint.close()
 
     def text(self) -> str:
-        """A scrape."""
+        """All figures, as Prometheus reads them."""
         with self._lock:
             row, totals, answers = dict(self._row), dict(self._totals), dict(self._answers)
             status, rounds = self._status, self._rounds

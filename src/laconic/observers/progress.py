@@ -97,7 +97,7 @@ class LiveProgress(PlainProgress):
 
 
 class NotebookProgress(PlainProgress):
-    """A bar in the output of a notebook's cell. It needs nothing but the notebook itself."""
+    """A bar in the output of a notebook's cell. It needs no package besides IPython."""
 
     def __init__(self, rounds: int, metric: str, *, quiet: bool = False, seconds: float = 0.1) -> None:
         super().__init__(rounds, metric, quiet=quiet, seconds=seconds)

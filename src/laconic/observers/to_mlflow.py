@@ -22,7 +22,7 @@ _MOST = 90
 
 
 class MLflow(Tracker):
-    """By the client alone: MLflow's own `start_run` would note user, script and path."""
+    """A run in MLflow, written with its client: MLflow's `start_run` would also record user, script and path."""
 
     name = "mlflow"
 
@@ -44,7 +44,7 @@ class MLflow(Tracker):
         return {"run": self._id}
 
     def _known(self, run: Any) -> str:
-        """The run of before, if the store still has it."""
+        """The id of the run that is resumed, if the store still has it."""
         try:
             return self._client.get_run(run).info.run_id if isinstance(run, str) else ""
         except MlflowException:

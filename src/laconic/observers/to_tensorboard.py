@@ -17,7 +17,7 @@ from laconic.observers.tracker import Tracker
 
 
 class TensorBoard(Tracker):
-    """`FOLDER/tensorboard`, or `tensorboard/SCHEME-FINGERPRINT` for a run in memory."""
+    """Event files in `FOLDER/tensorboard`, or in `tensorboard/SCHEME-FINGERPRINT` for a run in memory."""
 
     name = "tensorboard"
 
@@ -53,7 +53,7 @@ class TensorBoard(Tracker):
         self._records.write(event.SerializeToString())
 
     def _text(self, tag: str, text: str) -> None:
-        """As TensorBoard's text plug-in reads it."""
+        """Add a text in the form that TensorBoard's text plug-in reads."""
         tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode()], tensor_shape=TensorShapeProto())
         about = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
         self._add(Event(summary=Summary(value=[Summary.Value(tag=tag, metadata=about, tensor=tensor)])))

@@ -19,7 +19,7 @@ PROJECT = "laconic"
 
 
 class WeightsAndBiases(Tracker):
-    """Its files are in the run folder, or in the current one. What it collects of the machine is turned off.
+    """A run in Weights & Biases, with its files in the run folder or the current one; facts of the machine are off.
 
     The library notes the time of every row.
     """
@@ -45,7 +45,7 @@ class WeightsAndBiases(Tracker):
         self._session.log({"round": step, **values}, step=step)
 
     def keep(self, file: Path) -> None:
-        """As files of the run: the temporary ones are gone before they are uploaded."""
+        """Copy the file into the run: the temporary one is removed before it would be uploaded."""
         target = Path(self._session.dir) / file.name
         shutil.copyfile(file, target)
         self._session.save(str(target), base_path=self._session.dir, policy="now")
@@ -55,7 +55,7 @@ class WeightsAndBiases(Tracker):
 
 
 def _quiet() -> wandb.Settings:
-    """Without host, user, paths, code, packages, output and load of the machine."""
+    """Settings without host, user, paths, code, packages, output and load of the machine."""
     return wandb.Settings(
         console="off",
         disable_code=True,

@@ -56,14 +56,14 @@ class Tracker(Observer):
         raise NotImplementedError
 
     def keep(self, file: Path) -> None:
-        """Take a file along."""
+        """Store a file with the run."""
         raise NotImplementedError
 
     def close(self, status: str) -> None:
         raise NotImplementedError
 
     def clock(self, step: int) -> float:
-        """When a round ended; of a private run a second after the one before: a larger cohort takes longer."""
+        """When a round ended. In a private run rounds are a second apart: times would show the sizes of cohorts."""
         return self._began + step if self._private else time.time()
 
     @property
@@ -109,7 +109,7 @@ class Tracker(Observer):
         self._tried(lambda: self.close(run.status))
 
     def _files(self, summary: dict[str, Any], folder: Path) -> list[Path]:
-        """Statement and report. Of a private run the report is its card, without what only the server may know."""
+        """Statement and report. For a private run the report is its card, without what only the server may know."""
         statement, card = folder / "statement.json", folder / "report.md"
         statement.write_text(json.dumps(released_statement(summary["statement"]), indent=2), encoding="utf-8")
         run = self._started
@@ -123,7 +123,7 @@ class Tracker(Observer):
         return [statement, card, copy]
 
     def _tried(self, call: Callable[[], Any]) -> Any:
-        """A tool that fails must not end a run whose privacy is spent."""
+        """Call the tool. One that fails must not end a run whose privacy is spent."""
         if self._broken:
             return None
         try:

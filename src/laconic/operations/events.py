@@ -27,7 +27,7 @@ _LONGEST = 300
 
 
 class EventLog:
-    """Writes to a file that its owner alone may read, or to stderr. A full disk does not end what is watched."""
+    """Writes to a file that its owner alone may read, or to stderr. A full disk does not end the process."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
@@ -65,5 +65,5 @@ class EventLog:
 
 
 def _finite(value: int | float | bool) -> int | float | bool | str:
-    """JSON has no infinity."""
+    """The number; text for one that is not finite, which JSON does not have."""
     return value if value - value == 0 else str(value)

@@ -78,7 +78,7 @@ class LocalServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error."""
+        """Nothing is printed: a browser that closed its connection is no error."""
 
     def _interrupt_oldest(self) -> None:
         with self._guard:

@@ -43,7 +43,7 @@ def counter(name: str, help: str, value: float | None = None) -> Family:
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """The text of a scrape. Families without a sample are left out."""
+    """The families as the text of a scrape. Those without a sample are left out."""
     lines = []
     for family in families:
         if not family.samples:

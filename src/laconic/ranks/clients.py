@@ -45,11 +45,11 @@ class RankedClients(SimulatedClients):
         return RankedWork(self, self.ranks, adds_up=self.adds_up)
 
     def adds_up(self, plan: RoundPlan, chunk: Updates) -> bool:
-        """Whether a rank adds up what it makes of its chunks: sums of integers are exact in any order."""
+        """Whether a rank sends only the sum of its chunks: sums of integers are exact in any order."""
         return not chunk.values.is_floating_point() and not self.apart(plan)
 
     def serve(self) -> None:
-        """Train what rank 0 asks for, until it says stop. What goes wrong here is told to it, and it ends the run."""
+        """Train what rank 0 asks for, until it sends stop. An error is sent to rank 0, which ends the run."""
         shared: Mapping[str, Tensor] = {}
         while (said := self.ranks.hear(0))["what"] == "round":
             if said["shared"] is not None:
@@ -96,7 +96,7 @@ class RankedWork(ClientWork):
     def honest(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
-        """Those of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank.
+        """The updates of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank.
 
         A client that two ranks have trained would be in the sum twice, beyond the bound that its ε rests on. So it is
         counted who came, and nothing is released of a round in which a client came twice or not at all.
@@ -126,7 +126,7 @@ class RankedWork(ClientWork):
             yield from (chunk for chunk in turn if chunk is not None)
 
     def _announce(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> None:
-        """Tell the other ranks what to train. What is shared stays the same in most rounds, and is told once."""
+        """Send the other ranks what to train. What is shared stays the same in most rounds, and is sent once."""
         new = self._told is not plan.shared
         said = {"what": "round", "plan": plan_to_json(plan), "clients": clients.tolist()}
         said["shared"] = shapes_of(plan.shared) if new else None

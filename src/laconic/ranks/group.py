@@ -93,7 +93,7 @@ class Ranks:
 
     @classmethod
     def join(cls, when_lost: Callable[[], None]) -> Ranks:
-        """Meet the others, as torchrun's environment says."""
+        """Connect to the other ranks, with the addresses in torchrun's environment."""
         try:
             dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_TIMEOUT)
         except RuntimeError as error:
@@ -111,7 +111,7 @@ class Ranks:
 
     @property
     def others(self) -> range:
-        """Everybody but rank 0."""
+        """All ranks but rank 0."""
         return range(1, self.size)
 
     def tell(self, said: Said, to: int) -> None:
@@ -133,7 +133,7 @@ class Ranks:
         return into
 
     def spread(self, values: Tensor) -> Tensor:
-        """Rank 0's values, everywhere."""
+        """Send rank 0's values to all ranks."""
         with self._alive("another rank"):
             self.group.broadcast(values, 0).wait()
         return values
@@ -147,7 +147,7 @@ class Ranks:
             self._dismiss()
 
     def _dismiss(self) -> None:
-        """A rank that is lost, or still busy, will see its connection close."""
+        """Tell the other ranks to end. One that is lost, or still busy, will see its connection close."""
         for rank in self.others:
             parts = _parts({"what": "stop"})
             with contextlib.suppress(RuntimeError):
@@ -164,7 +164,7 @@ class Ranks:
 
 
 def _parts(said: Said) -> tuple[Tensor, Tensor]:
-    """A message: how long it is, and what it says."""
+    """A message as two tensors: its length, and its bytes."""
     data = written(said)
     return torch.tensor([len(data)]), torch.frombuffer(data, dtype=torch.uint8)
 

@@ -63,7 +63,7 @@ def lead(ranks: Ranks, config: RunConfig, folder: Path, *, new: bool) -> tuple[S
 
 
 def about_idle(clients: RankedClients) -> str | None:
-    """That some ranks have nothing to do in most rounds; None if all have."""
+    """A warning that some ranks have nothing to train in most rounds; None if all have."""
     planned = clients.experiment.sampler.planned_cohort(clients.num_clients)
     engine, ranks = clients.work.engine, clients.num_ranks
     chunks = math.ceil(planned / (engine.at_once if clients.experiment.chunk is None else clients.experiment.chunk))
@@ -76,7 +76,7 @@ def about_idle(clients: RankedClients) -> str | None:
 
 
 def follow(ranks: Ranks) -> None:
-    """Any other rank: build what rank 0 runs, and train for it until it has ended."""
+    """Any rank but 0: build the run that rank 0 builds, and train for it until it has ended."""
     said = ranks.hear(0)
     if said["what"] != "settings":
         return
@@ -126,6 +126,6 @@ def _device(ranks: Ranks, name: str) -> str:
 
 
 def _about(clients: RankedClients) -> dict[str, str]:
-    """What must be the same everywhere."""
+    """The settings that must be the same on every rank."""
     identity = identity_of(clients.experiment, clients.model)
     return {"experiment": digest_of(json_text(identity).encode()), "environment": clients.environment}

@@ -13,8 +13,6 @@ from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
 from laconic.features.base import describe
 from laconic.privacy.statement.statement import privacy_statement
-from laconic.report.page.document import run_page
-from laconic.report.page.reading import read_run
 from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding
 from laconic.runner.evaluation import ONE_CLASS
@@ -293,6 +291,9 @@ def write_report(run: Progress, folder: RunFolder) -> None:
     The figures by class are of the test records and the last model, which are there anyway. They cost no privacy of the
     clients; the test records are not covered by any ε.
     """
+    from laconic.report.page.document import run_page
+    from laconic.report.page.reading import read_run
+
     by_class = run.evaluation.classified(run.state.weights) or {}
     figures = {"round": run.state.rounds, **by_class, "trade_off": privacy_profile(run)}
     folder.write("figures.json", json_text(figures) + "\n")

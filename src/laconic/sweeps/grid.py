@@ -47,7 +47,7 @@ class Point:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """The same for all seeds of one combination."""
+        """The values as text, which identify a combination: all its seeds have the same."""
         return tuple(str(value) for value in self.values.values())
 
 
@@ -66,7 +66,7 @@ class Grid:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What each of them is called in names and tables: 'local_lr', or 'attack.kind' where that alone is unclear."""
+        """The options in folder names and tables: 'local_lr', or 'attack.kind' where that alone is unclear."""
         short = Counter(option.rpartition(".")[2] for option in self.options)
         return {
             option: option if short[key] > 1 or key in ("name", "kind", "seed") else key
@@ -121,7 +121,7 @@ class Grid:
         return f"{name[:_LONGEST]}-{digest}+seed={seed}"
 
     def to_toml(self) -> str:
-        """As a file from which the sweep can be made again, without the file that its base came from."""
+        """The grid as TOML, from which the sweep can be repeated without the file that its base came from."""
         plain = _plain_lines(self.axes)
         zipped = [line for axis in self.axes if len(axis.options) > 1 for line in _zip_lines(axis)]
         head = [f"seeds = {toml_value(list(self.seeds))}", ""]
@@ -324,7 +324,7 @@ def planned(grid: Grid, points: list[Point]) -> Iterator[Planned]:
 
 
 def _epsilon(privacy: dict[str, Any]) -> float | None:
-    """The outsider's, after all rounds."""
+    """The ε against an outsider after all rounds."""
     if not privacy:
         return None
     of_all_rounds = list(privacy["released"].values())[-1]

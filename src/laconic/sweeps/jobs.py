@@ -75,7 +75,7 @@ def asked_by(config: RunConfig) -> dict[str, Any]:
 
 
 def failure_of(error: BaseException) -> dict[str, Any]:
-    """Why a run failed, as plain values. What no user can mend comes with its trace."""
+    """Why a run failed, as plain values. An error that no user can mend has its traceback with it."""
     if isinstance(error, LaconicError):
         return {"error": str(error), "exit_code": error.exit_code}
     reason = (str(error).splitlines() or [""])[0]
@@ -118,7 +118,7 @@ class Job:
 
 
 class Runnable(Protocol):
-    """A run that knows its folder, and what else is to be done with it."""
+    """A run that can be started or resumed in its folder: a `Job`, or a row of a reproduced table."""
 
     @property
     def name(self) -> str: ...
@@ -127,11 +127,11 @@ class Runnable(Protocol):
     def config(self) -> RunConfig: ...
 
     def go(self, watch: Observer, through: Through) -> None:
-        """Start it, or go on with it, here; `through` is that of `SimulatedClients`."""
+        """Start or resume it in this process; `through` is that of `SimulatedClients`."""
 
 
 class Watch:
-    """Is told of all runs of a sweep. Every method does nothing unless a subclass says otherwise."""
+    """Follows all runs of a sweep. Every method does nothing unless a subclass overrides it."""
 
     def started(self, name: str, rounds: int, finished: int) -> None:
         """A run starts, or goes on after so many finished rounds."""
@@ -151,7 +151,7 @@ Way = Callable[[Sequence[Job], Watch], None]
 
 
 class Reporting(Observer):
-    """The observer of one run that tells the watch of a sweep."""
+    """The observer of one run, which passes on what happens to the `Watch` of the sweep."""
 
     def __init__(self, name: str, watch: Watch) -> None:
         self._name, self._watch = name, watch
@@ -199,7 +199,7 @@ class SweepFolder:
         return self.path / RUNS / point.name
 
     def keep(self, grid: Grid) -> None:
-        """Write the grid down; refuse a folder that holds something else."""
+        """Save the grid; refuse a folder that holds something else."""
         folder = RunFolder(self.path)
         if not self.exists and self.path.is_dir() and any(p.name not in _OURS for p in self.path.iterdir()):
             raise RunFolderError(f"{self.path} is not the folder of a sweep and not empty: choose another --out")
@@ -241,7 +241,7 @@ class SweepFolder:
         return found if isinstance(found, dict) else {}
 
     def note(self, name: str, failure: dict[str, Any] | None) -> None:
-        """Write down why a run failed; None: it did not."""
+        """Save why a run failed; None: it did not."""
         known = self.failures()
         if known.get(name) == failure:
             return

@@ -51,7 +51,7 @@ def check_installed() -> None:
 
 
 def _connect(most: int | None) -> bool:
-    """Whether this process connected, and so has to let go again."""
+    """Connect to Ray; whether this process did, and so has to disconnect again."""
     import ray
 
     if ray.is_initialized():
@@ -91,7 +91,7 @@ def _hand_out(ray: Any, jobs: Sequence[Job], watch: Watch, out: Path, most: int 
 
 
 def _tell(watch: Watch, job: Job, failure: dict[str, Any] | None) -> None:
-    """Of a run on another machine only its end is heard of; what it came to is in its folder."""
+    """Report the end of a run on another machine; its rows are in its folder."""
     rows = read_run(job.path).rows
     if rows:
         watch.started(job.name, job.config.run.rounds, 0)
@@ -100,7 +100,7 @@ def _tell(watch: Watch, job: Job, failure: dict[str, Any] | None) -> None:
 
 
 def _answer(ray: Any, one: Any) -> dict[str, Any] | None:
-    """What became of a run: None, or why it failed. A machine that is lost fails its runs only."""
+    """What became of a run: None, or why it failed. A machine that is lost fails only its own runs."""
     try:
         found: dict[str, Any] | None = json.loads(ray.get(one))
     except (ray.exceptions.RayError, ray.exceptions.TaskCancelledError) as error:

@@ -27,7 +27,7 @@ from laconic.sweeps.jobs import Job, Reporting, Watch
 
 
 class Told(Watch):
-    """Writes a line for all that a watch is told."""
+    """Writes a line for each call, which the parent process repeats with `pass_on`."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -50,7 +50,7 @@ class Told(Watch):
 
 
 def pass_on(line: str, watch: Watch) -> tuple[str, str]:
-    """Tell the watch what a line says; which method and which run it was."""
+    """Call the method of the watch that a line names; returns its name and that of the run."""
     what, name, *values = json.loads(line)
     getattr(watch, {"started": "started", "row": "row", "note": "note", "ended": "ended"}[what])(name, *values)
     return what, name
@@ -105,7 +105,7 @@ class _Worker:
             self.process.stdin.flush()
 
     def let_go(self) -> None:
-        """Close its stdin: it saves what it is doing, and ends."""
+        """Close its stdin: the run saves its state, and the process ends."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()

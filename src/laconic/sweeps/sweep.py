@@ -106,7 +106,7 @@ class Sweep:
         return self.write(metric=metric, against=against)
 
     def way(self) -> Way:
-        """How the runs are run."""
+        """The function that runs the jobs: in turn, in processes, side by side or on Ray."""
         if self.place == "ray":
             from laconic.sweeps.on_ray import check_installed, on_ray
 
@@ -149,7 +149,7 @@ class Sweep:
 
 
 class _Noting(Watch):
-    """Writes down which runs failed, and passes everything on."""
+    """Saves which runs failed, and passes all calls on to another watch."""
 
     def __init__(self, folder: SweepFolder, watch: Watch) -> None:
         self._folder, self._watch = folder, watch

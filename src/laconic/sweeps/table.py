@@ -59,7 +59,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Table:
-    """What is known of the runs of a sweep. `metric` is that of `last` and `best`; None if no run was evaluated."""
+    """The results of the runs of a sweep. `metric` is that of `last` and `best`; None if no run was evaluated."""
 
     grid: Grid
     metric: str | None
@@ -116,7 +116,7 @@ class Table:
         return found + self._spent_together()
 
     def _spent_together(self) -> list[str]:
-        """That ε adds up over runs on the same clients (basic composition: so does δ)."""
+        """A remark that ε adds up over runs on the same clients (basic composition: so does δ)."""
         known = [epsilon for line in self.lines if (epsilon := line.figures["epsilon"]) is not None]
         if len(known) < 2:
             return []

@@ -78,7 +78,7 @@ class _Member:
 
     @property
     def waits(self) -> bool:
-        """Whether it is not going on just now."""
+        """Whether the run waits for its task to be trained, or has ended."""
         return self.asked is not None or self.ended
 
     def interrupt(self) -> None:
@@ -118,12 +118,12 @@ class _Member:
             raise KeyboardInterrupt
 
     def _seated(self, engine: Engine) -> Engine:
-        """Engines that cannot train several runs at once stay as they are."""
+        """Put a `_Seat` in front of an engine that can train several runs at once; others stay as they are."""
         return _Seat(engine, self) if isinstance(engine, CohortAtOnce) else engine
 
 
 class _Seat:
-    """In the place of a run's engine: asks for what is to be trained, and waits."""
+    """Stands in for a run's engine: hands its task to the session and waits for the updates."""
 
     def __init__(self, engine: CohortAtOnce, member: _Member) -> None:
         self._member, self.engine = member, engine
@@ -145,7 +145,7 @@ class _Seat:
 
 
 class _Session:
-    """What is trained together, and by what."""
+    """The runs that are trained together, and the engines that train them."""
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(4)
@@ -165,7 +165,7 @@ class _Session:
             yield from (group[start : start + size] for start in range(0, len(group), size))
 
     def train(self, group: Sequence[_Member]) -> Sequence[Trained | Exception | None]:
-        """What was trained for each; None for one that is alone."""
+        """Train one task of each run together; None for a run that has to train alone."""
         if len(group) == 1:
             return [None]
         seat, _ = _asked(group[0])

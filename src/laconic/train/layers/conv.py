@@ -113,13 +113,6 @@ def _phase(
     return convolve(gradients, turned, None, there)
 
 
-def padded_for(x: Tensor, window: Window) -> Tensor:
-    """The images with zeros around them, or without what no output looks at: what the window slides over exactly."""
-    (kh, kw), (sh, sw), (top, left), (oh, ow) = window.kernel, window.stride, window.start, window.outputs
-    bottom, right = (oh - 1) * sh + kh - top - x.shape[2], (ow - 1) * sw + kw - left - x.shape[3]
-    return torch.nn.functional.pad(x, (0, 0, left, right, top, bottom))
-
-
 class ClientGroupNorm(nn.GroupNorm):
     """In place of a `nn.GroupNorm`, for use inside `vmap` only."""
 
