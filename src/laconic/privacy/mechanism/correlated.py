@@ -33,7 +33,7 @@ from laconic.privacy.mechanism.discrete_sampler import (
     fixed_point,
     theta_gap,
 )
-from laconic.privacy.mechanism.gaussian import Noise
+from laconic.privacy.mechanism.gaussian import Counted, Noise
 from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, SMALLEST_SUM, Grid
 
 if TYPE_CHECKING:
@@ -211,6 +211,9 @@ class CorrelatedGaussian(Noise):
     def at_once_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         """No client draws a share, so there is none from which the draw could be far."""
         return self.delta_slack(code_size=code_size, num_draws=num_draws, sensitivity=sensitivity, plan=plan)
+
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        return Counted(self.sigma, SCALE, added_by="server", bands=self.factors)
 
     def event(self, **about: Any) -> NoReturn:
         """Its rounds are not independent releases: to compose them as such would give an ε that does not hold."""

@@ -44,7 +44,7 @@ from laconic.privacy.mechanism.discrete_sampler import (
     theta_gap,
 )
 from laconic.privacy.mechanism.discrete_table import TABLE_TOTAL_VARIATION
-from laconic.privacy.mechanism.gaussian import Noise
+from laconic.privacy.mechanism.gaussian import Counted, Noise
 from laconic.privacy.mechanism.grid import (
     FEWEST_BITS,
     MOST_BITS,
@@ -244,6 +244,10 @@ class DiscreteGaussian(Noise):
     def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
         grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
         return grid.released_scale / grid.units
+
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        """A unit of a sign is at least one of the grid."""
+        return Counted(self.sigma, coarsest_scale(largest_cohort), sensitivity if self.signs else 0.0)
 
     def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         from dp_accounting import GaussianDpEvent

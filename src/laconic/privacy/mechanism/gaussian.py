@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from laconic.errors import PrivacyError
 from laconic.parts import Part, decided, positive
@@ -16,6 +16,20 @@ if TYPE_CHECKING:
     from laconic.plan import RoundPlan
     from laconic.privacy.mechanism.grid import Grid
     from laconic.streams import Stream
+
+
+class Counted(NamedTuple):
+    """What an accountant counts on: σ, the grid on which it is drawn, who adds it, how it is correlated over rounds.
+
+    `grid_scale` is the least scale of a sum's noise in grid units, None for continuous noise, and `grid_unit` is how
+    many grid units the sensitivity S is at least, 0 where the grid is as coarse as it may be.
+    """
+
+    noise_multiplier: float
+    grid_scale: float | None = None
+    grid_unit: float = 0.0
+    added_by: str = "shares"
+    bands: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +102,10 @@ class Noise(Part):
 
     def around(self, total: Tensor, *, shares: int, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         """From the sum of the terms, the sum of the messages: so many shares of the noise are drawn at once."""
+        raise NotImplementedError
+
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        """What an accountant counts on in a sum of codes of norm S, `sensitivity`, at most."""
         raise NotImplementedError
 
     def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
@@ -173,6 +191,9 @@ class NoNoise(Noise):
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         return code
 
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        return Counted(0.0)
+
     def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
         from dp_accounting import NonPrivateDpEvent
 
@@ -250,6 +271,9 @@ class Gaussian(Noise):
     def around(self, total: Tensor, *, shares: int, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         std = self.share_std(sensitivity=sensitivity, min_cohort=plan.noise_shares) * math.sqrt(shares)
         return rng.normal(tuple(total.shape), total.device).mul_(std).add_(total)
+
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        return Counted(self.sigma)
 
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
         present = survivors / plan.noise_shares if survivors else 0.0
