@@ -55,6 +55,8 @@ class Mechanism(Agreed):
     """Whether a round may be lost because of who took part."""
     group_testing: bool = False
     """Whether clients are excluded because of what their groups' sums show."""
+    attackers_show_cohort: bool = False
+    """Whether what attackers do may show an outsider who else took part."""
     draws_per_sum: bool = False
     """Whether the clients' shares of the noise in a sum are drawn at once, as a simulation can."""
     spare_rounds: int = 0
@@ -97,7 +99,8 @@ class Mechanism(Agreed):
             cap is None or not self.budget.participant_fits(accountant, cap)
         )
         excludes = self.group_testing and excludes_by_cohort(self.sampler, self.num_clients, self.slack)
-        return replace(accountant, cohort_dependent=stoppable or self.loses_by_cohort or excludes)
+        shown = self.loses_by_cohort or excludes or (self.attackers_show_cohort and self.scheme.noise.private)
+        return replace(accountant, cohort_dependent=stoppable or shown)
 
     def _correlated(self, noise: CorrelatedGaussian, budget: Budget) -> CorrelatedAccountant:
         return CorrelatedAccountant(

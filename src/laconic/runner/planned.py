@@ -33,7 +33,7 @@ def charged(run: Progress) -> Spent:
 
 def answered_for(run: Progress) -> Spent:
     """What the statement's ε is about."""
-    spent, budget, accountant = charged(run), run.experiment.budget, run.accountant
+    spent, budget, accountant = charged(run), run.experiment.budget, run.promised
     if run.experiment.patience is None or budget is None or accountant is None:
         return spent
     # A federation draws from entropy: nobody knows the cohorts that would have come.

@@ -42,6 +42,11 @@ class Progress:
         """It knows of votes and evaluations that were charged again; None for a scheme that promises nothing."""
         return self.spending.with_repeats(self.repeats())
 
+    @property
+    def promised(self) -> RunAccountant | None:
+        """The same as if no attacker showed who took part: what the budget limits."""
+        return self.spending.with_repeats(self.repeats(), promised=True)
+
     def repeats(self, also: RoundPlan | None = None, through: int | None = None) -> Repeats:
         """What was charged again, once this round is charged too; or of what is released through a round.
 

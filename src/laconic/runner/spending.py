@@ -13,16 +13,19 @@ NO_REPEATS = Repeats()
 
 
 class Spending:
-    """Answers for any number of charged rounds; a scheme without noise spends nothing, and everything fits."""
+    """Answers for any number of charged rounds; a scheme without noise spends nothing, and everything fits.
+
+    The budget limits what was `promised`. In an attacked run that may be less than the ε that holds.
+    """
 
     def __init__(self, experiment: Experiment) -> None:
         self._rounds, self._budget = experiment.rounds, experiment.budget
         self._votes = experiment.scheme.codec.vote_rounds
-        self.accountant = experiment.accountant
+        self.accountant, self.promised = experiment.accountant, experiment.promised
 
     def check_first_round(self) -> None:
         """Refuse a budget that does not allow a single round of training, before anything is written."""
-        budget, accountant = self._budget, self.accountant
+        budget, accountant = self._budget, self.promised
         if budget is None or accountant is None:
             return
         if not (budget.released_fits(accountant, 1, 1) and budget.participant_fits(accountant, 1)):
@@ -36,15 +39,16 @@ class Spending:
                 " --vote-noise-multiplier, or lower --vote-rounds"
             )
 
-    def with_repeats(self, repeats: Repeats) -> RunAccountant | None:
-        """The accountant of a run in which these rounds were charged again."""
-        if not repeats or not isinstance(self.accountant, Accountant | CorrelatedAccountant):
-            return self.accountant
-        return self.accountant.with_repeats(repeats)
+    def with_repeats(self, repeats: Repeats, *, promised: bool = False) -> RunAccountant | None:
+        """The accountant of a run in which these rounds were charged again; or that of what was `promised`."""
+        accountant = self.promised if promised else self.accountant
+        if not repeats or not isinstance(accountant, Accountant | CorrelatedAccountant):
+            return accountant
+        return accountant.with_repeats(repeats)
 
     def fits(self, charged: int, most: int, repeats: Repeats = NO_REPEATS) -> bool:
         """Whether so many charged rounds, `most` of them with the busiest client, are within the budget."""
-        budget, accountant = self._budget, self.with_repeats(repeats)
+        budget, accountant = self._budget, self.with_repeats(repeats, promised=True)
         if budget is None or accountant is None:
             return True
         surely = not repeats and charged <= self._most_rounds
@@ -53,7 +57,7 @@ class Spending:
     @functools.cached_property
     def _most_rounds(self) -> int:
         """How many rounds the released budget allows, up to those planned: found once."""
-        budget, accountant = self._budget, self.accountant
+        budget, accountant = self._budget, self.promised
         assert budget is not None and accountant is not None
         if budget.epsilon is None:
             return self._rounds
