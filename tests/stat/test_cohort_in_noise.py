@@ -108,7 +108,7 @@ def test_as_many_attackers_in_cohorts_of_one_size_show_nothing() -> None:
     """The same noise is missing in every round. What is left is accounted for, and sampling lowers its ε."""
     attack = RandomUpdate(fraction=0.25, **QUIET)
     seen, statement = released(attack, laconic.FixedSize(cohort_size=12))
-    assert {row for row in seen.cohorts} == {12}
+    assert set(seen.cohorts) == {12}
     expected = 0.75 * (1.0 / 12) ** 2
     for variance in variances(seen):
         low, high = (expected * x / (WIDTH * OUTPUTS) for x in stats.chi2.interval(1 - 1e-7, WIDTH * OUTPUTS))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from laconic.adversary.attack import Attack
-from laconic.privacy.accounting.accountant import Accountant, RunAccountant
+from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 
 
@@ -72,16 +72,17 @@ def about_missing_noise(
 
     `most` is the largest number of attackers in any round.
     """
-    what = "group" if isinstance(accountant, Accountant) and accountant.groups > 1 else "cohort"
+    what = "group" if accountant.groups > 1 else "cohort"
     many = f"{worst.attackers} of a {what} of {worst.cohort} clients attacked and added no noise"
-    if not isinstance(accountant, Accountant):
+    if not accountant.in_shares:
         text = f"{many} to what others send: every client adds the whole noise of its records itself, so the ε hold"
         return {"holds": True, "noise_left": 1.0, "text": text}
     shown = ""
     if accountant.cohort_dependent and accountant.sampler.rate_in(accountant.num_clients) < 1:
         shown = "; what is missing shows how many took part, so sampling does not lower the ε against an outsider"
     if worst.covered:
-        text = f"{many}: the ε hold, since the noise is made for --max-colluders {worst.max_colluders} fewer clients{shown}"
+        fewer = f"--max-colluders {worst.max_colluders} fewer clients"
+        text = f"{many}: the ε hold, since the noise is made for {fewer}{shown}"
         return {"holds": True, "noise_left": 1.0, "text": text}
     found: dict[str, Any] = {"holds": False, "noise_left": worst.share}
     way_out = f"--max-colluders {most} makes up for them"

@@ -16,8 +16,8 @@ import math
 import numpy as np
 
 from laconic.errors import PrivacyError
-from laconic.privacy.accounting.accountant import renyi_divergences
 from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.releases import renyi_divergences
 from laconic.privacy.accounting.sampling import Poisson
 
 _SIGMAS = np.geomspace(0.5, 50.0, 10)

@@ -18,7 +18,7 @@ from laconic.codecs.dct import LowPassDCT
 from laconic.data.population import FunctionPopulation, Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
-from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 
 LANES = 128
@@ -136,10 +136,10 @@ def _smallest(codec: Codec, wanted: int) -> int:
     return size
 
 
-def claim_of(experiment: Experiment) -> Accountant:
+def claim_of(experiment: Experiment) -> RunAccountant:
     """What answers for the ε of an audited federation."""
     accountant = experiment.accountant
-    assert isinstance(accountant, Accountant)
+    assert accountant is not None
     return accountant
 
 

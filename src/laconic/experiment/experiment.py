@@ -29,8 +29,9 @@ from laconic.options.sections import (
     TestingOptions,
 )
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.accountant import METHODS, RunAccountant
+from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.releases import METHODS
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta

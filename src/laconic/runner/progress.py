@@ -53,8 +53,8 @@ class Progress:
         It is not asked where all rounds are alike and drawn by chance: their number is enough.
         """
         scheme = self.experiment.scheme
-        if not scheme.codec.vote_rounds and not scheme.evaluations.every and self.experiment.sampler.amplifies:
-            return Repeats()
+        if len(scheme.phases) == 1 and self.experiment.sampler.amplifies:
+            return {}
         key = None if also is None else (also.round, also.attempt)
         return scheme.repeats(self.journal.repeated(also=key, through=through))
 

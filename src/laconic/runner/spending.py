@@ -6,10 +6,9 @@ import functools
 
 from laconic.errors import PrivacyError
 from laconic.experiment.experiment import Experiment
-from laconic.privacy.accounting.accountant import Accountant, Repeats, RunAccountant, largest
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
+from laconic.privacy.accounting.accountant import Repeats, RunAccountant, largest
 
-NO_REPEATS = Repeats()
+NO_REPEATS: Repeats = {}
 
 
 class Spending:
@@ -42,9 +41,7 @@ class Spending:
     def with_repeats(self, repeats: Repeats, *, promised: bool = False) -> RunAccountant | None:
         """The accountant of a run in which these rounds were charged again; or that of what was `promised`."""
         accountant = self.promised if promised else self.accountant
-        if not repeats or not isinstance(accountant, Accountant | CorrelatedAccountant):
-            return accountant
-        return accountant.with_repeats(repeats)
+        return accountant if accountant is None or not repeats else accountant.with_repeats(repeats)
 
     def fits(self, charged: int, most: int, repeats: Repeats = NO_REPEATS) -> bool:
         """Whether so many charged rounds, `most` of them with the busiest client, are within the budget."""

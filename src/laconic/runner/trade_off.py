@@ -6,9 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from laconic.privacy.accounting.accountant import Accountant
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
-from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.runner.attacked import missing_noise
 from laconic.runner.planned import answered_for
 from laconic.runner.progress import Progress
@@ -25,19 +22,17 @@ def privacy_profile(run: Progress) -> dict[str, Any] | None:
     noise, the pairs are those of the noise that was left; there are none if none was.
     """
     accountant, budget = run.accountant, run.experiment.budget
-    if budget is None or not isinstance(accountant, Accountant | CorrelatedAccountant | RecordAccountant):
+    if budget is None or accountant is None:
         return None
-    spent, cost = answered_for(run), budget.delta - accountant.delta
+    spent = answered_for(run)
     found: dict[str, Any] = {"released": [], "participant": []}
     attack = missing_noise(run, spent)
-    if attack is not None and not attack["holds"] and isinstance(accountant, Accountant):
+    if attack is not None and not attack["holds"]:
         if attack["noise_left"] == 0:
             return found
         accountant = accountant.weakened(attack["noise_left"])
     for delta in sorted({*_DELTAS, budget.delta}):
-        if delta <= cost:
-            continue
-        at = replace(accountant, delta=delta - cost)
+        at = replace(accountant, delta=delta)
         outsider = at.released_epsilon(spent.rounds, budget.accountant, spent.participations)
         server = at.participant_epsilon(spent.participations)
         for name, epsilon in (("released", outsider), ("participant", server)):

@@ -25,7 +25,8 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.planning import plan_for
-from laconic.privacy.accounting.accountant import Accountant, epsilon
+from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.statement.statement import statement_lines
 from laconic.runner.run import Run

@@ -11,7 +11,7 @@ have thresholds of their own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,12 +72,8 @@ def claim_of(experiment: Experiment, rounds: int, *, record: bool = False) -> Cl
     delta = experiment.budget.delta
     if scheme.record_level:
         return Claim(epsilon=accountant.participant_epsilon(rounds), delta=delta) if record else None
-    event = scheme.noise.event(
-        sensitivity_scale=2.0 if record else experiment.sampler.sensitivity_scale,
-        sensitivity=experiment.sensitivity,
-        largest_cohort=experiment.sampler.largest_cohort(experiment.population.num_clients, scheme.groups),
-    )
-    sigma = event.noise_multiplier / math.sqrt(rounds)
+    release = replace(accountant.main, sensitivity_scale=2.0) if record else accountant.main
+    sigma = release.multiplier / math.sqrt(rounds)
     if not record:
         return Claim(epsilon=accountant.participant_epsilon(rounds), delta=delta, mu=1 / sigma)
     epsilon = gaussian_epsilon(sigma, delta - experiment.delta_slack())

@@ -1,10 +1,10 @@
 """What a run releases, as data, and one function that says what it costs: `compose`.
 
 A run has phases: votes, training, evaluations. Each phase says in a `Release` what one round of it shows, of which
-unit, in which rounds, to whom, and who adds the noise. A `Plan` holds the releases of a run. It answers two questions
-that concern all phases together: how many of the charged rounds belong to which phase, and whether sampling amplifies.
-From the releases with these counts `compose` computes ε. It knows neither schemes nor phases, only releases, so those
-of several runs are composed in the same way.
+unit, in which rounds, to whom, and who adds the noise. `RunAccountant` holds the releases of a run. It answers two
+questions that concern all phases together: how many of the charged rounds belong to which phase, and whether sampling
+amplifies. From the releases with these counts `compose` computes ε. It knows neither schemes nor phases, only releases,
+so those of several runs are composed in the same way.
 
 A new kind of private release is a new value. Correlated noise is a release with `bands`, DP-SGD of single records one
 that every client noises by itself, and records or patients inside masked sums one with `coins`.
@@ -12,23 +12,17 @@ that every client noises by itself, and records or patients inside masked sums o
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from laconic.errors import ConfigError
-from laconic.parts import Part, non_negative_int, one_of, positive_int, probability, rate
-from laconic.privacy.accounting.accountant import (
-    _LARGEST_PLD,
-    _PAPER_ORDERS,
-    METHODS,
-    Figures,
-    _small_cohorts,
-    renyi_divergences,
-)
+from laconic.parts import Part, non_negative_int, one_of, positive_int, rate
 from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.accounting.promise import Promise, central_promise, client_promise, record_promise
 from laconic.privacy.accounting.record_events import FirstThenLater, Occasional, RecordEvent
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
 from laconic.privacy.accounting.tight import tight_epsilon
@@ -49,9 +43,9 @@ SHARES, EACH, CENTRAL = ADDED_BY = ("shares", "each", "server")
 """Who adds the noise: the clients of a sum together, each client the whole of it, or the server."""
 
 _PARTS = {CLIENT: (RECORD, PATIENT), PATIENT: (RECORD,), RECORD: ()}
-_RESERVED = 0.01
-"""The part of δ that is kept for cohorts that show themselves by being too small, where there is slack."""
-_VISIBLE_EPSILON = 10.0
+METHODS = ("moments", "rdp", "pld")
+_LARGEST_PLD = 100.0
+_PAPER_ORDERS = tuple(range(2, 34))  # order λ + 1 for λ = 1..32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +104,7 @@ class Release(Part):
         rounds: which rounds of the run belong to the phase; None: all that belong to no other phase.
         repeats: rounds of the phase that were charged again.
         delta_slack: what the sampler's finite precision adds to δ over the run.
+        caveat: what the way in which units are drawn leaves unproven.
         charged: rounds of the phase that were released, with or without the unit.
         again: how many of them were repeated.
         taken: rounds of the phase in which the unit's owners took part, at most.
@@ -134,6 +129,7 @@ class Release(Part):
     rounds: Rounds | None = None
     repeats: int = 0
     delta_slack: float = 0.0
+    caveat: str = ""
     charged: int = 0
     again: int = 0
     taken: int = 0
@@ -337,231 +333,17 @@ def composed(shown: Sequence[Shown], delta: float, figure: str) -> float:
     return tight_epsilon(last.event, last.times, delta, *others)
 
 
+def epsilon(event: DpEvent | RecordEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
+    """ε of `count` independent releases of the event at this δ."""
+    return composed([Shown(event, count, replace_one)], delta, method)
+
+
 def _summed(shown: Sequence[Shown], orders: tuple[float, ...]) -> list[float]:
     total = [0.0] * len(orders)
     for event, times, replace_one in shown:
         divergences = renyi_divergences(event, orders, replace_one)
         total = [known + times * more for known, more in zip(total, divergences, strict=True)]
     return total
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunAccountant:
-    """The releases of a run, and what concerns all of them: δ, how long, who may show, how often one may come.
-
-    It holds no state: the caller says how many rounds were charged.
-
-    Args:
-        releases: one for each phase. All have the same unit and the same sampler.
-        delta: δ at which ε is asked for.
-        slack: dropouts and colluders of a cohort, or of each group, that the noise allows for.
-        groups: in how many groups each cohort is summed. A client is in one of them, so a round is one release of it.
-        max_participations: rounds that one client takes part in at most.
-        horizon: the planned number of rounds; 0 where none is planned.
-        cohort_dependent: whether the run may stop, or lose a round, because of who took part.
-        num_units: how many units there are, if they are no clients and that is known.
-        caveat: what the way in which records are drawn leaves unproven.
-    """
-
-    releases: tuple[Release, ...]
-    delta: float
-    slack: int = 0
-    groups: int = 1
-    max_participations: int | None = None
-    horizon: int = 0
-    cohort_dependent: bool = False
-    num_units: int | None = None
-    caveat: str = ""
-
-    def __post_init__(self) -> None:
-        probability(delta=self.delta)
-        if not self.releases or self.releases[-1].rounds is not None:
-            raise ConfigError("the last of a run's releases is that of all rounds which belong to no other phase")
-
-    @property
-    def main(self) -> Release:
-        """The release of the rounds that belong to no other phase: of training."""
-        return self.releases[-1]
-
-    @property
-    def unit(self) -> str:
-        return self.main.unit
-
-    @property
-    def sampler(self) -> Sampler:
-        return self.main.sampler
-
-    @property
-    def num_clients(self) -> int:
-        return self.main.num_clients
-
-    @property
-    def units(self) -> int:
-        """How many there are of what is protected. There are no fewer records or patients than clients."""
-        return self.num_clients if self.num_units is None else self.num_units
-
-    @property
-    def honest_cohort(self) -> float | None:
-        """How many honest clients' codes are in a usual sum; None where single codes are not hidden in one."""
-        if self.main.added_by == EACH:
-            return None
-        return self.sampler.planned_cohort(self.num_clients, self.groups) - self.slack
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """The methods that can answer for the outsider's ε, the preferred one last."""
-        return self.main.figures
-
-    @property
-    def method(self) -> str:
-        return self.figures[-1]
-
-    @property
-    def promise(self) -> Promise:
-        main = self.main
-        if main.added_by == CENTRAL:
-            return central_promise(self.sampler.adjacency, len(main.bands))
-        if main.added_by == SHARES:
-            return client_promise(self.sampler.adjacency, self.sampler.caveat)
-        as_published = not self.sampler.proven
-        unproven = (
-            "the released ε is that of CHIL'21, Theorem 3.1, which takes for granted that no model shows which clients"
-            " took part: the published figure, not a proven one"
-        )
-        caveats = [text for text in (unproven if as_published else "", self.caveat) if text]
-        return record_promise(as_published=as_published, caveats=tuple(caveats))
-
-    def with_repeats(self, repeats: Mapping[str, int]) -> RunAccountant:
-        """The same for a run in which so many rounds of each phase were charged again."""
-        releases = tuple(replace(one, repeats=repeats.get(one.phase, 0)) for one in self.releases)
-        return replace(self, releases=releases)
-
-    def weakened(self, share: float) -> RunAccountant:
-        """The same where only this share of the variance of clients' noise shares is there."""
-        releases = (replace(one, noise_left=share) if one.added_by == SHARES else one for one in self.releases)
-        return replace(self, releases=tuple(releases))
-
-    def released(self, rounds: int, most: int | None = None) -> Figures:
-        """ε against the outsider after so many charged rounds, by every method that can answer.
-
-        `most` is how often the busiest client took part, if that is known: it counts where nothing amplifies.
-        """
-        methods = self.figures if self.amplified(rounds) else METHODS
-        return Figures(**{m: self.released_epsilon(rounds, m, most) if m in methods else None for m in METHODS})
-
-    def participant(self, participations: int) -> Figures:
-        """ε against the server, of a client that took part so often, or of a unit of it."""
-        if not self.main.covers_server:
-            return Figures(None, None, None)
-        return Figures(**{method: self.participant_epsilon(participations, method) for method in METHODS})
-
-    def published(self, rounds: int) -> float | None:
-        """ε by CHIL'21, Theorem 3.1 (moments, as there), where that is another figure than the released one."""
-        if self.main.added_by != EACH or not self.sampler.proven:
-            return None
-        return composed([Shown(self.main.published, rounds)], self._left, "moments")
-
-    def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float:
-        releases = self.after(rounds, most)
-        return compose(releases, self.delta, against=OUTSIDER, unit=self.unit, figure=method or self.method)
-
-    def participant_epsilon(self, participations: int, method: str = "pld", unit: str | None = None) -> float:
-        """The same of the tightest, or of another method; of the run's own unit, or of a part of it."""
-        if not self.main.covers_server:
-            return math.inf
-        releases = self._with_taken(self.releases, participations)
-        return compose(releases, self.delta, against=SERVER, unit=unit or self.unit, figure=method)
-
-    def after(self, rounds: int, most: int | None = None) -> tuple[Release, ...]:
-        """The releases after so many charged rounds, with their counts; the busiest client took part `most` times.
-
-        Nothing else is charged before all rounds of a phase with a last one were, so as many of the first rounds are
-        its own. Which of the others belong to which phase follows from their numbers, once those that were repeated are
-        set apart. What goes beyond the plan will be repeated: it counts as the phase with the least noise.
-        """
-        amplified = self.amplified(rounds)
-        numbers = max(0, rounds - self._repeats)
-        beyond = max(0, numbers - self.horizon) if self.horizon else 0
-        left, counts = rounds - beyond, []
-        for release in self.releases[:-1]:
-            assert release.rounds is not None
-            own = release.rounds.through(release.rounds.last or numbers - beyond) + release.repeats
-            counts.append(min(left, own))
-            left -= counts[-1]
-        counts.append(left)
-        counts[self._dearest_first[0]] += beyond
-        again = min(rounds, self._repeats + beyond)
-        releases = [
-            replace(one, charged=count, again=again, amplified=amplified)
-            for one, count in zip(self.releases, counts, strict=True)
-        ]
-        return self._with_taken(releases, self._most(rounds, None if amplified else most))
-
-    def _with_taken(self, releases: Sequence[Release], participations: int) -> tuple[Release, ...]:
-        """The releases of a client that took part so often: as many of each phase as would cost most."""
-        counts, left, order = [0] * len(releases), participations, self._dearest_first
-        for index in order:
-            counts[index] = min(left, self._most_of(index, participations))
-            left -= counts[index]
-        counts[order[0]] += left  # more than were planned
-        reserved = _RESERVED if self.slack else 0.0
-        return tuple(replace(one, taken=n, reserved=reserved) for one, n in zip(releases, counts, strict=True))
-
-    def _most_of(self, index: int, participations: int) -> int:
-        """How many rounds of a phase one client can have taken part in."""
-        rounds = self.releases[index].rounds
-        ends = rounds is not None and rounds.last is not None
-        comes_back = any(one.rounds is not None and one.rounds.last is None for one in self.releases)
-        if not ends and not (comes_back and self.horizon):
-            return participations
-        return self.planned[index] + self.releases[index].repeats
-
-    @property
-    def planned(self) -> list[int]:
-        """How many of the planned rounds each phase has."""
-        counts = [one.rounds.through(one.rounds.last or self.horizon) for one in self.releases if one.rounds]
-        return [*counts, self.horizon - sum(counts)]
-
-    @property
-    def _repeats(self) -> int:
-        return sum(one.repeats for one in self.releases)
-
-    @property
-    def _dearest_first(self) -> list[int]:
-        return sorted(range(len(self.releases)), key=lambda index: (self.releases[index].multiplier, -index))
-
-    def amplified(self, rounds: int) -> bool:
-        """Whether sampling lowers the released ε. Where that is not proven, it is the ε of every round's participant.
-
-        With slack, a cohort below the least one is not opened, which is visible. Whether so few of the others came is
-        chance that does not depend on the client, so its probability over the run is all that it adds to δ (docs/
-        maths.md, what the argument needs). It must be far less than δ/100, even for the cohorts that remain when capped
-        clients are gone: times 1 + e¹⁰, which no proof asks for.
-        """
-        if self.cohort_dependent or not self.sampler.amplifies:
-            return False
-        if self.unit != CLIENT and self.main.added_by == SHARES:  # the owner's coins amplify, and are in every figure
-            return False
-        return self.visible_delta(rounds) <= self._left / 100
-
-    def visible_delta(self, rounds: int) -> float:
-        """At least what cohorts that show themselves by being too small add to δ, where sampling amplifies."""
-        rounds = max(rounds, self.horizon)
-        seen = _small_cohorts(self.sampler, self.num_clients, self.slack, self.max_participations, rounds, self.groups)
-        return seen * (1 + math.exp(_VISIBLE_EPSILON))
-
-    def _most(self, rounds: int, most: int | None) -> int:
-        again = min(self._repeats, rounds)
-        if self.horizon:  # what goes beyond the plan will be repeated
-            again += max(0, rounds - again - self.horizon)
-        turns = self.sampler.most_participations(rounds - again) + again
-        owners = self.main.max_owners  # a unit is in a round if any of its owners is
-        limits = [owners * limit for limit in (self.max_participations, most) if limit is not None]
-        return min([turns, *limits])
-
-    @property
-    def _left(self) -> float:
-        return delta_left(self.releases, self.delta)
 
 
 def client_release(
@@ -576,3 +358,29 @@ def client_release(
         num_clients=num_clients,
         **about,
     )
+
+
+@functools.lru_cache(maxsize=256)
+def renyi_divergences(event: DpEvent | RecordEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[float, ...]:
+    """The Rényi divergences of one release at the orders."""
+    if isinstance(event, RecordEvent):
+        return tuple(event.divergences(orders, [renyi_divergences(part, orders, replace_one) for part in event.parts]))
+    from absl import logging
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    # Zero-out has the formulas of add-or-remove for a (sampled) Gaussian: one sum has the client's code, one has 0.
+    relation = NeighboringRelation.REPLACE_ONE if replace_one else NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = RdpAccountant(orders=list(orders), neighboring_relation=relation)
+    # An order whose series does not converge is left out, which only makes ε larger: no reason to alarm anyone. So
+    # is one that is not a number (there is next to no noise): dp-accounting would take that for an ε of 0.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            accountant.compose(event)
+    except ArithmeticError:  # a σ whose square is 0 as a float
+        return (math.inf,) * len(orders)
+    finally:
+        logging.set_verbosity(verbosity)
+    return tuple(math.inf if math.isnan(d) else float(d) for d in accountant._rdp)

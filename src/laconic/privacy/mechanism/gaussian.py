@@ -10,7 +10,6 @@ from laconic.errors import PrivacyError
 from laconic.parts import Part, decided, positive
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
     from torch import Tensor
 
     from laconic.plan import RoundPlan
@@ -108,17 +107,9 @@ class Noise(Part):
         """What an accountant counts on in a sum of codes of norm S, `sensitivity`, at most."""
         raise NotImplementedError
 
-    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
-        """What one round of it releases, for adjacent sums that differ by at most `sensitivity_scale` · S."""
-        raise NotImplementedError
-
     def code_bits(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> int | None:
         """Bits per value if the noisy code is an integer; None if it is a float."""
         return None
-
-    def weakened(self, share: float) -> Noise:
-        """The noise of which only this share of the variance is there, for the accountant."""
-        raise NotImplementedError
 
     def for_votes(self, noise_multiplier: float | None) -> Noise:
         """The same kind of noise for ballots of 0 and 1; None: with the same noise multiplier."""
@@ -194,11 +185,6 @@ class NoNoise(Noise):
     def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
         return Counted(0.0)
 
-    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
-        from dp_accounting import NonPrivateDpEvent
-
-        return NonPrivateDpEvent()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Noise):
@@ -237,9 +223,6 @@ class Gaussian(Noise):
             "the noise is float32, as in the papers (--noise continuous): its low-order bits are not accounted for, and"
             " no secure aggregation can carry it"
         )
-
-    def weakened(self, share: float) -> Gaussian:
-        return replace(self, noise_multiplier=self.sigma * math.sqrt(share))
 
     def for_votes(self, noise_multiplier: float | None) -> Gaussian:
         return self if noise_multiplier is None else replace(self, noise_multiplier=noise_multiplier)
@@ -285,8 +268,3 @@ class Gaussian(Noise):
 
     def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
         return sensitivity * self.sigma * math.sqrt(plan.released_variance)
-
-    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
-        from dp_accounting import GaussianDpEvent
-
-        return GaussianDpEvent(self.sigma / sensitivity_scale)
