@@ -23,15 +23,14 @@ import torch
 from torch import Tensor
 
 from benchmarks.contest import note
+from benchmarks.conv_products import products
 from benchmarks.machine import machine
 from laconic.graphs import Replayed
 from laconic.models.registry import build_model
 from laconic.train.engines.cohort import gradients
-from laconic.train.engines.precision import products_in
+from laconic.train.engines.engine import Adam, products_in
 from laconic.train.flat import FlatModel
-from laconic.train.layers.client_conv import use_client_convolutions
-from laconic.train.layers.conv_products import products
-from laconic.train.optimizers import Adam
+from laconic.train.layers.conv import use_client_convolutions
 
 _CHECKED = 2  # clients whose gradients are compared
 
@@ -55,7 +54,7 @@ def ways(device: torch.device) -> dict[str, Way]:
 
 
 def _kernels() -> dict[str, Way]:
-    from laconic.train.layers.conv_kernels import CONVOLUTION, HALF, HALF_WEIGHTS, WEIGHTS, WIDE, kernels
+    from laconic.train.layers.kernels import CONVOLUTION, HALF, HALF_WEIGHTS, WEIGHTS, WIDE, kernels
 
     found = {"kernel as it is": Way(kernels()), "kernel as it is, bfloat16": Way(kernels(), half=True)}
     for name, tiles in (("narrow", CONVOLUTION), ("wide", WIDE)):

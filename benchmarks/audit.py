@@ -21,7 +21,7 @@ from torch import Tensor
 
 from laconic.audit.audit import audit_experiment
 from laconic.audit.result import VIOLATED, AuditResult
-from laconic.clients import groups, simulated, work
+from laconic.clients import simulated, work
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism import discrete_gaussian
 from laconic.privacy.mechanism.clip import L2Clip
@@ -86,8 +86,7 @@ def same_noise() -> Patch:
     stream = Streams(5).stream
     return [
         (work, "noise_stream", lambda streams, plan, client: stream("noise", client)),
-        (simulated, "sum_noise_stream", lambda streams, plan: stream("noise")),
-        (groups, "sum_noise_stream", lambda streams, plan, group: stream("noise", group)),
+        (simulated, "sum_noise_stream", lambda streams, plan, *group: stream("noise", *group)),
     ]
 
 

@@ -22,10 +22,10 @@ from laconic.data.inputs import dense
 from laconic.data.sources import load_source
 from laconic.features.base import FrontEnd
 from laconic.features.blocks import in_blocks
-from laconic.features.contrast.front_end import ContrastFrontEnd, read_contrast
-from laconic.features.contrast.network import ContrastNetwork
 from laconic.features.front_end import ScatteringFrontEnd, project
 from laconic.features.joined import JoinedFrontEnd
+from laconic_studies.contrast.front_end import ContrastFrontEnd
+from laconic_studies.contrast.network import ContrastNetwork
 
 _DECAY = 5e-5
 
@@ -56,7 +56,7 @@ def main() -> None:
         print(f"{name:24s} {accuracy:.4f}", flush=True)
 
     def network() -> ContrastFrontEnd:
-        return read_contrast(options.network, shape)
+        return ContrastFrontEnd.read(options.network, shape)
 
     def scattering() -> ScatteringFrontEnd:
         return ScatteringFrontEnd(shape)

@@ -14,7 +14,7 @@ import torch
 from benchmarks import decoding as w3
 from benchmarks.pacing import Pacer, serve
 from laconic.codecs.dct import LowPassDCT
-from laconic.solvers.sparse import Fista
+from laconic.codecs.solvers import Fista
 
 
 def main(iterations: int, device: str) -> None:

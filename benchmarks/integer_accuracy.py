@@ -24,11 +24,11 @@ from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian
-from laconic.reproduce.reproduction import quick_version
-from laconic.reproduce.tables import Row, find_table
 from laconic.runner.run import Run as Simulation
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
+from laconic_studies.reproduce.reproduction import quick_version
+from laconic_studies.reproduce.tables import Row, find_table
 
 PUBLISHED = {  # scheme: (table, compression ratio)
     "fl-top-dp": ("uai-table1", 0.005),

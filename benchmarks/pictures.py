@@ -18,10 +18,10 @@ from benchmarks import attack_fractions, robust_groups_page
 from benchmarks.frontier.plots import draw_bytes, draw_epsilon
 from benchmarks.frontier.report import results_in
 from laconic.report.plots import plot_panels
-from laconic.reproduce.comparison import Measured
-from laconic.reproduce.stand_ins import on_other_data
-from laconic.reproduce.table_plots import plot_table
-from laconic.reproduce.tables import find_table, table_names
+from laconic_studies.reproduce.comparison import Measured
+from laconic_studies.reproduce.stand_ins import on_other_data
+from laconic_studies.reproduce.table_plots import plot_table
+from laconic_studies.reproduce.tables import find_table, table_names
 
 RESULTS = Path(__file__).parents[1] / "docs/results"
 SCHEMES = {

@@ -32,7 +32,7 @@ from laconic.adversary.attacks.gradient_ascent import GradientAscent
 from laconic.adversary.attacks.in_backdoor import InBackdoor
 from laconic.aggregate.base import Aggregator
 from laconic.aggregate.krum import MultiKrum
-from laconic.aggregate.median import Median
+from laconic.aggregate.medians import Median
 from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.budget import Budget

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.report import table as markdown
 from benchmarks.robust_groups import DEFENCES, FOLDER, read_rows
 from laconic.group_testing.detector import Verdict
-from laconic.group_testing.evidence import chance_of_a_group, first_findings, learnt
+from laconic.group_testing.evidence import chance_of_a_group, first_findings, update_findings
 from laconic.plan import RoundPlan
 from laconic.report.plots import line_style
 
@@ -41,7 +41,7 @@ def excluded_by_round(attackers: int, *, rate: float, rounds: int, seed: int = 0
         members = [cohort[group == g] for g in range(GROUPS)]
         plan = replace(base, round=number, cohort=cohort, groups=tuple(replace(base, cohort=some) for some in members))
         spoilt = np.array([(some < attackers).any() for some in members])
-        findings = learnt(
+        findings = update_findings(
             findings,
             plan,
             Verdict(spoilt.astype(float), spoilt, spoilt),

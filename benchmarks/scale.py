@@ -27,8 +27,7 @@ import laconic
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import epsilon
-from laconic.runner.in_folder import run_in
-from laconic.runner.run import Run
+from laconic.runner.run import Run, run_in
 from laconic.store.folder import RunFolder
 
 Point = dict[str, Any]

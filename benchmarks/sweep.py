@@ -27,8 +27,8 @@ from benchmarks import workload as w1
 from laconic.data.population import Records
 from laconic.data.registry import Source
 from laconic.sweeps.grid import Grid
+from laconic.sweeps.jobs import Job, Watch, Way
 from laconic.sweeps.sweep import Sweep
-from laconic.sweeps.ways import Job, Watch, Way
 
 WARM = 8
 """Rounds that are not counted."""

@@ -25,11 +25,9 @@ from scipy.stats import spearmanr
 from benchmarks.advise.heads import Heads, Rule
 from benchmarks.frontier.features import Features, leaves_of, load_data
 from benchmarks.frontier.settings import World
-from laconic.advice.command import FRONT_END
-from laconic.advice.exact import exact
-from laconic.advice.question import Question
+from laconic.advice.answer import FRONT_END, exact
+from laconic.advice.question import RIDGE, Question, Setting
 from laconic.advice.search import candidate
-from laconic.advice.setting import RIDGE, Setting
 from laconic.data.inputs import dense
 from laconic.data.population import Records, gather
 from laconic.features.blocks import in_blocks

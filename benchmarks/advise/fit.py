@@ -17,9 +17,8 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from laconic.advice.noise import against_server
-from laconic.advice.steps import factors
-from laconic.advice.worth import STABLE
+from laconic.advice.ranking import STABLE, factors
+from laconic.advice.search import against_server
 
 _RESULTS = Path(__file__).parents[2] / "docs/results"
 _LONGEST = 1.7

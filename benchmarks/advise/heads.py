@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.advice.setting import LOCAL_LR, LOCAL_STEPS
+from laconic.advice.question import LOCAL_LR, LOCAL_STEPS
 from laconic.codecs.base import Identity
 from laconic.data.population import Records
 from laconic.plan import RoundPlan
-from laconic.server.preconditioned import Preconditioned
 from laconic.server.rules import Average, ServerRule
+from laconic.server.steps import Preconditioned
 
 _PLAN = RoundPlan(
     round=1,

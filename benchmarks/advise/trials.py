@@ -17,9 +17,9 @@ import torch
 from benchmarks.advise.__main__ import WORLDS, question_for, write_features
 from benchmarks.advise.heads import Heads, Rule
 from benchmarks.frontier.features import Features
-from laconic.advice.noise import against_server
-from laconic.advice.setting import CLIP_NORM, RIDGE
-from laconic.advice.steps import server_lr_of
+from laconic.advice.question import CLIP_NORM, RIDGE
+from laconic.advice.ranking import server_lr_of
+from laconic.advice.search import against_server
 
 FEATURES, ROUNDS, MOMENTA, REACHES = (467, 233), (5, 10, 20, 40), (0.0, 0.5, 0.7, 0.85), (20, 40, 60, 85, 120)
 COLUMNS = ["features", "rounds", "epsilon", "momentum", "reach", "clients", "accuracy"]

@@ -18,14 +18,10 @@ import torch
 from torch import Tensor
 
 from laconic.aggregate.base import Aggregator
-from laconic.aggregate.bulyan import Bulyan
-from laconic.aggregate.centred_clipping import CentredClipping
-from laconic.aggregate.geometric_median import GeometricMedian
-from laconic.aggregate.krum import Krum, MultiKrum
-from laconic.aggregate.median import Median
+from laconic.aggregate.clipping import CentredClipping, NormBound
+from laconic.aggregate.krum import Bulyan, Krum, MultiKrum
+from laconic.aggregate.medians import GeometricMedian, Median, TrimmedMean
 from laconic.aggregate.mixing import NearestNeighbourMixing
-from laconic.aggregate.norm_bound import NormBound
-from laconic.aggregate.trimmed_mean import TrimmedMean
 
 Rule = Callable[[Tensor], Tensor]
 RADIUS, ITERATIONS = 2.0, 4

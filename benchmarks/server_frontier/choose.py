@@ -17,9 +17,8 @@ from pathlib import Path
 from benchmarks.advise.heads import Heads, Rule
 from benchmarks.frontier.features import Features
 from benchmarks.server_frontier.worlds import CLASSES, DELTA, MOST_FEATURES, RECORDS, RIDGE, Setting, World
-from laconic.advice.noise import against_server
-from laconic.advice.search import messages
-from laconic.advice.setting import CLIP_NORM
+from laconic.advice.question import CLIP_NORM
+from laconic.advice.search import against_server, messages
 from laconic.data.population import Records
 
 SEEDS = (0, 10, 20, 30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from laconic.advice.setting import CLIP_NORM, LOCAL_LR, LOCAL_STEPS
+from laconic.advice.question import CLIP_NORM, LOCAL_LR, LOCAL_STEPS
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 DELTA = 1e-5

@@ -47,7 +47,7 @@ print(f"2 of {len(clients)} attack: accuracy {broken.last['accuracy']:.3f}")
 # few clients cannot move a median far, however loud they are.
 
 # %%
-from laconic.aggregate.median import Median
+from laconic.aggregate.medians import Median
 
 robust = laconic.run(replace(plain, aggregator=Median()), sampling_rate=0.5, attack=attack, **common)
 print(f"the same attack against the median: accuracy {robust.last['accuracy']:.3f}")

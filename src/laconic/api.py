@@ -23,7 +23,7 @@ from laconic.data.population import (
 )
 from laconic.errors import ConfigError, RunFolderError, UnknownArgument, several, unknown
 from laconic.experiment.calibrated import Calibration, calibrated
-from laconic.experiment.cautions import log_cautions
+from laconic.experiment.checks import log_cautions
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import describe
 from laconic.features.kinds import Wanted
@@ -32,9 +32,8 @@ from laconic.observers.progress import progress_bar
 from laconic.observers.tracker import tracker
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
-from laconic.runner.in_folder import run_in
 from laconic.runner.outcome import RunResult
-from laconic.runner.run import Run
+from laconic.runner.run import Run, run_in
 from laconic.scheme import Scheme
 from laconic.settings.config import write_toml
 from laconic.settings.data.record_kind import FILE, kind_of_population

@@ -21,9 +21,7 @@ from laconic.errors import Diverged, PrivacyError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.scheme import Scheme
-from laconic.server.rules import State
-from laconic.server.scores import SCORES
-from laconic.server.tally import VOTES
+from laconic.server.rules import SCORES, VOTES, State
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17

@@ -21,9 +21,7 @@ from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING, VOTES, Re
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.clip import Clip, L2Clip, Marks, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
-from laconic.server.rules import Average, ServerRule
-from laconic.server.scores import Scores
-from laconic.server.tally import Tally
+from laconic.server.rules import Average, Scores, ServerRule, Tally
 from laconic.train.local import LocalTraining
 
 WEIGHTINGS = ("data-size", "uniform")

@@ -18,6 +18,7 @@ import laconic.aggregate.names  # noqa: F401 - a node that reads a scheme must k
 from laconic.aggregate.protocol import SecureSum
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
+from laconic.codecs.solvers import Fista
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, Subset, TopSubset
 from laconic.codecs.votes import Ballot, VotedSubset
 from laconic.errors import ConfigError, UnknownArgument, several, unknown
@@ -27,11 +28,8 @@ from laconic.privacy.mechanism.clip import L2Clip, UnitEntries
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 from laconic.scheme import Scheme
-from laconic.server.error_feedback import ErrorFeedback
-from laconic.server.preconditioned import Preconditioned
-from laconic.server.rules import Average, ServerRule
-from laconic.server.vote import MajorityVote
-from laconic.solvers.sparse import Fista
+from laconic.server.rules import Average, ErrorFeedback, MajorityVote, ServerRule
+from laconic.server.steps import Preconditioned
 from laconic.train.local import LocalDPSGD, LocalSGD
 
 NOISES = ("integer", "continuous")

@@ -175,7 +175,7 @@ def test_the_figure_of_kept_weights(reproduce: Any, tmp_path: Path) -> None:
 def test_without_matplotlib_there_are_tables_but_no_pictures(
     reproduce: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laconic.reproduce.table_files.plots_available", lambda: False)
+    monkeypatch.setattr("laconic_studies.reproduce.table_files.plots_available", lambda: False)
     ended = reproduce("eurosp-table3", "--rows", "19")
     assert ended.code == 0
     assert "no pictures: matplotlib is not installed" in ended.err

@@ -100,11 +100,12 @@ def test_the_wheel_trains_a_model_in_a_fresh_environment(dist: Path, tmp_path: P
 
 
 @pytest.mark.e2e
-def test_the_wheel_holds_the_package_and_what_it_reads(dist: Path) -> None:
+def test_the_wheel_holds_both_packages_and_what_it_reads(dist: Path) -> None:
     names = wheel_names(dist)
     assert {"laconic/__init__.py", "laconic/py.typed", "laconic/cli/main.py"} <= names
-    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src/laconic").rglob("*") if path.is_file()}
-    assert {name for name in source if "__pycache__" not in name} == {n for n in names if n.startswith("laconic/")}
+    assert {"laconic_studies/__init__.py", "laconic_studies/py.typed", "laconic_studies/cli/infer.py"} <= names
+    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
+    assert {name for name in source if "__pycache__" not in name} == {n for n in names if ".dist-info/" not in n}
 
 
 @pytest.mark.e2e

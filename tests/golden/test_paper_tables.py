@@ -18,8 +18,11 @@ from laconic.privacy.accounting.sampling import AsPublished
 from laconic.privacy.mechanism.discrete_gaussian import papers_bits
 from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.report.ledger import Ledger
-from laconic.reproduce.stand_ins import STAND_INS, on_other_data
-from laconic.reproduce.tables import (
+from laconic.round import downlink_encoding, uplink_encoding
+from laconic.runner.outcome import formula_bits
+from laconic.settings.config import RunConfig
+from laconic_studies.reproduce.stand_ins import STAND_INS, on_other_data
+from laconic_studies.reproduce.tables import (
     BYTES,
     PER_PARAMETER,
     PUBLISHED,
@@ -30,9 +33,6 @@ from laconic.reproduce.tables import (
     load_table,
     table_names,
 )
-from laconic.round import downlink_encoding, uplink_encoding
-from laconic.runner.outcome import formula_bits
-from laconic.settings.config import RunConfig
 
 CNN, MLP, CHIL_MLP = 1_663_370, 1_496_601, 4_926_201
 CNN_LSTM, ALL_CNN = 402_701, 1_369_738

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import laconic
 from laconic.codecs.dct import LowPassDCT
+from laconic.codecs.solvers import Fista
 from laconic.data.pictures import Pictures
 from laconic.data.population import PooledPopulation, Records, gather
 from laconic.models.networks import cnn, mlp
@@ -18,14 +19,12 @@ from laconic.models.registry import build_model
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian
 from laconic.schemes import fl_std_dp
-from laconic.solvers.sparse import Fista
 from laconic.streams import Stream, Streams
 from laconic.train.engines.cohort import CohortAtOnce
-from laconic.train.engines.engine import Task
+from laconic.train.engines.engine import Task, products_in
 from laconic.train.engines.one_by_one import OneByOne
-from laconic.train.engines.precision import products_in
 from laconic.train.flat import FlatModel
-from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
+from laconic.train.layers.conv import as_rows, input_gradients, window_of
 from laconic.train.layers.dropout import KeyedDropout
 from laconic.train.local import LocalSGD
 
@@ -154,8 +153,8 @@ def test_the_larger_networks_are_recorded_and_agree(name: str, caplog: pytest.Lo
 @pytest.mark.parametrize("depth", [16, 32])
 @pytest.mark.parametrize("way", ["as it is", "by tap", "by output", "both", "bfloat16"])
 def test_kernels_however_divided_are_the_products(way: str, depth: int) -> None:
-    from laconic.train.layers.conv_kernels import Tiles, kernels
-    from laconic.train.layers.conv_products import products
+    from benchmarks.conv_products import products
+    from laconic.train.layers.kernels import Tiles, kernels
 
     marks = {"by_tap": way in ("by tap", "both"), "by_output": way in ("by output", "both")}
     tiles = Tiles(rows=64, columns=32, depth=depth, warps=4, stages=2, **marks)

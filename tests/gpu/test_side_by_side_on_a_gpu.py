@@ -16,8 +16,8 @@ from laconic.data.population import PooledPopulation, Records
 from laconic.models.networks import cnn
 from laconic.streams import Streams
 from laconic.sweeps.grid import Grid
+from laconic.sweeps.jobs import Watch
 from laconic.sweeps.sweep import Sweep
-from laconic.sweeps.ways import Watch
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Task
 from laconic.train.engines.joint import JointCohort

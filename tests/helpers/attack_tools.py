@@ -19,8 +19,8 @@ from laconic.plan import RoundPlan
 from laconic.planning import plan_round
 from laconic.scheme import Scheme
 from laconic.streams import Streams
+from laconic.train.batches import batch_schedule
 from laconic.train.local import LocalSGD
-from laconic.train.schedule import batch_schedule
 
 SIZES = [6, 9, 3, 12, 7, 5, 4, 8, 10, 11]
 TRAIN: dict[str, Any] = {"local_lr": 0.3, "local_steps": 3, "batch_size": 4}

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from laconic.data.population import Records
-from laconic.inference.property import PropertyAttack, PropertyInference, PropertyResult
-from laconic.inference.property_data import Batches, dealt
 from laconic.scheme import Scheme
+from laconic_studies.inference.property import PropertyAttack, PropertyInference, PropertyResult
+from laconic_studies.inference.property_data import Batches, dealt
 
 NUM_FEATURES = 12
 TRAIN = {"local_lr": 0.1, "local_steps": 1}

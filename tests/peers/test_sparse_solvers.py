@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from laconic.codecs.dct import LowPass, dct
-from laconic.solvers.sparse import Fista, objective_and_gap, soft_threshold
+from laconic.codecs.solvers import Fista, objective_and_gap, soft_threshold
 
 CHUNKS, LENGTH, COUNT, WEIGHT = 4, 509, 60, 1e-3
 

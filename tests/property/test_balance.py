@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laconic.errors import ConfigError
-from laconic.train.balance import balanced
+from laconic.train.batches import Schedule, balanced, batch_schedule
 from laconic.train.local import LocalSGD
-from laconic.train.schedule import Schedule, batch_schedule
 
 sizes = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 trains = st.one_of(

@@ -13,14 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from laconic.aggregate.base import Aggregator
-from laconic.aggregate.bulyan import Bulyan
-from laconic.aggregate.centred_clipping import CentredClipping
-from laconic.aggregate.geometric_median import GeometricMedian
-from laconic.aggregate.krum import Krum, MultiKrum
-from laconic.aggregate.median import Median
+from laconic.aggregate.clipping import CentredClipping, NormBound
+from laconic.aggregate.krum import Bulyan, Krum, MultiKrum
+from laconic.aggregate.medians import GeometricMedian, Median, TrimmedMean
 from laconic.aggregate.mixing import NearestNeighbourMixing
-from laconic.aggregate.norm_bound import NormBound
-from laconic.aggregate.trimmed_mean import TrimmedMean
 
 F = 2
 PRECISE = GeometricMedian(max_iterations=500, tolerance=0, smoothing=1e-12)

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laconic.train.batches import batch_schedule
 from laconic.train.local import LocalSGD
-from laconic.train.schedule import batch_schedule
 
 sizes = st.lists(st.integers(1, 23), min_size=1, max_size=6)
 

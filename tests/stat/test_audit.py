@@ -16,7 +16,7 @@ from torch import nn
 import laconic
 from benchmarks import audit as sabotages
 from benchmarks.audit import Patch, sabotaged
-from laconic.aggregate.median import Median
+from laconic.aggregate.medians import Median
 from laconic.experiment.experiment import Experiment
 
 pytestmark = pytest.mark.stat

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from laconic import Poisson, schemes
-from laconic.audit.intervals import at_least, at_most
+from laconic.audit.bounds import at_least, at_most
 from laconic.codecs.measured import Evaluations
 from laconic.experiment.mechanism import Mechanism
 from laconic.privacy.accounting.budget import Budget

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 from inference_tools import asked, forgetful, private_schemes
 
-from laconic.inference.membership.game import Membership, MembershipGame, membership
 from laconic.scheme import Scheme
+from laconic_studies.inference.membership.game import Membership, MembershipGame, membership
 
 pytestmark = pytest.mark.stat
 ALARM = 1e-6

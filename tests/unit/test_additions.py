@@ -213,14 +213,19 @@ def test_what_is_no_attack_is_refused(outside: Path, name: str, message: str) ->
     assert not (outside / "runs").exists()
 
 
+def installed(folder: Path, entry_points: str) -> None:
+    """A package with these entry points."""
+    info = folder / "own_package-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-package\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(entry_points)
+
+
 def test_a_command_is_an_entry_point(outside: Path) -> None:
     (outside / "own_command.py").write_text(
         'import click\n\n@click.command()\ndef hello():\n    """Say hello."""\n    click.echo("hello from outside")\n'
     )
-    info = outside / "own_command-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-command\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[laconic.commands]\nhello = own_command:hello\nrun = own_command:hello\n")
+    installed(outside, "[laconic.commands]\nhello = own_command:hello\nrun = own_command:hello\n")
     context = click.Context(cli)
     assert "hello" in cli.list_commands(context) and cli.list_commands(context).count("run") == 1
     run = cli.get_command(context, "run")
@@ -228,3 +233,77 @@ def test_a_command_is_an_entry_point(outside: Path) -> None:
     from click.testing import CliRunner
 
     assert CliRunner().invoke(cli, ["hello"]).output == "hello from outside\n"
+
+
+def test_a_data_set_of_another_package_is_an_entry_point(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (outside / "own_data.py").write_text(
+        "from dataclasses import replace\n\nfrom laconic.data.datasets.digits import DIGITS\n\n"
+        "MINE = replace(DIGITS, name='my-digits', description='digits of my own')\n"
+    )
+    installed(
+        outside, "[laconic.datasets]\nmy-digits = own_data:MINE\ndigits = own_data:MINE\nbroken = own_gone:MINE\n"
+    )
+    from laconic.data import registry, sources
+
+    monkeypatch.setattr(registry, "SOURCES", dict(sources.SOURCES))
+    monkeypatch.setattr(sources, "SOURCES", registry.SOURCES)
+    with pytest.warns(UserWarning, match=r"the data set broken \(own_gone:MINE\) cannot be loaded: No module named"):
+        sources.register_added()
+    assert sources.SOURCES["my-digits"].description == "digits of my own"
+    assert sources.SOURCES["digits"].description != "digits of my own"  # ours stays ours
+    assert len(sources.load_source("my-digits").train.targets) == sources.SOURCES["digits"].num_train
+
+
+FRONT_END = """
+from pathlib import Path
+
+import torch
+
+from laconic.features.base import FileFrontEnd
+
+
+class Scaled(FileFrontEnd):
+    weights_needed = "--front-end scaled needs --front-end-weights FILE"
+    found_on = "public figures"
+
+    def __init__(self, input_shape, about=None):
+        super().__init__(input_shape, None, {"kind": "scaled"} | (about or {}))
+        self.register_buffer("factor", torch.ones(()))
+
+    @classmethod
+    def read(cls, file, input_shape):
+        found = cls(input_shape)
+        found.factor.fill_(float(Path(file).read_text()))
+        return found
+
+    @classmethod
+    def described(cls, about):
+        return cls(about["input_shape"], about)
+
+    def raw(self, inputs):
+        return self.factor * inputs.flatten(1)
+
+    @property
+    def raw_shape(self):
+        return (64,)
+
+    @property
+    def what(self):
+        return "pixels, scaled"
+"""
+
+
+def test_a_front_end_with_a_file_is_an_entry_point(outside: Path) -> None:
+    (outside / "own_scaled.py").write_text(FRONT_END)
+    (outside / "factor.txt").write_text("0.5")
+    installed(outside, "[laconic.front_ends]\nscaled = own_scaled:Scaled\n")
+    words = ("run", "fl-std", "--front-end", "scaled", "--out", "run", "--quiet", "--checkpoint-seconds", "0")
+    with pytest.raises(ConfigError, match="--front-end scaled needs --front-end-weights FILE"):
+        laconic(*words, "--rounds", "1")
+    laconic(*words, "--front-end-weights", "factor.txt", "--rounds", "1")
+    from laconic.features.base import FrontEnd
+
+    kept = FrontEnd.load(outside / "run/front_end.safetensors")
+    assert kept.about["kind"] == "scaled" and float(kept.tensors["factor"]) == 0.5
+    laconic("run", "--out", "run", "--resume", "--rounds", "2", "--quiet")  # from its folder
+    assert len((outside / "run/rounds.jsonl").read_text().splitlines()) == 2

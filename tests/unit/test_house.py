@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-PACKAGE = TESTS.parent / "src/laconic"
+SOURCE = TESTS.parent / "src"
 MODULES = sorted(TESTS.rglob("*.py"))
 
 
@@ -36,11 +36,18 @@ def test_imports_are_seen_in_all_their_forms(tmp_path: Path) -> None:
     assert {"test_a", "test_b", "test_c", "test_e"} <= set(imported(script))
 
 
+def package_of(folder: Path) -> Path:
+    """What the tests in a folder of `tests/unit` are about: `studies` is `laconic_studies`, others are in `laconic`."""
+    if folder.parts[:1] == ("studies",):
+        return SOURCE / "laconic_studies" / Path(*folder.parts[1:])
+    return SOURCE / "laconic" / folder
+
+
 def test_every_folder_of_unit_tests_is_named_as_a_package() -> None:
     root = TESTS / "unit"
     folders = {path.parent.relative_to(root) for path in root.rglob("*.py")}
     assert len(folders) > 15
-    assert not [folder for folder in folders if not (PACKAGE / folder / "__init__.py").is_file()]
+    assert not [folder for folder in folders if not (package_of(folder) / "__init__.py").is_file()]
 
 
 def test_names_of_test_modules_are_unique() -> None:

@@ -18,8 +18,8 @@ from laconic.train.engines.choose import choose_engine
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Task
 from laconic.train.engines.one_by_one import OneByOne
+from laconic.train.engines.per_record import WholeGradients, clipped_gradients
 from laconic.train.flat import FlatModel
-from laconic.train.layers.clipped_gradients import WholeGradients, clipped_gradients
 from laconic.train.local import LocalSGD
 
 CPU = torch.device("cpu")

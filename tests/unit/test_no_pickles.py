@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "src/laconic"
+SOURCE = Path(__file__).parents[2] / "src"
 PICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 SAFE = {"np.load": "allow_pickle=False", "numpy.load": "allow_pickle=False", "torch.load": "weights_only=True"}
 
@@ -45,8 +45,8 @@ def test_openers_of_pickles_are_seen(source: str, count: int) -> None:
     assert len(openers(source)) == count
 
 
-def test_the_package_has_none() -> None:
-    modules = sorted(PACKAGE.rglob("*.py"))
+def test_the_packages_have_none() -> None:
+    modules = sorted(SOURCE.rglob("*.py"))
     assert len(modules) > 300
     found = [(path.name, what) for path in modules for what in openers(path.read_text(encoding="utf-8"))]
     assert not found

@@ -1,12 +1,7 @@
 """Which settings to run, from what can be had and what is promised; nothing is trained.
 
-answer    `advise`: the best settings, what binds, what relaxing would buy, and the command
-command   a setting as a `laconic run` command
-exact     a setting as the run itself would account for it: both ε, bits and bytes
-noise     the smallest σ of many settings at once, by the accountants
-question  `Question`: clients, weights, ε, bytes, and who must not learn
-search    every setting worth a look, and the best of them
-setting   `Setting`: cohort, rounds, participations, step, and what follows from them
-steps     signal and noise in the sum of all steps
-worth     how the settings are ranked: a model of the error, fitted to runs
+answer    `advise`: the best settings with both ε, bits and bytes; what binds, what relaxing would buy, the command
+question  `Question`: clients, weights, ε, bytes, and who must not learn; `Setting`: what is chosen and what follows
+ranking   how the settings are ranked: signal and noise of all steps, and a model of the error, fitted to runs
+search    every setting within the limits, the smallest σ of each, and the best of them
 """

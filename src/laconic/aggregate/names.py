@@ -6,14 +6,10 @@ import dataclasses
 from typing import Any
 
 from laconic.aggregate.base import Aggregator, WeightedMean
-from laconic.aggregate.bulyan import Bulyan
-from laconic.aggregate.centred_clipping import CentredClipping
-from laconic.aggregate.geometric_median import GeometricMedian
-from laconic.aggregate.krum import Krum, MultiKrum
-from laconic.aggregate.median import Median
+from laconic.aggregate.clipping import CentredClipping, NormBound
+from laconic.aggregate.krum import Bulyan, Krum, MultiKrum
+from laconic.aggregate.medians import GeometricMedian, Median, TrimmedMean
 from laconic.aggregate.mixing import NearestNeighbourMixing
-from laconic.aggregate.norm_bound import NormBound
-from laconic.aggregate.trimmed_mean import TrimmedMean
 from laconic.errors import ConfigError, unknown
 from laconic.models.registry import imported
 

@@ -29,9 +29,14 @@ def audit_experiment(
 ) -> AuditResult:
     """Lower bounds on the ε of an experiment beside its claims, and checks of its mechanism.
 
-    `canaries` are put into one run of the experiment itself; `trials` are canaries of short runs with its mechanism. 0
-    leaves one of the two out. All bounds and checks are right together with probability `confidence`, whatever the
-    mechanism does for the bounds of one run, and if trials are independent for those of many.
+    Args:
+        experiment: the run that is audited.
+        canaries: how many are put into one run of the experiment itself; 0 leaves that run out.
+        trials: how many canaries short runs with its mechanism have; 0 leaves them out.
+        confidence: the probability that all bounds and checks are right together: those of one run for any mechanism,
+            those of many runs if the trials are independent.
+        against: 'server', 'outsider' or 'both': who looks for the canaries.
+        tick: is told what goes on, how much of it is done, and out of how much.
     """
     check_options(canaries=canaries, trials=trials, confidence=confidence, against=against)
     check_auditable(experiment)

@@ -14,7 +14,7 @@ import numpy as np
 from laconic.audit.canaries import OVERSHOOT, code_when_out
 from laconic.audit.many_runs import ManyRuns, participations
 from laconic.audit.result import Check
-from laconic.audit.watch import Seen, View
+from laconic.audit.setups import Seen, View
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.sampling import FixedSize
 

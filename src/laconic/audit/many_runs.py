@@ -12,13 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from laconic.audit.canaries import Canaries, OrthogonalDirections, code_when_out
-from laconic.audit.likelihood import outsider_scores, server_scores
-from laconic.audit.planted import CanaryClients
+from laconic.audit.bounds import count, epsilon_by_threshold, gdp_epsilon, outsider_scores, server_scores
+from laconic.audit.canaries import Canaries, CanaryClients, OrthogonalDirections, code_when_out
 from laconic.audit.result import Bound, rounds_of
-from laconic.audit.setups import claim_of, short_runs
-from laconic.audit.two_worlds import count, epsilon_by_threshold, gdp_epsilon
-from laconic.audit.watch import Seen, watch
+from laconic.audit.setups import Seen, claim_of, short_runs, watch
 from laconic.experiment.experiment import Experiment
 from laconic.runner.run import Run
 from laconic.streams import Streams

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laconic.audit.canaries import Canaries, RandomDirections, code_when_out
-from laconic.audit.fitted import fitted_epsilon
-from laconic.audit.likelihood import outsider_scores, server_scores
-from laconic.audit.one_run import epsilon_bound, gdp_bound, p_value
-from laconic.audit.planted import CanaryClients
+from laconic.audit.bounds import (
+    fitted_epsilon,
+    gdp_epsilon,
+    one_run_epsilon,
+    one_run_mu,
+    one_run_p_value,
+    outsider_scores,
+    server_scores,
+)
+from laconic.audit.canaries import Canaries, CanaryClients, RandomDirections, code_when_out
 from laconic.audit.result import Bound, rounds_of
-from laconic.audit.setups import claim_of, with_canaries
-from laconic.audit.two_worlds import gdp_epsilon
-from laconic.audit.watch import Seen, watch
+from laconic.audit.setups import Seen, claim_of, watch, with_canaries
 from laconic.experiment.experiment import Experiment
 from laconic.observers.observer import Row
 from laconic.runner.run import Run
@@ -59,8 +62,8 @@ def server_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
     numbers: dict[str, float] = {"canaries": len(seen.coins), "guesses": guesses, "correct": correct}
     claimed = claim_of(e).participant_epsilon(most)
     about = f"{rounds_of(most)} (busiest)"
-    lower = epsilon_bound(canaries=len(seen.coins), guesses=guesses, correct=correct, delta=delta, error=error)
-    mu = gdp_bound(canaries=len(seen.coins), guesses=guesses, correct=correct, error=error)
+    lower = one_run_epsilon(canaries=len(seen.coins), guesses=guesses, correct=correct, delta=delta, error=error)
+    mu = one_run_mu(canaries=len(seen.coins), guesses=guesses, correct=correct, error=error)
     return [
         Bound(
             adversary="server",
@@ -105,7 +108,7 @@ def outsider_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
         ("one run, last model", seen.last, seen.last),
     ):
         correct = _correct(values, seen.coins, guesses)
-        lower = epsilon_bound(canaries=len(seen.coins), guesses=guesses, correct=correct, delta=delta, error=error)
+        lower = one_run_epsilon(canaries=len(seen.coins), guesses=guesses, correct=correct, delta=delta, error=error)
         found.append(
             Bound(
                 adversary="outsider",
@@ -139,7 +142,9 @@ def _guesses(e: Experiment, canaries: int, delta: float, error: float, score: Sc
 
     def worth(guesses: int) -> tuple[float, float]:
         numbers = {"canaries": canaries, "guesses": guesses, "correct": _correct(scores, coins, guesses)}
-        return epsilon_bound(**numbers, delta=delta, error=error), -p_value(**numbers, epsilon=0.0, delta=delta)
+        return one_run_epsilon(**numbers, delta=delta, error=error), -one_run_p_value(
+            **numbers, epsilon=0.0, delta=delta
+        )
 
     return max((round(share * canaries) for share in _SHARES), key=worth)
 

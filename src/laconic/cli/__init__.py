@@ -1,7 +1,6 @@
 """The command line. Nothing here imports torch before a command that needs it runs. `data/` has the commands for the
-user's own records, `display/` what they show, `inference/` the subcommands of `laconic infer`, `keys/` those of
-`laconic keys`, `pages/` the commands `compare`, `report` and `watch`, `node/` those of `laconic node`, `trained/` those
-for a model that is trained.
+user's own records, `keys/` those of `laconic keys`, `pages/` the commands `compare`, `report` and `watch`, `node/`
+those of `laconic node`, `trained/` those for a model that is trained. Other packages add commands by entry points.
 
 advise          `laconic advise`
 audit           `laconic audit`
@@ -14,7 +13,6 @@ main            the `laconic` command; errors become one line and an exit code
 options         the declared options as flags, and what was given as a configuration
 plan            `laconic plan`
 reference       `laconic options` and `laconic completion`
-reproduce       `laconic reproduce`
 run             `laconic run`
 sweep           `laconic sweep`
 """

@@ -11,7 +11,7 @@ from laconic.cli.options import NUMBER, AllMissing, Number
 
 if TYPE_CHECKING:
     from laconic.advice.answer import Advice
-    from laconic.advice.setting import Setting
+    from laconic.advice.question import Setting
 
 _UNITS = {"kib": 1024, "mib": 1024**2, "kb": 1e3, "mb": 1e6, "gb": 1e9, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1}
 

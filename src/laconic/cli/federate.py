@@ -179,7 +179,7 @@ def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     """The experiment, for the display and for mistakes that can be seen before anything is started."""
     from laconic.errors import ConfigError
     from laconic.federation.server.settings import Settings, settle_federated
-    from laconic.runner.spending import Spending
+    from laconic.runner.progress import Spending
     from laconic.settings.data.datasets import says_its_clients
 
     nodes = Settings.of(config.federation).nodes

@@ -6,13 +6,13 @@ import importlib
 import json
 import os
 import sys
-from importlib.metadata import EntryPoint, entry_points
 
 import click
 
 from laconic import __version__
 from laconic.errors import LaconicError, unknown
-from laconic.ranks.launched import under_torchrun
+from laconic.plugins import COMMANDS, added
+from laconic.ranks import under_torchrun
 
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
@@ -27,9 +27,6 @@ _COMMANDS = {
     "schema": ("laconic.cli.data.schema", "schema"),
     "predict": ("laconic.cli.data.predict", "predict"),
     "export": ("laconic.cli.trained.export", "export"),
-    "features": ("laconic.cli.data.features", "features"),
-    "reproduce": ("laconic.cli.reproduce", "reproduce"),
-    "infer": ("laconic.cli.inference.group", "infer"),
     "audit": ("laconic.cli.audit", "audit"),
     "compare": ("laconic.cli.pages.compare", "compare"),
     "report": ("laconic.cli.pages.report", "report"),
@@ -50,28 +47,28 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *(name for name in _added() if name not in _COMMANDS)]
+        return [*_COMMANDS, *(name for name in added(COMMANDS) if name not in _COMMANDS)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in _COMMANDS:
             module, attribute = _COMMANDS[name]
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
-        found = _added().get(name)
+        found = added(COMMANDS).get(name)
         return None if found is None else found.load()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] in _COMMANDS and args[0] != "run" and under_torchrun():
-            raise click.UsageError(f"only laconic run takes several ranks: start laconic {args[0]} without torchrun")
-        if args and not args[0].startswith("-") and args[0] not in _COMMANDS and args[0] not in _added():
-            raise click.UsageError(unknown("command", args[0], self.list_commands(ctx)), ctx)
+        if args and not args[0].startswith("-"):
+            known = self.list_commands(ctx)
+            if args[0] not in known:
+                raise click.UsageError(unknown("command", args[0], known), ctx)
+            if args[0] != "run" and under_torchrun():
+                raise click.UsageError(
+                    f"only laconic run takes several ranks: start laconic {args[0]} without torchrun"
+                )
         return super().resolve_command(ctx, args)
-
-
-def _added() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group="laconic.commands")}
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

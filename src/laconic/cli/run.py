@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from laconic.cli.options import config_values, papers_option, requested_config, run_options
-from laconic.ranks.launched import under_torchrun
+from laconic.ranks import under_torchrun
 
 if TYPE_CHECKING:
     from laconic.experiment.experiment import Experiment
@@ -99,8 +99,7 @@ def _resumable(
     ranks: Ranks | None = None,
 ) -> RunResult:
     """Start or go on with the run in the folder; with several ranks, this is rank 0."""
-    from laconic.runner.in_folder import run_in
-    from laconic.runner.run import Run
+    from laconic.runner.run import Run, run_in
     from laconic.settings.build import settle
     from laconic.settings.launch import files_of, resumed_config, tracked
     from laconic.store.folder import RunFolder
@@ -139,7 +138,7 @@ def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: 
 
 def print_cautions(experiment: Experiment) -> None:
     """What makes the promise, or the model, worth little, before anything is trained."""
-    from laconic.experiment.cautions import planned_cautions, untested
+    from laconic.experiment.checks import planned_cautions, untested
 
     for text in [*planned_cautions(experiment), *untested(experiment)]:
         print(f"laconic: warning: {text}", file=sys.stderr)

@@ -60,8 +60,8 @@ def sweep(
     are in the table.
     """
     from laconic.settings.config import parse_set
-    from laconic.sweeps.folder import SweepFolder
     from laconic.sweeps.grid import Grid
+    from laconic.sweeps.jobs import SweepFolder
     from laconic.sweeps.sweep import Sweep
 
     changes = dict(parse_set(text) for text in sets)
@@ -114,7 +114,7 @@ def _list(planned: Sweep, as_json: bool) -> None:
     from laconic.report.ledger import human_bytes
     from laconic.report.page.metrics import spent
     from laconic.store.folder import json_text
-    from laconic.sweeps.planned import planned as lines_of
+    from laconic.sweeps.grid import planned as lines_of
 
     if as_json:
         click.echo(json_text([asdict(line) for line in lines_of(planned.grid, planned.points)]))

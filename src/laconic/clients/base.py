@@ -1,4 +1,4 @@
-"""Whoever takes part in the rounds of an experiment, and what everyone knows of it: the model as one flat vector."""
+"""The interface of the clients of an experiment, and what all of them know: the model as one flat vector."""
 
 from __future__ import annotations
 

@@ -2,29 +2,66 @@
 
 `simulated` adds the clients' integers in the open; `masked` sends every vector through the protocol, as bytes, in this
 process. Both lose the same clients, open the same sums and abort the same rounds.
+
+Clients of a masked run keep the keys that they have when the server is started again. A simulation that goes on makes
+new keys, and its messages bring again what clients would still have. Those bytes were counted before, and are not
+counted again: the ledger of a resumed run is that of an uninterrupted one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.clients.known_keys import KnownKeys
 from laconic.errors import PrivacyError
-from laconic.experiment.dropouts import uploading, vanishing_clients
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.mechanism import uploading, vanishing_clients
 from laconic.plan import RoundPlan
 from laconic.round import uplink_encoding
 from laconic.scheme import Scheme
 from laconic.secagg import InProcessFederation, SumPlan, Terms, Vanishes
+from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.secagg.foretell import foretell
 from laconic.secagg.session import InProcessRound
 from laconic.secagg.terms import NO_OFFER
 from laconic.streams import Streams
+
+
+class KnownKeys:
+    """Whose keys each client has: from before the run was resumed, and from this process."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, set[int]] = defaultdict(set)
+        self._now: dict[int, set[int]] = defaultdict(set)
+
+    def recall(self, plan: SumPlan, uploading: Iterable[int]) -> None:
+        """A round that was finished before."""
+        _learn(self._before, plan, uploading)
+
+    def counted_before(self, plan: SumPlan, uploading: Iterable[int]) -> dict[str, int]:
+        """Bytes of a round, by kind, that a resumed simulation sends again; call it once for each round."""
+        if not self._before:
+            return {}
+        announced = [client for client in plan.cohort if client in self._before and client not in self._now]
+        passed_on = sum(
+            len((plan.contacts(client) - self._now.get(client, set()) - {client}) & self._before.get(client, set()))
+            for client in plan.cohort
+        )
+        _learn(self._now, plan, uploading)
+        return {"keys_up": ANNOUNCEMENT_BYTES * len(announced), "keys_down": ENTRY_BYTES * passed_on}
+
+
+def _learn(known: dict[int, set[int]], plan: SumPlan, uploading: Iterable[int]) -> None:
+    """A client in the cohort has announced its keys; one that has uploaded has those of its contacts."""
+    for client in plan.cohort:
+        _ = known[client]
+    for client in uploading:
+        known[client] |= plan.contacts(client)
 
 
 def sum_terms(scheme: Scheme, plan: RoundPlan, *, run: bytes, beacon: bytes, consistency: str = "plain") -> Terms:
@@ -113,7 +150,7 @@ class SecureSums:
         return Attempt(clients, masked=federation.begin(planned, vanishing), counted_before=again)
 
     def _who_vanishes(self, plan: RoundPlan, whole: RoundPlan | None = None) -> tuple[dict[int, Vanishes], np.ndarray]:
-        """Who does, and who comes as far as the upload. It is drawn for the whole cohort, whatever the groups."""
+        """Who does, and who comes as far as the upload. It is drawn for the whole cohort, before groups."""
         e = self._experiment
         vanishing = vanishing_clients(whole or plan, self._streams, rate=e.dropout_rate, stage=e.dropout_stage)
         if whole is not None:

@@ -65,7 +65,16 @@ def encode(message: Message, encoding: Encoding = FLOAT32) -> bytes:
 def decode(
     data: bytes, *, fingerprint: str, round: int, attempt: int, size: int, encoding: Encoding = FLOAT32
 ) -> Message:
-    """The message, or a `WireError` that says why it is refused."""
+    """The message, or a `WireError` that says why it is refused.
+
+    Args:
+        data: what arrived.
+        fingerprint: of the scheme that the message must belong to.
+        round: of which it must be.
+        attempt: of which it must be.
+        size: how many values it must have.
+        encoding: how its values must be packed.
+    """
     if len(data) < _HEADER.size:
         raise WireError(f"message of {len(data)} bytes is shorter than its header ({_HEADER.size})")
     magic, version, kind, packing, bits, its_round, its_attempt, client, count, weight, print_, crc = (

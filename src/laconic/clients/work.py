@@ -3,6 +3,10 @@
 Clients that attack do not follow it: `Attackers` say what they train and forge in the place of an update. It is boosted
 and encoded, and sent without clip and noise. `tamper` is a plain function in the same place, for tests: it changes
 updates before they are encoded.
+
+A client may set records aside to measure the model on; it never trains on them in the same run. Which they are follows
+from the public seed of the run, the client's number and how many records it has. So they are the same in every round,
+after a restart, and on a node as in a simulation.
 """
 
 from __future__ import annotations
@@ -19,8 +23,7 @@ from laconic.adversary.poisoned import without_classes
 from laconic.clients import wire
 from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView
-from laconic.clients.held_out import trained_and_held
-from laconic.data.population import Population
+from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import ConfigError
 from laconic.features.population import as_features
 from laconic.packing import FLOAT32
@@ -28,8 +31,7 @@ from laconic.plan import RoundPlan
 from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received, summed_terms
 from laconic.scheme import Scheme
 from laconic.streams import Stream
-from laconic.train.engines.engine import Task, Trained, Updates, Work, some_updates
-from laconic.train.engines.precision import products_in
+from laconic.train.engines.engine import Task, Trained, Updates, Work, products_in, some_updates
 from laconic.train.local import LocalSGD
 
 _VALUES = 1 << 22
@@ -56,7 +58,7 @@ class ClientWork:
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def _held(self) -> Population:
-        """Who holds which records: under an attack, some classes may be with attackers alone, or with nobody."""
+        """Who holds which records: under an attack, some classes may be with attackers alone, or with no client."""
         e = self.view.experiment
         attack, malicious = e.attack, set(e.malicious.tolist())
         if attack is None or not attack.dropped(malicious=False):
@@ -79,7 +81,7 @@ class ClientWork:
         return Work(num_records=steps * batch, batch_size=batch, share=share)
 
     def sums_only(self, plan: RoundPlan) -> bool:
-        """Whether nobody looks at single codes: a linear code of a sum is the sum of the codes, so one is enough."""
+        """Whether single codes are not looked at: a linear code of a sum is the sum of the codes, so one is enough."""
         return self._sums_only(self.view.experiment.scheme.at(plan.round))
 
     def _sums_only(self, scheme: Scheme) -> bool:
@@ -154,14 +156,14 @@ class ClientWork:
 
     @property
     def follows_protocol(self) -> bool:
-        """Whether attackers clip and add their noise as everybody does, whatever it is that they send."""
+        """Whether attackers clip what they send and add their noise, as all clients do."""
         e = self.view.experiment
         return e.scheme.noise.private and e.attack is not None and not e.attack.omit_noise
 
     def _forged_codes(self, plan: RoundPlan, forged: Forged) -> Tensor:
         """Boosted and encoded, without clip and noise: (clients, m). Who sends the same sends it to the bit.
 
-        Signs cannot be boosted on the wire, but in a masked sum of integers nobody sees that they were.
+        Signs cannot be boosted on the wire, but in a masked sum of integers it cannot be seen that they were.
         """
         scheme, streams = self.view.experiment.scheme.at(plan.round), self.view.streams
         coins = [streams.stream("attack", plan.round, plan.attempt, "code", int(c)) for c in forged.clients]
@@ -217,7 +219,7 @@ class ClientWork:
             part=self.part,
         )
         then = self._tampered(plan, then)
-        # With a running clock, one thing after another: otherwise nobody could say what took how long.
+        # With a running clock, one thing after another: otherwise the times of the steps could not be told apart.
         chunks = self.engine.updates(task if self.view.clock.on else replace(task, then=then))
         if self.view.clock.on:
             chunks = map(then, chunks)
@@ -229,7 +231,7 @@ class ClientWork:
             yield chunk
 
     def _measured(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
-        """Each client's cells. One by one: whoever else is in the cohort changes no bit of them."""
+        """Each client's cells. Computed per client, so they do not depend on the cohort."""
         start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
         first, turn = self.part
         for client in clients[first::turn].tolist():
@@ -259,3 +261,51 @@ class ClientWork:
     def _tampered(self, plan: RoundPlan, then: Callable[[Trained], Updates]) -> Callable[[Trained], Updates]:
         tamper = self.tamper
         return then if tamper is None else lambda trained: then(tamper(plan, trained))
+
+
+_PURPOSE = int.from_bytes(b"held out")
+"""Keeps these draws apart from others that follow from the same numbers."""
+
+
+def split_rows(size: int, fraction: float, run_seed: int, client: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows to train on, rows to measure on), each sorted. One of two records or more is always left to train on."""
+    count = min(round(fraction * size), size - 1)
+    if fraction > 0 and size > 1:
+        count = max(1, count)
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([_PURPOSE, run_seed, client])))
+    held = np.zeros(size, dtype=bool)
+    held[generator.permutation(size)[:count]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def trained_and_held(population: Population, fraction: float, run_seed: int) -> tuple[Population, Population]:
+    """The same clients twice: with the records that they train on, and with those that they set aside."""
+
+    def split(client: int) -> tuple[np.ndarray, np.ndarray]:
+        return split_rows(population.size(client), fraction, run_seed, client)
+
+    if type(population) is PooledPopulation:
+        rows = [population.rows(client) for client in range(population.num_clients)]
+        parts = [tuple(held[some] for some in split(client)) for client, held in enumerate(rows)]
+        return population.with_rows([part[0] for part in parts]), population.with_rows([part[1] for part in parts])
+    return _Some(population, lambda client: split(client)[0]), _Some(population, lambda client: split(client)[1])
+
+
+class _Some:
+    """Some records of every client."""
+
+    def __init__(self, population: Population, rows: Callable[[int], np.ndarray]) -> None:
+        self._population, self._rows = population, rows
+
+    @property
+    def num_clients(self) -> int:
+        return self._population.num_clients
+
+    def size(self, client: int) -> int:
+        return len(self._rows(client))
+
+    def records(self, client: int) -> Records:
+        return self._population.records(client).some(self._rows(client))
+
+    def to(self, device: torch.device) -> Population:
+        return _Some(self._population.to(device), self._rows)

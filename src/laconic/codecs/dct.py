@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from laconic.codecs.base import Codec
+from laconic.codecs.solvers import Adjoint, Solver
 from laconic.parts import one_of, positive_int, rate
 from laconic.plan import RoundPlan
-from laconic.solvers.sparse import Adjoint, Solver
 from laconic.streams import Stream
 
 ORDERS = ("shuffled", "natural")

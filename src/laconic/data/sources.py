@@ -1,24 +1,25 @@
 """The data sets that come with the library, in the order in which they are shown.
 
-A new one is a module in `datasets/` with a loader and a `SourceInfo`, and its name in the list below. From outside
-the package, `register` does the same.
+A new one is a module in `datasets/` with a loader and a `SourceInfo`, and its name in the list below. Another package
+adds one with an entry point in the group `laconic.datasets` that names its `SourceInfo`. A program of the user's own
+calls `register`.
 """
 
 from __future__ import annotations
 
+import warnings
+
 from laconic.data.datasets.breast_cancer import BREAST_CANCER
 from laconic.data.datasets.cifar import CIFAR10
 from laconic.data.datasets.digits import DIGITS
-from laconic.data.datasets.faces import FACES
-from laconic.data.datasets.hapt import HAPT
 from laconic.data.datasets.imdb import IMDB
 from laconic.data.datasets.imdb_text import IMDB_TEXT
-from laconic.data.datasets.lfw import LFW
 from laconic.data.datasets.mnist import FASHION_MNIST, MNIST
-from laconic.data.datasets.toxicity import TOXICITY
 from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.registry import SOURCES, Source, SourceInfo, load_source, register, sources_kept
 from laconic.data.synthetic import SYNTHETIC
+from laconic.errors import one_line
+from laconic.plugins import DATA_SETS, added
 
 __all__ = ["SOURCES", "Source", "SourceInfo", "load_source", "register", "sources_kept"]
 
@@ -28,13 +29,23 @@ for _info in (
     MNIST,
     FASHION_MNIST,
     CIFAR10,
-    LFW,
-    FACES,
     IMDB,
     IMDB_TEXT,
-    TOXICITY,
-    HAPT,
     *(_source.info for _source in EHR_SOURCES.values()),
     SYNTHETIC,
 ):
     register(_info)
+
+
+def register_added() -> None:
+    """Make the data sets of other installed packages known; one with the name of ours is left out."""
+    for name, point in added(DATA_SETS).items():
+        if name in SOURCES:
+            continue
+        try:
+            register(point.load())
+        except Exception as error:  # whatever another package's module raises must not end a run on other data
+            warnings.warn(f"the data set {name} ({point.value}) cannot be loaded: {one_line(error, 200)}", stacklevel=2)
+
+
+register_added()

@@ -2,10 +2,8 @@
 
 about       what the privacy statement says about noise, grid and sums
 calibrated  σ of a scheme that leaves it open, with the scheme's own noise
-cautions    warnings before a run starts, where its ε means little
-correlated  what noise that is correlated over rounds does not go with
+checks      what correlated noise does not go with; warnings where the ε of a run means little
 devices     devices by name; the name of the environment
-dropouts    which clients drop out in a simulation, and when
 experiment  `Experiment`: the live objects of a run, checked
-mechanism   `Mechanism`: what a run does to one client's data, in public numbers; its accountant and grid
+mechanism   `Mechanism`: what a run does to one client's data, in public numbers; its accountant and grid; dropouts
 """

@@ -10,7 +10,7 @@ import torch
 
 from laconic.aggregate.base import Aggregator
 from laconic.codecs.votes import VotedSubset
-from laconic.experiment.correlated import momentum_of
+from laconic.experiment.checks import momentum_of
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
 from laconic.features.base import FrontEnd, describe

@@ -16,8 +16,7 @@ from laconic.adversary.ring import about_ring
 from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError, several
-from laconic.experiment.cautions import count_units
-from laconic.experiment.correlated import check_correlated, correlated_problems
+from laconic.experiment.checks import check_correlated, correlated_problems, count_units
 from laconic.experiment.mechanism import Mechanism, loses_by_cohort
 from laconic.options.declare import problems_of
 from laconic.options.sections import (
@@ -50,7 +49,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     """Everything a run needs. Its options (rounds, seed, device, …) are declared in `options/sections.py`.
 
     `test` is only looked at; `holdout` decides when to stop early (`patience` evaluations without a better metric);
-    `public` records belong to nobody, and some schemes choose with them what to train. All records are as they came;
+    `public` records belong to no client, and some schemes choose with them what to train. All records are as they came;
     with a `front_end`, a fixed public module, the `model` is a head that sees only what it makes of them. `notes` are
     sentences for the privacy statement: what was chosen on private data without being charged. `best_by` is the metric
     by which the best round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where
@@ -76,7 +75,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         test: records that are looked at.
         test_clients: whose each test record is.
         holdout: records that decide early stopping.
-        public: records that belong to nobody.
+        public: records that belong to no client.
         front_end: a fixed public module.
         loss: 'auto', a name, or a function from (outputs, targets) to one loss per record.
         notes: sentences for the privacy statement.
@@ -158,7 +157,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             )
         if problems:
             raise ConfigError(several(problems))
-        _ = self.malicious  # which may be nobody
+        _ = self.malicious  # which may be empty
         planned = self.sampler.planned_cohort(self.population.num_clients)
         if attack.fraction and round(attack.fraction * planned) == 0:
             raise ConfigError(
@@ -168,7 +167,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
 
     @functools.cached_property
     def malicious(self) -> np.ndarray:
-        """The clients that attack, sorted; nobody without an attack."""
+        """The clients that attack, sorted; none without an attack."""
         if self.attack is None:
             return np.zeros(0, dtype=np.int64)
         return malicious_clients(self.attack, self.population.num_clients, Streams(self.seed))
@@ -225,7 +224,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
 
     @property
     def draws_per_sum(self) -> bool:
-        """Whether the clients' shares of the noise in a sum are drawn at once: only where nobody sends a share."""
+        """Whether the clients' shares of the noise in a sum are drawn at once: only where no client sends a share."""
         simulated = self.scheme.noise.draws_at_once and self.secagg == "simulated"
         return simulated and self.noise_draws != "per-client"
 
@@ -351,7 +350,7 @@ def check_testable(scheme: Scheme) -> None:
 
 
 def check_evaluations(scheme: Scheme, rounds: int, *, attacked: bool = False) -> None:
-    """Refuse evaluations that never come, or that nobody has defined."""
+    """Refuse evaluations that never come, or that are not defined for these records."""
     every = scheme.evaluations.every
     if not every:
         return

@@ -1,6 +1,7 @@
 """The mechanism of a run: all that its ε follows from. Public numbers alone, so a node can check an offer with it.
 
-It has no data and no model. Only the number of weights counts.
+It has no data and no model. Only the number of weights counts. In a simulation some of a cohort vanish, at a stage of
+the secure sum, by the seed (`vanishing_clients`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from laconic.errors import ConfigError, PrivacyError
-from laconic.experiment.dropouts import BEFORE_UPLOAD
 from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
@@ -24,7 +24,30 @@ from laconic.privacy.accounting.releases import EVALUATIONS, SHARES, TRAINING, V
 from laconic.privacy.accounting.sampling import Poisson, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.scheme import Scheme
+from laconic.secagg import Vanishes
 from laconic.streams import Streams
+
+BEFORE_UPLOAD = "before-upload"
+_STAGES = {stage.name.lower().replace("_", "-"): stage for stage in Vanishes}
+STAGES = (*_STAGES, "any")
+"""When a client vanishes; 'any' draws one of the others for each."""
+
+
+def vanishing_clients(plan: RoundPlan, streams: Streams, *, rate: float, stage: str) -> dict[int, Vanishes]:
+    """Who of the cohort vanishes in this attempt, and when: each client with the same chance, by a coin of its own."""
+    if rate == 0:
+        return {}
+    rng = streams.numpy("dropouts", plan.round, plan.attempt)
+    gone = plan.cohort[rng.random(len(plan.cohort)) < rate].tolist()
+    if stage != "any":
+        return dict.fromkeys(gone, _STAGES[stage])
+    return dict(zip(gone, (Vanishes(s) for s in rng.integers(1, len(Vanishes) + 1, len(gone)).tolist()), strict=True))
+
+
+def uploading(plan: RoundPlan, vanishing: dict[int, Vanishes]) -> np.ndarray:
+    """The clients of the cohort that come as far as their upload."""
+    absent = [client for client, stage in vanishing.items() if stage == Vanishes.BEFORE_UPLOAD]
+    return plan.cohort[~np.isin(plan.cohort, absent)]
 
 
 @dataclass(frozen=True, kw_only=True)

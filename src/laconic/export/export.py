@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from laconic.export.formats import FORMATS, Ask
 from laconic.export.raw import Raw, raw_model
 from laconic.export.trained import Trained, trained_model
 from laconic.features.base import describe
+from laconic.files import replace_file
 from laconic.privacy.statement.released import broken
 from laconic.report.model_card import model_card
 from laconic.store.finished import finished_run
@@ -213,9 +213,7 @@ def _cited(trained: Trained | None) -> list[str]:
 
 def _write(path: Path, content: bytes) -> None:
     """Whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
     try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        replace_file(path, content)
     except OSError as error:
         raise RunFolderError(f"cannot write {path}: {error.strerror or error}; choose another --out") from None

@@ -12,5 +12,5 @@ projection  `Whitening` by principal components of public images, `Selection` at
 scattering  `Scattering`: the transform, its wavelets and its blur
 tables      rows of numbers: random Fourier features, principal components of public rows
 
-`contrast/` is a network trained on made pictures alone.
+Other packages add front ends that are read from a file, by entry points.
 """

@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -138,6 +138,29 @@ class FrontEnd(nn.Module):
         if not all(bool(value.isfinite().all()) for value in tensors.values()):
             raise ValueError("some of its numbers are not finite")
         self.load_state_dict(self.state_dict() | tensors)
+
+
+class FileFrontEnd(FrontEnd):
+    """A front end whose numbers are in a file of its own, which `--front-end-weights` names.
+
+    Another package adds one with an entry point in the group `laconic.front_ends`. Its name is the front end's, and the
+    "kind" in `about`.
+    """
+
+    weights_needed: ClassVar[str]
+    """What is missing where no file is named, for people."""
+    found_on: ClassVar[str]
+    """What the numbers were found on, for people."""
+
+    @classmethod
+    def read(cls, file: str | Path, input_shape: Sequence[int]) -> Self:
+        """The one in this file, for records of that shape."""
+        raise NotImplementedError
+
+    @classmethod
+    def described(cls, about: dict[str, Any]) -> Self:
+        """One with blanks for its numbers, to be filled."""
+        raise NotImplementedError
 
 
 def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -11,17 +11,44 @@ import torch
 from torch import Tensor
 
 from laconic.errors import ConfigError, unknown
-from laconic.features.base import FrontEnd
-from laconic.features.contrast.front_end import ContrastFrontEnd, read_contrast
+from laconic.features.base import FileFrontEnd, FrontEnd
 from laconic.features.front_end import ScatteringFrontEnd, check_same_shape, project
 from laconic.features.joined import JoinedFrontEnd
 from laconic.features.module import find_factory, made_again, module_front_end
 from laconic.features.patches import PATTERNS, PatchesFrontEnd, check_pictures, learnt
 from laconic.features.projection import RIDGE
 from laconic.features.tables import ComponentsFrontEnd, FourierFrontEnd, fourier_front_end
+from laconic.plugins import FRONT_ENDS, added
 
-FRONT_ENDS = ("scattering", "patches", "contrast", "fourier", "pca")
+_OURS = ("scattering", "patches", "fourier", "pca")
 _ALONE = ("fourier", "pca")
+
+
+def front_ends() -> list[str]:
+    """The front ends that are known by name: Laconic's own, and those of other installed packages."""
+    return [*_OURS, *read_from_files()]
+
+
+def read_from_files() -> list[str]:
+    """Those of other packages. Their numbers are in a file."""
+    return [name for name in added(FRONT_ENDS) if name not in _OURS]
+
+
+def is_known(one: str) -> bool:
+    """Whether this is the name of a front end, or of a factory, which is not looked for here."""
+    return ":" in one or one in _OURS or one in added(FRONT_ENDS)
+
+
+def names_in(name: str | None) -> list[str]:
+    """The names of the front ends that stand side by side in a front end's name: those between its +."""
+    return [] if name is None else name.split("+")
+
+
+def kinds_from_file(name: str | None) -> dict[str, type[FileFrontEnd]]:
+    """Those front ends in a name whose numbers are read from a file, with their classes."""
+    others = [one for one in names_in(name) if one not in _OURS and ":" not in one]
+    known = added(FRONT_ENDS) if others else {}
+    return {one: known[one].load() for one in others if one in known}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +56,8 @@ class Wanted:
     """What is asked for. `name` may be several names with + between them; one of them may be package.module:factory.
 
     `options` are for that factory, and `seed` is what it draws with. `words` says that records are whole numbers, such
-    as words. `weights` is the file of a contrast network, and `patterns` is how many patches learns. Those that are not
-    `fitted` have blanks for all that public records would say, which is enough to know sizes.
+    as words. `weights` is the file of a front end that is read from one, and `patterns` is how many patches learns.
+    Those that are not `fitted` have blanks for all that public records would say, which is enough to know sizes.
     """
 
     name: str
@@ -77,7 +104,7 @@ class Wanted:
         return found
 
     def _whole(self, input_shape: Sequence[int], public: Tensor | None, source: str) -> FrontEnd:
-        names = self.name.split("+")
+        names = names_in(self.name)
         mirror = self.mirror and len(names) == 1
         parts = [self._one(name, input_shape, mirror, public, source) for name in names]
         return parts[0] if len(parts) == 1 else JoinedFrontEnd(parts, {"mirror": self.mirror})
@@ -87,14 +114,14 @@ class Wanted:
             return ScatteringFrontEnd(input_shape, about={"mirror": mirror})
         if name == "patches":
             return self._patches(input_shape, mirror, public, source)
-        if name == "contrast":
-            if self.weights is None:
-                raise ConfigError(WEIGHTS_NEEDED)
-            found = read_contrast(self.weights, input_shape)
-            found.about["mirror"] = mirror
-            return found
         if name == "pca":
             return ComponentsFrontEnd(input_shape, about={"kind": "pca"})
+        if kind := kinds_from_file(name).get(name):
+            if self.weights is None:
+                raise ConfigError(kind.weights_needed)
+            found = kind.read(self.weights, input_shape)
+            found.about["mirror"] = mirror
+            return found
         return module_front_end(
             name, input_shape, options=self.options, seed=self.seed, words=self.words, mirror=mirror
         )
@@ -163,19 +190,16 @@ PATCHES_NEED = (
     " or --public-records N to set some training records aside"
 )
 FOURIER_NEEDS = "--front-end fourier needs --front-end-features K: how many features are drawn"
-WEIGHTS_NEEDED = (
-    "--front-end contrast needs --front-end-weights FILE: the network, made with laconic features train FILE"
-)
 
 
 def check_names(name: str) -> None:
     """Refuse what is no front end, and several that cannot stand side by side."""
-    names = name.split("+")
+    names = names_in(name)
     for one in names:
         if ":" in one:
             find_factory(one)
-        elif one not in FRONT_ENDS:
-            raise ConfigError(unknown("front end", one, FRONT_ENDS) + ", or your own as package.module:factory")
+        elif not is_known(one):
+            raise ConfigError(unknown("front end", one, front_ends()) + ", or your own as package.module:factory")
         elif one in _ALONE and len(names) > 1:
             raise ConfigError(f"--front-end {name}: {one} stands alone, and is joined with no other")
     if len(set(names)) < len(names) or len([one for one in names if ":" in one]) > 1:
@@ -184,7 +208,7 @@ def check_names(name: str) -> None:
 
 def factory_of(name: str | None) -> str | None:
     """The package.module:factory in a front end's name; None without one."""
-    return next((one for one in (name or "").split("+") if ":" in one), None)
+    return next((one for one in names_in(name) if ":" in one), None)
 
 
 def built_from(about: dict[str, Any], factory: str | None = None) -> FrontEnd:
@@ -195,8 +219,6 @@ def built_from(about: dict[str, Any], factory: str | None = None) -> FrontEnd:
     kind, shape = about.get("kind", "scattering"), about["input_shape"]
     if kind == "scattering":
         return ScatteringFrontEnd(shape, about=about)
-    if kind == "contrast":
-        return ContrastFrontEnd.described(about)
     if kind == "patches":
         return PatchesFrontEnd.described(about)
     if kind == "pca":
@@ -206,6 +228,8 @@ def built_from(about: dict[str, Any], factory: str | None = None) -> FrontEnd:
         return FourierFrontEnd(shape, torch.zeros(width, features), torch.zeros(features), about)
     if kind == "joined":
         return JoinedFrontEnd([built_from(part, factory) for part in about["parts"]], about)
+    if isinstance(kind, str) and kind in kinds_from_file(kind):
+        return kinds_from_file(kind)[kind].described(about)
     if kind != "module":
         raise ValueError(f"a front end of the kind {kind!r} is not known")
     if about["factory"] != factory:

@@ -85,11 +85,11 @@ class OfferedFrontEnd:
 
     def _names(self) -> list[str]:
         """The names in its name. One with a colon is looked at as a text, and never imported here."""
-        from laconic.features.kinds import FRONT_ENDS
+        from laconic.features.kinds import front_ends, is_known, names_in
 
-        names = self.name.split("+") if isinstance(self.name, str) and len(self.name) <= 200 else [""]
-        if any(one not in FRONT_ENDS and ":" not in one for one in names):
-            raise ConfigError(unknown("front end", str(self.name)[:200], FRONT_ENDS))
+        names = names_in(self.name) if isinstance(self.name, str) and len(self.name) <= 200 else [""]
+        if not all(is_known(one) for one in names):
+            raise ConfigError(unknown("front end", str(self.name)[:200], front_ends()))
         return names
 
     def _check_shape(self, input_shape: Sequence[int]) -> None:
@@ -196,16 +196,16 @@ def read_front_end(file: Path, module: str | None = None) -> FrontEnd:
 def _made(offer: Offer) -> FrontEnd:
     """From formulas and the public seed, by the same streams as the server's."""
     from laconic.data.dead_leaves import dead_leaves
-    from laconic.features.kinds import Wanted
+    from laconic.features.kinds import Wanted, kinds_from_file, names_in
     from laconic.features.patches import PATTERNS
     from laconic.streams import Streams
 
     wanted, streams = offer.front_end, Streams(offer.public_seed)
     assert wanted is not None
-    names, images = wanted.name.split("+"), None
-    looks = wanted.projection == "public" or "patches" in names
-    if "contrast" in names or (looks and not wanted.leaves):
-        found = wanted.source or ("made images, by training a network" if "contrast" in names else "public images")
+    images, files = None, list(kinds_from_file(wanted.name).values())
+    looks = wanted.projection == "public" or "patches" in names_in(wanted.name)
+    if files or (looks and not wanted.leaves):
+        found = wanted.source or (files[0].found_on if files else "public images")
         raise WireError(
             f"the front end was found on {found}, and no node can make it again: give every node the server's"
             " front_end.safetensors (--front-end)"

@@ -82,7 +82,7 @@ def chance_of_a_group(groups: int, cohort: int, *, dealt: bool) -> float:
     return min(1.0, max(largest - 1, 1) / left) if left > 0 else 1.0
 
 
-def learnt(
+def update_findings(
     findings: Findings,
     plan: RoundPlan,
     verdict: Verdict,

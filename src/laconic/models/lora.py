@@ -2,7 +2,7 @@
 
 A layer's weights W stay as they are, and (alpha/rank)·B·A is added to them: A (rank, in) starts at random and B (out,
 rank) at 0, so that training starts from the module as it was. What is trained, sent, clipped and noised are the
-adapters alone, and whatever else is asked for. All clients share one product with W.
+adapters alone, and other weights that the user names. All clients share one product with W.
 """
 
 from __future__ import annotations

@@ -12,20 +12,24 @@ import torch
 from torch import nn
 
 from laconic.errors import ConfigError, unknown
-from laconic.models.all_cnn import all_cnn_c
-from laconic.models.networks import cnn, lfw_cnn, logistic, mlp
+from laconic.models.networks import all_cnn_c, cnn, lfw_cnn, logistic, mlp
 from laconic.models.sequences import cnn_lstm, sensor_cnn, text_cnn
+from laconic.registry import Registry
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "cnn": cnn,
-    "all-cnn-c": all_cnn_c,
-    "lfw-cnn": lfw_cnn,
-    "cnn-lstm": cnn_lstm,
-    "text-cnn": text_cnn,
-    "sensor-cnn": sensor_cnn,
-    "mlp": mlp,
-    "logistic": logistic,
-}
+MODELS = Registry[Callable[..., nn.Module]](
+    "model",
+    {
+        "cnn": cnn,
+        "all-cnn-c": all_cnn_c,
+        "lfw-cnn": lfw_cnn,
+        "cnn-lstm": cnn_lstm,
+        "text-cnn": text_cnn,
+        "sensor-cnn": sensor_cnn,
+        "mlp": mlp,
+        "logistic": logistic,
+    },
+    own="package.module:factory",
+)
 
 
 def default_model(input_shape: Sequence[int], *, integer_inputs: bool = False) -> str:
@@ -70,7 +74,7 @@ def build_model(
             model = factory(**arguments)
         except ConfigError:
             raise
-        except Exception as error:  # whatever a user's factory raises
+        except Exception as error:  # a user's factory may raise anything
             raise ConfigError(f"model '{name}' cannot be built: {reason_of(error)}; check --model-option") from None
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model '{name}' gave a {type(model).__name__}, not a torch.nn.Module")
@@ -79,10 +83,10 @@ def build_model(
 
 def find_model(name: str) -> Callable[..., nn.Module] | None:
     """The factory of that name; None for 'auto', which depends on the data."""
-    factory: Any = imported("model", name) if ":" in name else MODELS.get(name)
-    if factory is None and name != "auto":
-        raise ConfigError(unknown("model", name, MODELS) + ", or your own as package.module:factory")
-    if factory is not None and not callable(factory):
+    if name == "auto":
+        return None
+    factory: Any = imported("model", name) if ":" in name else MODELS.find(name)
+    if not callable(factory):
         raise ConfigError(f"--model {name} is a {type(factory).__name__}, not a function that makes a model")
     return factory  # type: ignore[no-any-return]
 
@@ -102,7 +106,7 @@ def imported(option: str, name: str) -> Any:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever importing a user's module raises
+    except Exception as error:  # a user's module may raise anything
         raise ConfigError(f"--{option} {name}: cannot import '{module_name}' ({reason_of(error)})") from None
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]

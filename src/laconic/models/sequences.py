@@ -29,8 +29,16 @@ def cnn_lstm(
     """The CNN-LSTM for IMDB: 402,701 weights at 400 words (thesis section 8.3.1). Inputs are numbers of words.
 
     Words as vectors of 50 numbers, a convolution over 5 words (250 filters, 'valid', ReLU), the maximum of each 3
-    positions, an LSTM of 70 units, and one output for two classes. `vocabulary` is how many words there are, 0 to
-    vocabulary − 1. `recurrent_activation` is 'hard-sigmoid', Keras' default at the time (2.2), or 'sigmoid'.
+    positions, an LSTM of 70 units, and one output for two classes.
+
+    Args:
+        input_shape: (words of a text,).
+        num_classes: how many classes there are.
+        vocabulary: how many words there are, 0 to vocabulary − 1.
+        embedding: numbers of a word's vector.
+        filters: of the convolution.
+        units: of the LSTM.
+        recurrent_activation: 'hard-sigmoid', Keras' default at the time (2.2), or 'sigmoid'.
     """
     positive_int(vocabulary=vocabulary, embedding=embedding, filters=filters, units=units)
     _check_words("cnn-lstm", input_shape, least=_KERNEL + _POOL - 1)
@@ -57,8 +65,8 @@ def text_cnn(
 ) -> nn.Module:
     """A small network for text: words as vectors, a convolution over 5 words, each filter's maximum, one dense layer.
 
-    313,001 weights for two classes at the defaults, whatever the length. Far cheaper than `cnn-lstm`: no step waits for
-    another. `dropout` follows the maximum.
+    313,001 weights for two classes at the defaults, for texts of any length. Far cheaper than `cnn-lstm`: no step waits
+    for another. `dropout` follows the maximum.
     """
     positive_int(vocabulary=vocabulary, embedding=embedding, filters=filters)
     below_one(dropout=dropout)

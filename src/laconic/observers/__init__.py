@@ -1,11 +1,10 @@
 """Who watches a run: displays, trackers, and functions of the user's own.
 
-figures      `RunFigures`: a run's figures for Prometheus
-observer     `Observer`: `start`, `row`, `note`, `end`; plain functions of a row work as well
-progress     a live bar on a terminal or in a notebook, a line now and then elsewhere
-recorded     `RecordedEvents`: a run's events as JSON lines
+observer        `Observer`: `start`, `row`, `note`, `end`; plain functions of a row work as well
+operator        `RunFigures` for Prometheus and `RecordedEvents` as JSON lines, for the operator of a server
+progress        a live bar on a terminal or in a notebook, a line now and then elsewhere
 to_mlflow       `--track mlflow`
 to_tensorboard  `--track tensorboard`
 to_wandb        `--track wandb`
-tracker      `Tracker`: hands released values to a tool for experiments
+tracker         `Tracker`: hands released values to a tool for experiments
 """

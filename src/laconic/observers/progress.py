@@ -146,7 +146,7 @@ class Shown(Observer):
 
 
 def progress_bar(asked: bool | None) -> Observer:
-    """A bar where somebody can see it: on a terminal and in a notebook. True asks for lines elsewhere, too."""
+    """A bar where a person can see it: on a terminal and in a notebook. True asks for lines elsewhere, too."""
     if asked is False:
         return Observer()
     if in_notebook():

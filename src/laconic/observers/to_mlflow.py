@@ -62,7 +62,7 @@ class MLflow(Tracker):
 
 
 def _here(store: str) -> bool:
-    """Whether the store is files of this machine: nobody else is asked to write a row."""
+    """Whether the store is files of this machine, so that no other machine sees when a row is written."""
     return store.partition(":")[0] in ("sqlite", "file") or (":" not in store and store != "databricks")
 
 

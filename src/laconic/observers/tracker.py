@@ -18,12 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from laconic.errors import ConfigError, how_to_install, unknown
+from laconic.errors import ConfigError, how_to_install
 from laconic.observers.observer import Ended, Observer, Row, Started
 from laconic.privacy.statement.released import released_row, released_statement
+from laconic.registry import Registry
 from laconic.report.model_card import model_card
 
-TRACKERS = ("tensorboard", "mlflow", "wandb")
+TRACKERS = Registry("tracker", {name: f"laconic.observers.to_{name}" for name in ("tensorboard", "mlflow", "wandb")})
+"""The modules of the adapters: each is imported when it is asked for, as it needs a library of its own."""
 MEMORY = "tracking.json"
 """In a run folder: what a tool calls the run, so that a resumed one goes on under the same name."""
 _HARMLESS = re.compile(r"[\w .,:+=()-]{0,80}")
@@ -37,7 +39,7 @@ class Tracker(Observer):
 
     name = ""
     shows_arrival = False
-    """Whether somebody else sees when a row arrives. The rows of a private run are then handed over at its end."""
+    """Whether others see when a row arrives. The rows of a private run are then handed over at its end."""
 
     def __init__(self, about: Mapping[str, str]) -> None:
         self._about, self._private, self._broken = dict(about), True, False
@@ -158,10 +160,9 @@ def _without_paths(page: str, folder: Path) -> str:
 
 def tracker(name: str, about: Mapping[str, str] | None = None) -> Tracker:
     """The adapter of that name; an error that says what to install where its library is missing."""
-    if name not in TRACKERS:
-        raise ConfigError(unknown("tracker", name, TRACKERS))
+    place = TRACKERS.find(name)
     try:
-        module = importlib.import_module(f"laconic.observers.to_{name}")
+        module = importlib.import_module(place)
     except ImportError:
         raise ConfigError(f"--track {name} needs {name}: {how_to_install(name)}") from None
     found: Tracker = module.TRACKER(about or {})

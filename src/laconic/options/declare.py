@@ -89,7 +89,7 @@ class Declared:
 
 
 def declared_in(kind: type, section: str = "") -> Iterator[Declared]:
-    """The options that a section, or whatever inherits from one, declares."""
+    """The options that a section, or a class that inherits from one, declares."""
     hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):
         if _METADATA in field.metadata:

@@ -11,7 +11,7 @@ from laconic.parts import below_one, non_negative, non_negative_int, port, posit
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How long a run is, where it is computed, and when somebody looks."""
+    """How long a run is, where it is computed, and when it is evaluated."""
 
     rounds: int = option(50, "Number of rounds.", check=positive_int)
     seed: int = option(0, "Seed of everything that is random.", check=non_negative_int, identity=True)

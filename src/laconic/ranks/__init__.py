@@ -1,8 +1,15 @@
 """One run in several processes: `torchrun --nproc-per-node 4 -m laconic run …`.
 
-clients   `RankedClients`: each rank trains some chunks of a cohort, and rank 0 goes on with what all of them made
-group     `Ranks`: the processes of a run, and bytes and tensors between them
-launched  whether torchrun started this process
-messages  the plan of a round, chunks and errors as JSON
-start     how `laconic run` begins under torchrun: the same settings for every rank, checked
+clients  `RankedClients`: each rank trains some chunks of a cohort, and rank 0 goes on with what all of them made
+group    `Ranks`: the processes of a run, and bytes and tensors between them; plans, chunks and errors as JSON
+start    how `laconic run` begins under torchrun: the same settings for every rank, checked
 """
+
+from __future__ import annotations
+
+import os
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun started this process, so that it is one of the ranks of a run."""
+    return "TORCHELASTIC_RUN_ID" in os.environ

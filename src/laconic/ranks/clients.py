@@ -3,7 +3,7 @@
 How a cohort is cut into chunks follows from the settings alone (`Engine.updates`), and the chunks are dealt to the
 ranks in turn. A client's update may depend, in its last bits, on who else is in its chunk, but not on which rank
 trains that. Rank 0 gets the chunks back in their order and does with them what it does with its own. So a run has the
-same bits whatever the number of ranks, private or not. Sums of integers are exact in any order: of those each rank
+same bits for any number of ranks, private or not. Sums of integers are exact in any order: of those each rank
 sends one at the end of the round, instead of one for every chunk.
 """
 
@@ -22,8 +22,15 @@ from laconic.clients.work import ClientWork, Tamper
 from laconic.errors import LaconicError, PrivacyError, RankFailed, RankLost
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.ranks.group import Ranks
-from laconic.ranks.messages import chunk_heard, chunk_said, plan_heard, plan_said, room_for, tensors_said
+from laconic.ranks.group import (
+    Ranks,
+    chunk_from_json,
+    chunk_to_json,
+    empty_like,
+    plan_from_json,
+    plan_to_json,
+    shapes_of,
+)
 from laconic.train.engines.engine import Trained, Updates
 
 
@@ -46,13 +53,13 @@ class RankedClients(SimulatedClients):
         shared: Mapping[str, Tensor] = {}
         while (said := self.ranks.hear(0))["what"] == "round":
             if said["shared"] is not None:
-                made = {name: room_for(about, torch.device("cpu")) for name, about in said["shared"].items()}
+                made = {name: empty_like(about, torch.device("cpu")) for name, about in said["shared"].items()}
                 shared = {name: self.ranks.spread(values) for name, values in made.items()}
             weights = self.ranks.spread(torch.empty_like(self.model.initial))
-            plan, clients = plan_heard(said["plan"], shared), np.array(said["clients"], dtype=np.int64)
+            plan, clients = plan_from_json(said["plan"], shared), np.array(said["clients"], dtype=np.int64)
             try:
                 for chunk in self._share(plan, clients, weights):
-                    self.ranks.tell(chunk_said(chunk), 0)
+                    self.ranks.tell(chunk_to_json(chunk), 0)
                     self.ranks.send(chunk.values, 0)
                 self.ranks.tell({"what": "done"}, 0)
             except RankLost:
@@ -92,7 +99,7 @@ class RankedWork(ClientWork):
         """Those of all ranks: in the order of the chunks, or, where that changes nothing, rank by rank.
 
         A client that two ranks have trained would be in the sum twice, beyond the bound that its ε rests on. So it is
-        counted who came, and nothing is released of a round in which anybody came twice or not at all.
+        counted who came, and nothing is released of a round in which a client came twice or not at all.
         """
         came = []
         for chunk in self._of_all_ranks(plan, clients, weights, then):
@@ -121,8 +128,8 @@ class RankedWork(ClientWork):
     def _announce(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> None:
         """Tell the other ranks what to train. What is shared stays the same in most rounds, and is told once."""
         new = self._told is not plan.shared
-        said = {"what": "round", "plan": plan_said(plan), "clients": clients.tolist()}
-        said["shared"] = tensors_said(plan.shared) if new else None
+        said = {"what": "round", "plan": plan_to_json(plan), "clients": clients.tolist()}
+        said["shared"] = shapes_of(plan.shared) if new else None
         for rank in self._ranks.others:
             self._ranks.tell(said, rank)
         for values in plan.shared.values() if new else ():
@@ -139,5 +146,5 @@ class RankedWork(ClientWork):
                     raise RankFailed(f"rank {rank}: {said['error']}", said["code"])
                 if said["what"] == "done":
                     return
-                values = self._ranks.receive(room_for(said["values"], self.view.device), rank)
-            yield chunk_heard(said, values)
+                values = self._ranks.receive(empty_like(said["values"], self.view.device), rank)
+            yield chunk_from_json(said, values)

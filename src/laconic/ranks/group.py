@@ -1,27 +1,83 @@
-"""The processes of one run. torch.distributed carries what they say to each other: gloo on a CPU, NCCL between GPUs.
+"""The processes of a run under torchrun, and what they say to each other.
 
-Rank 0 keeps the run folder, charges, steps, evaluates and prints. The others train what it tells them to, and keep no
-state from one round to the next. So there is nothing in which they could drift apart.
+Plans, chunks and errors travel as JSON, weights and codes as tensors after it; nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from laconic.errors import RankLost, one_line
-from laconic.ranks.messages import Said, read, written
+from laconic.plan import RoundPlan
+from laconic.train.engines.engine import Updates
 
-_PATIENCE = timedelta(minutes=30)
-"""A rank that says nothing for so long is given up. One that ends is noticed at once: its connections close."""
+Said = dict[str, Any]
+_ARRAYS = ("cohort", "excluded")
+_TYPES = {str(kind): kind for kind in (torch.int64, torch.int32, torch.float32, torch.float64)}
+
+
+def written(said: Said) -> bytearray:
+    return bytearray(json.dumps(said).encode())
+
+
+def read(data: bytes) -> Said:
+    said: Said = json.loads(data)
+    return said
+
+
+def plan_to_json(plan: RoundPlan) -> Said:
+    """All of a plan but what is shared. JSON keeps integers and floats to the bit."""
+    fields = [field.name for field in dataclasses.fields(plan) if field.name not in ("shared", "groups", *_ARRAYS)]
+    said = {name: getattr(plan, name) for name in fields}
+    said |= {name: getattr(plan, name).tolist() for name in _ARRAYS}
+    return said | {"groups": [plan_to_json(group) for group in plan.groups]}
+
+
+def plan_from_json(said: Said, shared: Mapping[str, Any]) -> RoundPlan:
+    """The same plan."""
+    arrays = {name: np.array(said[name], dtype=np.int64) for name in _ARRAYS}
+    groups = tuple(plan_from_json(group, shared) for group in said["groups"])
+    return RoundPlan(**(said | arrays | {"groups": groups, "shared": shared}))
+
+
+def shapes_of(values: Mapping[str, Tensor]) -> Said:
+    """Names, types and shapes, for the rank that makes room for the values."""
+    return {name: _shape(value) for name, value in values.items()}
+
+
+def empty_like(said: Said, device: torch.device) -> Tensor:
+    return torch.empty(said["shape"], dtype=_TYPES[said["type"]], device=device)
+
+
+def chunk_to_json(chunk: Updates) -> Said:
+    sizes = chunk.num_records.tolist()
+    return {"what": "chunk", "clients": chunk.clients.tolist(), "sizes": sizes, "values": _shape(chunk.values)}
+
+
+def chunk_from_json(said: Said, values: Tensor) -> Updates:
+    clients, sizes = (np.array(said[name], dtype=np.int64) for name in ("clients", "sizes"))
+    return Updates(clients, values, sizes)
+
+
+def _shape(value: Tensor) -> Said:
+    return {"type": str(value.dtype), "shape": list(value.shape)}
+
+
+_TIMEOUT = timedelta(minutes=30)
+"""The timeout of a silent rank. One that ends is noticed at once: its connections close."""
 _GOODBYE = timedelta(seconds=2)
 _PLACE = re.compile(r"^\[[^]]*\] *")
 
@@ -39,7 +95,7 @@ class Ranks:
     def join(cls, when_lost: Callable[[], None]) -> Ranks:
         """Meet the others, as torchrun's environment says."""
         try:
-            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_TIMEOUT)
         except RuntimeError as error:
             raise RankLost(f"the ranks cannot meet: {_reason(error)}") from None
         assert dist.group.WORLD is not None
@@ -84,7 +140,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def dismissed(self) -> Iterator[None]:
-        """Rank 0, until it has ended, for whatever reason: then the others end, too."""
+        """Rank 0, until it has ended, for any reason: then the others end, too."""
         try:
             yield
         finally:

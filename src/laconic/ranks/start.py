@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from laconic.ranks.group import Ranks
 
 _SHARES = 8
-"""A new run's chunks are so small that a cohort has about so many: enough for several ranks, whatever their number."""
+"""A new run's chunks are so small that a cohort has about so many: enough for any usual number of ranks."""
 
 
 def with_threads(config: RunConfig) -> RunConfig:

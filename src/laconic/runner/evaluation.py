@@ -17,7 +17,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.report.classified import classified_figures
 from laconic.round import MEASURED
 from laconic.store.checkpoint import RunState
-from laconic.train.engines.precision import products_in
+from laconic.train.engines.engine import products_in
 from laconic.train.losses import binary_cross_entropy, cross_entropy
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: the result object, and the files that say the same."""
+"""What a run leaves behind: the result object, the files that say the same, and the report."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
 from laconic.features.base import describe
 from laconic.privacy.statement.statement import privacy_statement
+from laconic.report.page.document import run_page
+from laconic.report.page.reading import read_run
 from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding
-from laconic.runner.attacked import about_attack, missing_noise
 from laconic.runner.evaluation import ONE_CLASS
-from laconic.runner.planned import answered_for
 from laconic.runner.progress import Progress
-from laconic.runner.report_files import write_report
+from laconic.runner.statement import about_attack, missing_noise, privacy_profile, rounds_covered_by_statement
 from laconic.runner.tested import about_testing
 from laconic.scheme import Scheme
-from laconic.store.folder import json_text
+from laconic.store.folder import RunFolder, json_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,7 +139,7 @@ class RunResult:
 
 
 def _profile(run: Progress, seconds: float) -> dict[str, float] | None:
-    """Seconds by what they were spent on, if anybody asked."""
+    """Seconds by what they were spent on, if that was asked for."""
     clock = run.clients.clock
     if not clock.on:
         return None
@@ -272,7 +272,7 @@ def statement_of(run: Progress) -> dict[str, Any]:
     if e.front_end is not None:
         what = describe(e.front_end)
         assumptions.append(f"the front end is public, fixed and not made from the clients' data: {what}")
-    spent = answered_for(run)
+    spent = rounds_covered_by_statement(run)
     return privacy_statement(
         accountant=run.accountant,
         budget=e.budget,
@@ -285,3 +285,15 @@ def statement_of(run: Progress) -> dict[str, Any]:
         not_covered=not_covered,
         attack=missing_noise(run, spent),
     )
+
+
+def write_report(run: Progress, folder: RunFolder) -> None:
+    """`figures.json`, then `report.html` from all the files of the folder.
+
+    The figures by class are of the test records and the last model, which are there anyway. They cost no privacy of the
+    clients; the test records are not covered by any ε.
+    """
+    by_class = run.evaluation.classified(run.state.weights) or {}
+    figures = {"round": run.state.rounds, **by_class, "trade_off": privacy_profile(run)}
+    folder.write("figures.json", json_text(figures) + "\n")
+    folder.write("report.html", run_page(read_run(folder.path)))

@@ -1,9 +1,9 @@
-"""A run: one round after another, whoever the clients are."""
+"""A run: one round after another, in memory or in a folder, for any kind of clients."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,13 +30,11 @@ from laconic.round import (
     sums_step,
     without_sums,
 )
-from laconic.runner.attacked import counted_attackers
 from laconic.runner.outcome import RunResult, outcome_of, write_statement
-from laconic.runner.progress import Progress
-from laconic.runner.started import started_of
+from laconic.runner.progress import Progress, started_of
+from laconic.runner.statement import counted_attackers
 from laconic.runner.tested import Tested, sums_in_round, tested_step
-from laconic.server.scores import SCORES
-from laconic.server.tally import VOTES
+from laconic.server.rules import SCORES, VOTES
 from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.finished import digests_of
 from laconic.store.folder import RunFolder
@@ -201,7 +199,9 @@ class Run(Progress):
         plan = self.begin_round(number)
         if plan is None:
             return False
-        self.finish_round(plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.nothing(plan))
+        self.finish_round(
+            plan, self.clients.collect(plan, self.state.weights) if plan.viable else self.empty_collection(plan)
+        )
         return True
 
     def begin_round(self, number: int) -> RoundPlan | None:
@@ -226,8 +226,8 @@ class Run(Progress):
             self.journal.charge(plan)
         return plan
 
-    def nothing(self, plan: RoundPlan) -> Collected:
-        """What is collected if nobody is asked."""
+    def empty_collection(self, plan: RoundPlan) -> Collected:
+        """What is collected if no client is asked."""
         return Collected(empty_sum(self.experiment.scheme, plan, self.clients.sizes(plan.round)[0], self.device))
 
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
@@ -314,7 +314,7 @@ class Run(Progress):
         return row
 
     def _stepped(self, plan: RoundPlan, sent: Collected) -> tuple[Tensor, dict[str, Tensor], Tested | None]:
-        """(new weights, new rule state, what was tested). Without privacy, nothing changes if nobody came."""
+        """(new weights, new rule state, what was tested). Without privacy, nothing changes if no client came."""
         e, scheme, state = self.experiment, self.experiment.scheme.at(plan.round), self.state
         if not scheme.noise.private and not sent.messages:
             return state.weights, state.rule, None
@@ -384,8 +384,8 @@ class Run(Progress):
 
     def _save(self) -> None:
         if self.folder and self._rows and self.journal.chain:
-            self.journal.chain.check_in_place()  # else this would be written into somebody else's folder
-            self.folder.sync()  # the charges must outlive whatever is released
+            self.journal.chain.check_in_place()  # else this would be written into the folder of another run
+            self.folder.sync()  # the charges must outlive what is released
             write_statement(self)
             best = self._new_best if self.folder.keeps_models else None
             model = None if best is None else self._model_file(best)
@@ -420,3 +420,24 @@ class Run(Progress):
             self.journal.saves.end(digests_of(self.folder))
             self.folder.sync()
         return result
+
+
+@contextmanager
+def run_in(folder: RunFolder, run: Run, files: Mapping[str, str]) -> Iterator[Run]:
+    """The run, ready to go on. The folder is locked inside the block; `files` say what the run is."""
+    run.spending.check_first_round()
+    folder.open()
+    try:
+        prepare(folder, run, files)
+        yield run
+    finally:
+        folder.close()
+
+
+def prepare(folder: RunFolder, run: Run, files: Mapping[str, str]) -> None:
+    """Let the run write into the open folder."""
+    run.folder = folder
+    if folder.exists:
+        run.begin()  # what may refuse to go on comes before anything is changed
+    for name, text in files.items():
+        folder.write(name, text)

@@ -11,7 +11,7 @@ from torch import Tensor
 from laconic.experiment.about import testing_assumes
 from laconic.experiment.experiment import Experiment
 from laconic.group_testing.detector import detector_of
-from laconic.group_testing.evidence import Findings, chance_of_a_group, learnt
+from laconic.group_testing.evidence import Findings, chance_of_a_group, update_findings
 from laconic.plan import RoundPlan
 from laconic.round import sums_step
 from laconic.runner.progress import Progress
@@ -32,7 +32,7 @@ class Tested:
 def sums_in_round(e: Experiment, findings: Findings) -> int:
     """In how many groups the next round is summed: the scheme's, fewer if too few clients are left, or one.
 
-    A group of fewer than two hides nobody. One with no more clients than may drop out or collude is never opened; and
+    A group of one client hides nothing. One with no more clients than may drop out or collude is never opened; and
     fewer groups have more of these each, as `plan_for` merges them.
     """
     if findings.one_sum:
@@ -62,7 +62,7 @@ def tested_step(e: Experiment, state: RunState, plan: RoundPlan, sums: Tensor) -
         false_alarms=e.false_alarms,
     )
     verdict = test(sums)
-    findings = learnt(
+    findings = update_findings(
         state.findings,
         plan,
         verdict,

@@ -8,12 +8,12 @@ one plan, and attempts only go forward.
 from __future__ import annotations
 
 import json
-import os
 from enum import IntEnum
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol, Self
 
 from laconic.errors import PrivacyError, RunFolderError
+from laconic.files import replace_file
 
 
 class Step(IntEnum):
@@ -105,18 +105,8 @@ class AttemptsOnDisk:
             raise RunFolderError(f"cannot read {self._path}: {error.strerror}") from None
 
     def _write(self, rows: dict[str, list[int | str]]) -> None:
-        temporary = self._path.with_name(self._path.name + ".new")
         try:
-            with open(temporary, "w") as stream:
-                json.dump(rows, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, self._path)
-            folder = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            replace_file(self._path, json.dumps(rows).encode())
         except OSError as error:
             raise RunFolderError(f"cannot write {self._path}: {error.strerror}; nothing was sent") from None
 

@@ -15,7 +15,7 @@ from laconic.experiment.devices import wait_for
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import FrontEnd
 from laconic.round import empty_sum, noise_around, noisy_codes, rows_at_once
-from laconic.train.engines.crew import Crew
+from laconic.train.engines.engine import Crew
 from laconic.train.local import LocalSGD
 
 _SAMPLE = 1 << 22

@@ -15,7 +15,7 @@ from laconic.experiment.about import (
     about_testing,
     about_votes,
 )
-from laconic.experiment.cautions import planned_cautions
+from laconic.experiment.checks import planned_cautions
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import FrontEnd, num_values
 from laconic.packing import integers

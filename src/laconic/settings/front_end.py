@@ -12,7 +12,16 @@ from laconic.data.population import first_of
 from laconic.errors import ConfigError, unknown
 from laconic.experiment.devices import choose_device
 from laconic.features.base import FrontEnd, check_projection
-from laconic.features.kinds import FOURIER_NEEDS, FRONT_ENDS, WEIGHTS_NEEDED, Wanted, check_names, factory_of
+from laconic.features.kinds import (
+    FOURIER_NEEDS,
+    Wanted,
+    check_names,
+    factory_of,
+    front_ends,
+    kinds_from_file,
+    names_in,
+    read_from_files,
+)
 from laconic.features.patches import MOST_PATTERNS, PATTERNS
 from laconic.features.projection import RIDGE
 from laconic.features.tables import BANDWIDTH_NEEDS
@@ -33,7 +42,7 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
     given = {k: v for k, v in vars(section).items() if v is not None and k != "options"}
     if section.name is None:
         for key in given | section.options:
-            raise ConfigError(f"--front-end-{key} means nothing without --front-end {FRONT_ENDS[0]}")
+            raise ConfigError(f"--front-end-{key} means nothing without --front-end {front_ends()[0]}")
         return config
     check_names(section.name)
     _check_idle(section)
@@ -52,7 +61,7 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
     if values["projection"] == "public":
         values = _PUBLIC_DEFAULTS | values
         positive_int(images=values["images"])
-    if "patches" in section.name.split("+"):
+    if "patches" in names_in(section.name):
         values = {"patterns": PATTERNS, "images": _PUBLIC_DEFAULTS["images"]} | values
     looks = looks_at_public(section.name, values["projection"], section.bandwidth)
     for key, needed in (("images", looks), ("ridge", values["projection"] == "public")):
@@ -63,7 +72,7 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
 
 def looks_at_public(name: str, projection: str | None, bandwidth: float | None) -> bool:
     """Whether public records decide something about the front end."""
-    learns = "patches" in name.split("+") or (name == "fourier" and bandwidth is None)
+    learns = "patches" in names_in(name) or (name == "fourier" and bandwidth is None)
     return learns or projection == "public"
 
 
@@ -72,11 +81,13 @@ def _check_idle(section: FrontEndSection) -> None:
     name = section.name or ""
     if section.bandwidth is not None and name != "fourier":
         raise ConfigError("--front-end-bandwidth means nothing without --front-end fourier")
-    if section.weights is not None and "contrast" not in name.split("+"):
-        raise ConfigError("--front-end-weights means nothing without --front-end contrast")
-    if section.weights is None and "contrast" in name.split("+"):
-        raise ConfigError(WEIGHTS_NEEDED)
-    if section.patterns is not None and "patches" not in name.split("+"):
+    kinds = kinds_from_file(name)
+    if section.weights is not None and not kinds:
+        files = " or ".join(read_from_files()) or "NAME: none that is read from a file is installed"
+        raise ConfigError(f"--front-end-weights means nothing without --front-end {files}")
+    if section.weights is None and kinds:
+        raise ConfigError(next(iter(kinds.values())).weights_needed)
+    if section.patterns is not None and "patches" not in names_in(name):
         raise ConfigError("--front-end-patterns means nothing without --front-end patches")
     if section.patterns is not None and section.patterns > MOST_PATTERNS:
         raise ConfigError(

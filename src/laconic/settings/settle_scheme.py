@@ -12,7 +12,7 @@ from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
 from laconic.codecs.measured import Evaluations
 from laconic.errors import ConfigError
-from laconic.experiment.correlated import momentum_of
+from laconic.experiment.checks import momentum_of
 from laconic.experiment.mechanism import taking_turns
 from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
 from laconic.privacy.accounting.sampling import Sampler
@@ -20,7 +20,7 @@ from laconic.privacy.mechanism.bands import choose_bands
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.scheme import Scheme
-from laconic.server.scheduled import Scheduled
+from laconic.server.steps import Scheduled
 from laconic.settings.config import RunConfig
 
 WHOLE = "all"

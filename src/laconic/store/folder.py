@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from laconic.errors import RunFolderError
+from laconic.files import replace_file, sync_folder
 
 
 class RunFolder:
@@ -71,15 +72,9 @@ class RunFolder:
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file in one step: a reader sees the old content or the new one, never half."""
-        target = self.path / name
-        temporary = target.with_name(target.name + ".new")
         data = content.encode() if isinstance(content, str) else content
         with self._explained("write"):
-            with open(temporary, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, target)
+            replace_file(self.path / name, data, sync_name=False)
 
     def append(self, name: str, row: dict[str, Any]) -> None:
         """Add one JSON row; it is with the operating system (safe from a kill) when this returns."""
@@ -99,12 +94,8 @@ class RunFolder:
 
     def sync_names(self, below: str) -> None:
         """The same for the names of files in a folder: that one was replaced is then certain."""
-        with self._explained("write"), contextlib.suppress(PermissionError):  # Windows opens no folders
-            descriptor = os.open(self.path / below, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        with self._explained("write"):
+            sync_folder(self.path / below)
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None if there is none."""

@@ -2,6 +2,7 @@
 
 A grid is written in TOML. `grid` has one list of values per option, and all combinations are run; `zip` has lists of
 one length that go together; `seeds` is how many, or which. All other keys are those of a run's configuration.
+`planned` says what the runs will promise and cost, before any is started (`--dry-run`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from laconic.errors import ConfigError, one_line, several, unknown
+from laconic.data.sources import sources_kept
+from laconic.errors import ConfigError, LaconicError, one_line, several, unknown
 from laconic.settings.check import problems_in
 from laconic.settings.config import RunConfig, full_path, read_toml, toml_value, write_toml
+from laconic.settings.forecast import forecast
 
 SEED = "run.seed"
 _OWN = ("base", "seeds", "grid", "zip")
@@ -283,3 +286,47 @@ def _flat(table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{before}{key}.")
         else:
             yield before + key, value
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A combination, how many seeds it is run with, and its costs: of one run, for all its rounds."""
+
+    values: dict[str, Any]
+    seeds: int
+    problem: str | None = None
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+def planned(grid: Grid, points: list[Point]) -> Iterator[Planned]:
+    """A line per combination. The data are loaded and σ is calibrated, but nothing is trained or written."""
+    first = {point.place: point for point in reversed(points)}
+    with sources_kept():
+        for values in grid.combinations():
+            point = first[tuple(str(value) for value in values.values())]
+            try:
+                costs = forecast(point.config, brief=True)
+            except LaconicError as error:
+                yield Planned(values, len(grid.seeds), problem=str(error))
+                continue
+            privacy = costs["privacy"] or {}
+            yield Planned(
+                values,
+                len(grid.seeds),
+                epsilon=_epsilon(privacy),
+                noise_multiplier=privacy.get("noise_multiplier"),
+                bytes_up=costs["bytes_up_in_all"],
+                bytes_down=costs["bytes_down_in_all"],
+            )
+
+
+def _epsilon(privacy: dict[str, Any]) -> float | None:
+    """The outsider's, after all rounds."""
+    if not privacy:
+        return None
+    of_all_rounds = list(privacy["released"].values())[-1]
+    found: float | None = of_all_rounds[privacy["accountant"]]
+    return found

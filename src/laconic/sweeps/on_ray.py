@@ -21,8 +21,7 @@ from laconic.errors import ConfigError, RunFolderError, how_to_install
 from laconic.observers.observer import Observer
 from laconic.report.page.reading import read_run
 from laconic.store.folder import json_text
-from laconic.sweeps.folder import GRID
-from laconic.sweeps.ways import Job, Watch
+from laconic.sweeps.jobs import GRID, Job, Watch
 
 _PATIENCE = 60.0
 """Seconds that interrupted runs have to save their state."""

@@ -9,7 +9,7 @@ from typing import Any
 from laconic.observers.observer import Row
 from laconic.observers.progress import measured_text
 from laconic.report.page.metrics import NAMES
-from laconic.sweeps.ways import Watch
+from laconic.sweeps.jobs import Watch
 
 
 class SweepLines(Watch):

@@ -14,11 +14,10 @@ from laconic.errors import ConfigError
 from laconic.observers.observer import Row
 from laconic.report.plots import plots_available
 from laconic.store.folder import RunFolder
-from laconic.sweeps.folder import SweepFolder
 from laconic.sweeps.grid import Grid, Point
+from laconic.sweeps.jobs import Job, SweepFolder, Watch, Way, in_turn
 from laconic.sweeps.processes import in_processes
 from laconic.sweeps.table import Table, table_of
-from laconic.sweeps.ways import Job, Watch, Way, in_turn
 
 PLACES = ("local", "ray")
 
@@ -134,7 +133,7 @@ class Sweep:
         files.write("table.csv", table.csv())
         files.write("table.md", table.markdown())
         if pictures and plots_available():
-            from laconic.sweeps.picture import draw
+            from laconic.sweeps.table import draw
 
             warning = draw(table, self.folder.path / "table.png", against)
             warnings += [warning] if warning else []

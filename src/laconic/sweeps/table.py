@@ -1,4 +1,4 @@
-"""The table of a sweep: a line per run as CSV, and a line per combination, with mean and spread over seeds."""
+"""What a sweep found: a line per run, means over seeds, and a picture of the metric against one axis."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from laconic.errors import ConfigError, unknown
 from laconic.report.ledger import human_bytes
 from laconic.report.page.metrics import (
     NAMES,
@@ -22,8 +24,9 @@ from laconic.report.page.metrics import (
     spent,
 )
 from laconic.report.page.reading import RunView, number, read_run, section
-from laconic.sweeps.folder import SweepFolder
+from laconic.report.plots import line_style, plot_curves, pyplot
 from laconic.sweeps.grid import Grid, Point, value_text
+from laconic.sweeps.jobs import SweepFolder
 
 FIGURES = ("last", "best", "best_round", "epsilon", "participant_epsilon", "bytes_up", "bytes_down", "seconds")
 
@@ -141,7 +144,7 @@ class Table:
 
 
 def table_of(folder: SweepFolder, grid: Grid, points: Sequence[Point], metric: str | None = None) -> Table:
-    """The table of all runs of the grid, whatever is there of them. `metric` is one that runs have."""
+    """The table of all runs of the grid, as far as they are there. `metric` is one that runs have."""
     views = [read_run(folder.run(point)) for point in points]
     chosen, failures = asked_metric([view.rows for view in views], metric), folder.failures()
     lines = [
@@ -212,3 +215,90 @@ def _spread(mean: Mean, name: str) -> str:
 
 def _bytes(mean: Mean, name: str) -> str:
     return human_bytes(mean.figures[name][0]) if name in mean.figures else "–"
+
+
+_LINES = 7
+"""In one panel; more lines get a panel of their own."""
+_PANELS = 4
+_WIDE = 10.0
+"""Values that span this factor or more stand on a logarithmic axis."""
+
+
+def draw(table: Table, out: Path, against: str | None = None) -> str | None:
+    """Draw the last metric of finished runs; returns what a user should know, if anything."""
+    if table.metric is None or not table.finished:
+        return "no picture: no finished run was evaluated"
+    axis = _axis(table, against)
+    if axis is None:
+        few = table.finished[:_LINES]
+        plot_curves({line.point.name: line.rows for line in few}, out, table.metric)
+        return None
+    means = [mean for mean in table.means() if "last" in mean.figures]
+    lines: dict[str, list[Mean]] = {}
+    for mean in means:
+        others = {option: value for option, value in mean.values.items() if option != axis}
+        lines.setdefault(table.grid.text(others), []).append(mean)
+    shown = dict(list(lines.items())[: _LINES * _PANELS])
+    _panels(table, axis, shown, out)
+    left = len(lines) - len(shown)
+    return f"the picture shows {len(shown)} of {len(lines)} lines: choose fewer values, or --against" if left else None
+
+
+def _axis(table: Table, asked: str | None) -> str | None:
+    """The option of the horizontal axis: the one that is asked for, else the one with most numbers; None if none."""
+    labels = table.grid.labels
+    if asked is not None:
+        found = [option for option, label in labels.items() if asked in (option, label)]
+        if not found:
+            raise ConfigError(f"--against: {unknown('axis', asked, labels.values())}")
+        return found[0]
+    distinct = {option: _values_of(table, option) for option in labels}
+    several = {option: values for option, values in distinct.items() if len(values) > 1}
+    return max(several, key=lambda option: (_numbers(several[option]), len(several[option])), default=None)
+
+
+def _values_of(table: Table, option: str) -> list[Any]:
+    found = [line.point.values[option] for line in table.lines]
+    return [value for place, value in enumerate(found) if value not in found[:place]]
+
+
+def _numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _panels(table: Table, axis: str, lines: dict[str, list[Mean]], out: Path) -> None:
+    assert table.metric is not None
+    plt, values = pyplot(), _values_of(table, axis)
+    count = -(-len(lines) // _LINES)
+    figure, panels = plt.subplots(
+        1, count, figsize=(6.4 * count, 4.4), sharey=True, squeeze=False, layout="constrained"
+    )
+    numbers = _numbers(values)
+    for place, (label, means) in enumerate(lines.items()):
+        panel, style = panels[0][place // _LINES], line_style(place % _LINES)
+        at = [mean.values[axis] if numbers else values.index(mean.values[axis]) for mean in means]
+        points = sorted(zip(at, (mean.figures["last"] for mean in means), strict=True), key=lambda point: point[0])
+        panel.errorbar(
+            [x for x, _ in points],
+            [mean for _, (mean, _) in points],
+            yerr=[deviation or 0.0 for _, (_, deviation) in points],
+            label=label or None,
+            capsize=2,
+            linewidth=1.5,
+            markersize=5,
+            **style,
+        )
+    for panel in panels[0]:
+        panel.set_xlabel(table.grid.labels[axis].replace("_", " "))
+        panel.grid(alpha=0.3)
+        if not numbers:
+            panel.set_xticks(range(len(values)), [value_text(value) for value in values])
+        elif min(values) > 0 and max(values) >= _WIDE * min(values):
+            panel.set_xscale("log")
+        if any(lines):
+            panel.legend(fontsize="small", frameon=False)
+    bars = ", bars: standard deviation over seeds" if len(table.grid.seeds) > 1 else ""
+    panels[0][0].set_ylabel(f"{NAMES[table.metric]} after the last round")
+    figure.suptitle(f"{len(table.finished)} runs{bars}", fontsize="medium")
+    figure.savefig(out, dpi=120, metadata={"Software": None})
+    plt.close(figure)

@@ -17,15 +17,14 @@ from typing import Any
 
 from laconic.observers.observer import Row, Together
 from laconic.settings.config import RunConfig
-from laconic.sweeps.single import failure_of
-from laconic.sweeps.ways import Reporting, Runnable, Watch
+from laconic.sweeps.jobs import Reporting, Runnable, Watch, failure_of
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Engine, Task, Trained, Updates
 from laconic.train.engines.joint import JointCohort, alike
 from laconic.train.flat import FlatModel
 
 MOST = 16
-"""Runs side by side, unless somebody says otherwise."""
+"""Runs side by side, unless the user says otherwise."""
 
 
 def side_by_side(jobs: Sequence[Runnable], watch: Watch, *, most: int | None = None) -> None:
@@ -57,7 +56,7 @@ def _still_there(members: list[_Member], watch: Watch) -> list[_Member]:
 
 
 class _Member:
-    """A run in its thread. Either the thread goes on, or whoever called `go_on` does; never both."""
+    """A run in its thread. Either the thread goes on, or the caller of `go_on` does; never both."""
 
     def __init__(self, job: Runnable, session: _Session, watch: Watch) -> None:
         self.job, self.session = job, session

@@ -1,12 +1,10 @@
 """Local training: what a client does with the weights it received.
 
-balance     batches with both classes in equal parts, or a weighted loss
-flat        `FlatModel`: a module as a function of one flat weight vector
+batches     which records a client trains on in which step; both classes in equal parts, or a weighted loss
+flat        `FlatModel`: a module as a function of one flat weight vector; which numbers of words it knows
 importance  which weights FL-TOP keeps, from gradients on public data
 local       `LocalSGD`: optimiser, steps or epochs, batch size; `LocalDPSGD`: private steps
-losses      losses per record, and when a record counts as correct
-metrics     balanced accuracy, AUROC, and their quantiles over clients
-optimizers  SGD and Adam for many clients at once
-schedule    which records a client trains on in which step
-words       which numbers of words a model knows
+losses      losses per record; accuracy, balanced accuracy, AUROC, and their quantiles over clients
+engines/    what trains a cohort: one client after another, or many at once
+layers/     layers with weights per client, and other ways to make a step cost less
 """

@@ -1,7 +1,13 @@
-"""A module as a function of one flat weight vector: what is trained, sent, clipped and noised is that vector."""
+"""A module as a function of one flat weight vector: what is trained, sent, clipped and noised is that vector.
+
+Of inputs that are numbers of words it also checks that the model knows them. A number beyond the vocabulary must never
+reach an engine: for many clients at once the vectors of all of them are one table, and the word would be looked up in
+another client's part of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +24,17 @@ from laconic.errors import ConfigError, DataError
 from laconic.train.layers.attention import with_keyed_attention
 from laconic.train.layers.dropout import KeyedDropout, layer_keys, with_keyed_dropout
 from laconic.train.layers.first_linear import FirstLinear, find_first_linear
-from laconic.train.layers.recurrent.client_recurrent import with_keyed_recurrence
-from laconic.train.losses import Loss, choose_loss, correct, cross_entropy, cross_entropy_for_many
-from laconic.train.metrics import by_client, two_class_metrics, two_class_scores
-from laconic.train.words import check_words, vocabularies
+from laconic.train.layers.recurrent import with_keyed_recurrence
+from laconic.train.losses import (
+    Loss,
+    by_client,
+    choose_loss,
+    correct,
+    cross_entropy,
+    cross_entropy_for_many,
+    two_class_metrics,
+    two_class_scores,
+)
 
 
 class FlatModel:
@@ -66,7 +79,7 @@ class FlatModel:
         try:
             with torch.no_grad(), vocabularies(self.module, inputs) as known:
                 outputs = self.module.eval()(inputs)
-        except Exception as error:  # whatever a user's module raises
+        except Exception as error:  # a user's module may raise anything
             check_words(inputs, min(known, default=None))
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             what = f"inputs of shape {tuple(inputs.shape[1:])}"
@@ -94,7 +107,7 @@ class FlatModel:
         self.check_classes(targets)
         try:
             losses = self.loss(outputs, targets)
-        except Exception as error:  # whatever a loss raises
+        except Exception as error:  # a user's loss may raise anything
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ConfigError(
                 f"the loss does not fit outputs of shape {tuple(outputs.shape)} and targets of shape"
@@ -199,8 +212,13 @@ class FlatModel:
     ) -> dict[str, Any]:
         """Mean loss, and accuracy where the targets are classes; balanced accuracy and AUROC where they are two.
 
-        With `clients`, whose each record is, also the quantiles of the latter over clients. `watch` is shown the
-        outputs and targets of every batch.
+        Args:
+            flat: the weights.
+            inputs: of the records.
+            targets: of the records.
+            batch: records at once; None: as many as memory allows.
+            clients: whose each record is; then the quantiles over clients of the latter two are there, too.
+            watch: is called with the outputs and targets of every batch.
         """
         batch = batch or self._at_once(inputs)
         losses: list[Tensor] = []
@@ -283,3 +301,49 @@ def check_supported(module: nn.Module) -> None:
     odd = next((n for n, p in module.named_parameters() if p.requires_grad and p.dtype != torch.float32), None)
     if odd is not None:
         raise ConfigError(f"parameter '{odd}' is not float32: call model.float() first")
+
+
+@contextlib.contextmanager
+def vocabularies(module: nn.Module, inputs: Tensor) -> Iterator[list[int]]:
+    """While the module runs on these inputs: how many words each embedding knows that takes the inputs as they are."""
+    found: list[int] = []
+
+    def notice(layer: nn.Module, arguments: tuple[Any, ...]) -> None:
+        assert isinstance(layer, nn.Embedding)
+        given = arguments[0] if arguments else None
+        if isinstance(given, Tensor) and given.shape == inputs.shape and given.data_ptr() == inputs.data_ptr():
+            found.append(layer.num_embeddings)
+
+    hooks = [m.register_forward_pre_hook(notice) for m in module.modules() if isinstance(m, nn.Embedding)]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def check_words(inputs: Tensor, vocabulary: int | None) -> None:
+    """Refuse words that the model has no vector for; None: it looks none up."""
+    if vocabulary is None or not inputs.numel():
+        return
+    low, high = (int(n) for n in inputs.aminmax())
+    if low < 0 or high >= vocabulary:
+        raise DataError(
+            f"a record holds the word {low if low < 0 else high}, but the model knows 0 to {vocabulary - 1}: replace"
+            " such words, or give the model more (--model-option vocabulary=…)"
+        )
+
+
+def keep_padding(module: nn.Module) -> None:
+    """Let the vectors of `padding_idx` stay as they are inside `vmap` too, in place.
+
+    There the vectors of all clients are one table, and torch would leave only the first client's as it is.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
+            number, layer.padding_idx = layer.padding_idx, None
+            layer.register_forward_hook(functools.partial(_padded, number))
+
+
+def _padded(number: int, layer: nn.Module, arguments: tuple[Any, ...], vectors: Tensor) -> Tensor:
+    return torch.where((arguments[0] == number).unsqueeze(-1), vectors.detach(), vectors)

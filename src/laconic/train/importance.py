@@ -11,11 +11,10 @@ from torch import Tensor
 from laconic.data.inputs import dense
 from laconic.data.population import Records
 from laconic.errors import ConfigError
-from laconic.train.balance import balanced
+from laconic.train.batches import balanced, batch_schedule
+from laconic.train.engines.engine import make_optimizer
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalSGD
-from laconic.train.optimizers import make_optimizer
-from laconic.train.schedule import batch_schedule
 
 _FIXED = np.zeros(1, dtype=np.uint64)
 """The stream of the public batch: always the same."""

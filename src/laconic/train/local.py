@@ -63,7 +63,7 @@ class LocalSGD(LocalTraining):
     """T_gd steps on batches of |B| records (thesis Alg. 2).
 
     Give `local_steps`, or `epochs` for T_gd = epochs · ⌈|D_k| / |B|⌉ per client. Without `batch_size` a batch is
-    the client's whole data set. `balance` says what is done about a rare class (see `train/balance.py`): 'none',
+    the client's whole data set. `balance` says what is done about a rare class (see `train/batches.py`): 'none',
     'downsample', 'oversample' or 'weights'.
 
     Args:

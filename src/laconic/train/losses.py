@@ -1,14 +1,16 @@
-"""Losses per record, and the metrics that go with them."""
+"""Losses per record, and metrics of a model's outputs; for two classes also those that a rare class needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError
+from laconic.registry import Registry
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) → one loss per record, (batch,)."""
@@ -35,11 +37,14 @@ def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets.to(outputs.dtype)).square().reshape(len(outputs), -1).mean(1)
 
 
-LOSSES: dict[str, Loss] = {
-    "cross-entropy": cross_entropy,
-    "binary-cross-entropy": binary_cross_entropy,
-    "mean-squared-error": mean_squared_error,
-}
+LOSSES = Registry[Loss](
+    "loss",
+    {
+        "cross-entropy": cross_entropy,
+        "binary-cross-entropy": binary_cross_entropy,
+        "mean-squared-error": mean_squared_error,
+    },
+)
 
 
 def choose_loss(loss: str | Loss, outputs: Tensor, targets: Tensor) -> Loss:
@@ -47,9 +52,7 @@ def choose_loss(loss: str | Loss, outputs: Tensor, targets: Tensor) -> Loss:
     if callable(loss):
         return loss
     if loss != "auto":
-        if loss not in LOSSES:
-            raise ConfigError(unknown("loss", loss, ["auto", *LOSSES]))
-        return LOSSES[loss]
+        return LOSSES.find(loss, also=("auto",))
     if outputs.ndim == 2 and not targets.is_floating_point():
         return cross_entropy
     if outputs.ndim == 1 and not targets.is_floating_point():
@@ -69,3 +72,42 @@ def correct(outputs: Tensor, targets: Tensor) -> Tensor | None:
     if outputs.ndim == 1:
         return (outputs > 0).to(torch.int64) == targets
     return outputs.argmax(1) == targets
+
+
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def two_class_scores(outputs: Sequence[Tensor], targets: Tensor) -> np.ndarray | None:
+    """How much each record's output speaks for class 1 (0: undecided); None where there are not two classes."""
+    if targets.is_floating_point() or targets.ndim != 1 or not outputs:
+        return None
+    if outputs[0].ndim == 1:
+        parts = list(outputs)
+    elif outputs[0].ndim == 2 and outputs[0].shape[1] == 2:
+        parts = [o[:, 1] - o[:, 0] for o in outputs]
+    else:
+        return None
+    return np.concatenate([part.double().cpu().numpy() for part in parts])
+
+
+def two_class_metrics(scores: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Balanced accuracy, (TPR + TNR) / 2, and the area under the ROC curve; nothing where one class is missing."""
+    if len(np.unique(targets)) != 2 or not np.isfinite(scores).all():
+        return {}
+    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+    return {
+        "balanced_accuracy": float(balanced_accuracy_score(targets, scores > 0)),
+        "auroc": float(roc_auc_score(targets, scores)),
+    }
+
+
+def by_client(scores: np.ndarray, targets: np.ndarray, clients: np.ndarray) -> dict[str, list[float]]:
+    """The `QUANTILES` of the metrics over clients that have records of both classes; nothing where none has."""
+    order = np.argsort(clients, kind="stable")
+    borders = np.flatnonzero(np.diff(clients[order])) + 1
+    found = [two_class_metrics(scores[rows], targets[rows]) for rows in np.split(order, borders)]
+    both = [metrics for metrics in found if metrics]
+    if not both:
+        return {}
+    return {f"{name}_by_client": np.quantile([m[name] for m in both], QUANTILES).tolist() for name in both[0]}

@@ -20,7 +20,7 @@ from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
 from laconic.adversary.registry import ATTACKS, build_attack
 from laconic.adversary.ring import centred
-from laconic.aggregate.median import Median
+from laconic.aggregate.medians import Median
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment

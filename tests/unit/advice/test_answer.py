@@ -12,14 +12,11 @@ import torch
 from e2e_tools import call, words
 
 import laconic
-from laconic.advice import worth
-from laconic.advice.command import run_command
-from laconic.advice.exact import with_noise
-from laconic.advice.noise import against_outsider, against_server
+from laconic.advice import ranking
+from laconic.advice.answer import run_command, with_noise
 from laconic.advice.question import Question
-from laconic.advice.search import candidate
-from laconic.advice.steps import best_cap, factors, noise_ratio
-from laconic.advice.worth import farthest
+from laconic.advice.ranking import best_cap, factors, farthest, noise_ratio
+from laconic.advice.search import against_outsider, against_server, candidate
 from laconic.codecs.base import Identity
 from laconic.errors import ConfigError
 from laconic.server.rules import Average
@@ -183,5 +180,5 @@ def test_few_rounds_with_everyone_are_preconditioned_and_others_are_not() -> Non
 
 def test_the_farthest_reach_has_the_least_error() -> None:
     reaches = np.geomspace(1, 1000, 4000)
-    error = worth.REACH * reaches**-worth.REACH_POWER + worth.NOISE * (0.05 * reaches) ** 2
+    error = ranking.REACH * reaches**-ranking.REACH_POWER + ranking.NOISE * (0.05 * reaches) ** 2
     assert farthest(0.05) == pytest.approx(reaches[error.argmin()], rel=5e-3)

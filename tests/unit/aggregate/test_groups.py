@@ -16,8 +16,7 @@ from torch import Tensor
 import laconic
 from conftest import make_population, make_records
 from laconic.adversary.attacks.sign_inversion import SignInversion
-from laconic.aggregate.median import Median
-from laconic.aggregate.trimmed_mean import TrimmedMean
+from laconic.aggregate.medians import Median, TrimmedMean
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError, PrivacyError
 from laconic.experiment.experiment import Experiment
@@ -25,8 +24,8 @@ from laconic.plan import RoundPlan
 from laconic.planning import plan_for, plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.round import grouped_step, noise_stream, noisy_codes, noisy_in_groups
-from laconic.runner.attacked import counted_attackers
 from laconic.runner.run import Run
+from laconic.runner.statement import counted_attackers
 from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 

@@ -15,12 +15,11 @@ from torch import Tensor
 import laconic
 from conftest import make_records
 from laconic.aggregate.base import Aggregator
-from laconic.aggregate.centred_clipping import CentredClipping
+from laconic.aggregate.clipping import CentredClipping
 from laconic.aggregate.krum import Krum
-from laconic.aggregate.median import Median
+from laconic.aggregate.medians import Median, TrimmedMean
 from laconic.aggregate.mixing import NearestNeighbourMixing
 from laconic.aggregate.names import AGGREGATORS, build_aggregator
-from laconic.aggregate.trimmed_mean import TrimmedMean
 from laconic.catalogue import SCHEMES
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError

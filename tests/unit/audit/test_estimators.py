@@ -7,11 +7,22 @@ import math
 import numpy as np
 import pytest
 
-from laconic.audit import one_run
-from laconic.audit.fitted import fitted_epsilon
-from laconic.audit.intervals import at_least, at_most
-from laconic.audit.likelihood import outsider_scores, server_scores
-from laconic.audit.two_worlds import Test, best_threshold, count, epsilon_by_threshold, gdp_epsilon
+from laconic.audit.bounds import (
+    Test,
+    at_least,
+    at_most,
+    best_threshold,
+    count,
+    epsilon_by_threshold,
+    fitted_epsilon,
+    gdp_epsilon,
+    one_run_epsilon,
+    one_run_gdp_p_value_below,
+    one_run_mu,
+    one_run_p_value,
+    outsider_scores,
+    server_scores,
+)
 
 
 def test_clopper_pearson_bounds_solve_their_equations() -> None:
@@ -70,8 +81,8 @@ def test_one_run_bounds_are_below_the_truth() -> None:
         for _ in range(10):
             correct = guessed(mu, 1000, 200, rng)
             numbers = {"canaries": 1000, "guesses": 200, "correct": correct, "error": 0.05}
-            bounds.append(one_run.epsilon_bound(**numbers, delta=1e-5))
-            gaussian.append(one_run.gdp_bound(**numbers))
+            bounds.append(one_run_epsilon(**numbers, delta=1e-5))
+            gaussian.append(one_run_mu(**numbers))
         assert max(bounds) <= truth and np.mean(bounds) > least * truth
         assert max(gaussian) <= mu and np.mean(gaussian) > 0.4 * mu
         assert gdp_epsilon(float(np.mean(gaussian)), 1e-5) > np.mean(bounds)
@@ -82,7 +93,7 @@ def test_randomised_response_is_nearly_reached_in_one_run() -> None:
     """The mechanism for which the theorem is tight: each coin is told right with probability e^ε/(1 + e^ε)."""
     rng = np.random.default_rng(1)
     right = rng.binomial(1000, 1 / (1 + math.exp(-1.0)), size=100)
-    bounds = [one_run.epsilon_bound(canaries=1000, guesses=1000, correct=int(v), delta=0.0, error=0.05) for v in right]
+    bounds = [one_run_epsilon(canaries=1000, guesses=1000, correct=int(v), delta=0.0, error=0.05) for v in right]
     too_large = int(np.sum(np.array(bounds) > 1.0))
     assert 1 <= too_large <= 13  # 5 are expected; none, or more than 13, have a probability of 0.6 % together
     assert np.mean(bounds) > 0.8
@@ -91,16 +102,16 @@ def test_randomised_response_is_nearly_reached_in_one_run() -> None:
 def test_delta_is_allowed_for_in_one_run() -> None:
     """All coins are published with probability δ, else nothing: (0, δ)-DP, and all guesses may be right."""
     for delta in (1e-3, 1e-2):
-        assert one_run.p_value(canaries=100, guesses=100, correct=100, epsilon=0.0, delta=delta) >= delta
-    assert one_run.p_value(canaries=100, guesses=100, correct=0, epsilon=0.0, delta=0.0) == 1
-    assert one_run.epsilon_bound(canaries=100, guesses=100, correct=100, delta=0.05, error=0.04) == 0
+        assert one_run_p_value(canaries=100, guesses=100, correct=100, epsilon=0.0, delta=delta) >= delta
+    assert one_run_p_value(canaries=100, guesses=100, correct=0, epsilon=0.0, delta=0.0) == 1
+    assert one_run_epsilon(canaries=100, guesses=100, correct=100, delta=0.05, error=0.04) == 0
 
 
 def test_a_worse_mechanism_makes_more_correct_guesses_likely() -> None:
-    p = [one_run.p_value(canaries=500, guesses=100, correct=80, epsilon=e, delta=1e-5) for e in (0.0, 0.5, 1.0, 2.0)]
+    p = [one_run_p_value(canaries=500, guesses=100, correct=80, epsilon=e, delta=1e-5) for e in (0.0, 0.5, 1.0, 2.0)]
     assert p == sorted(p) and p[0] < 1e-3 < 0.5 < p[-1]
-    assert one_run.gdp_p_value_below(canaries=500, guesses=100, correct=80, mu=0.1, error=0.01)
-    assert not one_run.gdp_p_value_below(canaries=500, guesses=100, correct=80, mu=2.0, error=0.01)
+    assert one_run_gdp_p_value_below(canaries=500, guesses=100, correct=80, mu=0.1, error=0.01)
+    assert not one_run_gdp_p_value_below(canaries=500, guesses=100, correct=80, mu=2.0, error=0.01)
 
 
 def test_fitted_scores_come_near_the_truth() -> None:

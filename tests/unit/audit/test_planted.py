@@ -13,14 +13,13 @@ import laconic
 from laconic.audit.canaries import (
     OVERSHOOT,
     Canaries,
+    CanaryClients,
     OrthogonalDirections,
     RandomDirections,
     code_when_out,
     hadamard,
 )
-from laconic.audit.planted import CanaryClients
-from laconic.audit.setups import short_runs, with_canaries
-from laconic.audit.watch import Seen, watch
+from laconic.audit.setups import Seen, short_runs, watch, with_canaries
 from laconic.catalogue import SCHEMES
 from laconic.clients.simulated import SimulatedClients
 from laconic.experiment.experiment import Experiment

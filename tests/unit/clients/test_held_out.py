@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import make_population
-from laconic.clients.held_out import split_rows, trained_and_held
+from laconic.clients.work import split_rows, trained_and_held
 from laconic.data.population import FunctionPopulation
 
 

@@ -18,7 +18,7 @@ from laconic.catalogue import build_scheme
 from laconic.clients import wire
 from laconic.clients.secure_sums import sum_plan, sum_terms
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
-from laconic.experiment.dropouts import STAGES, uploading, vanishing_clients
+from laconic.experiment.mechanism import STAGES, uploading, vanishing_clients
 from laconic.plan import RoundPlan
 from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson

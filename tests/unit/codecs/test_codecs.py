@@ -14,7 +14,7 @@ from laconic.codecs.sign import Sign
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, TopSubset
 from laconic.errors import ConfigError
 from laconic.plan import RoundPlan
-from laconic.server.vote import MajorityVote
+from laconic.server.rules import MajorityVote
 from laconic.streams import Stream
 
 PLAN = RoundPlan(

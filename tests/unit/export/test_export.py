@@ -31,8 +31,7 @@ from laconic.export.trained import Trained
 from laconic.features.front_end import ScatteringFrontEnd, scattering_front_end
 from laconic.models.registry import build_model
 from laconic.report.model_card import model_card
-from laconic.runner.in_folder import run_in
-from laconic.runner.run import Run
+from laconic.runner.run import Run, run_in
 from laconic.schemes import fl_std, fl_std_dp
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig

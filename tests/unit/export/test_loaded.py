@@ -179,8 +179,7 @@ def test_a_missing_library_is_said_as_such(
 
 
 def test_a_run_of_the_command_line_is_loaded_with_its_model(tmp_path: Path) -> None:
-    from laconic.runner.in_folder import run_in
-    from laconic.runner.run import Run
+    from laconic.runner.run import Run, run_in
     from laconic.settings.build import settle
     from laconic.settings.config import RunConfig
     from laconic.settings.launch import files_of

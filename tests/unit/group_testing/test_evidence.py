@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from laconic.group_testing.detector import Verdict
-from laconic.group_testing.evidence import Findings, chance_of_a_group, first_findings, learnt
+from laconic.group_testing.evidence import Findings, chance_of_a_group, first_findings, update_findings
 from laconic.plan import RoundPlan
 from laconic.planning import drawn_cohort
 from laconic.privacy.accounting.sampling import Poisson, Sampler
@@ -62,7 +62,7 @@ def followed(
         )
         attacking = attackers if active(number) else attackers[:0]
         chance = factor * chance_of_a_group(groups, len(plan.cohort), dealt=sampler.dealt(clients))
-        findings = learnt(findings, plan, verdict_on(plan, attacking), chance=chance, **RULES | rules)
+        findings = update_findings(findings, plan, verdict_on(plan, attacking), chance=chance, **RULES | rules)
     return findings
 
 
@@ -100,7 +100,7 @@ def test_an_honest_clients_ratio_does_not_grow_on_average() -> None:
             plan = planned(1, clients=clients, groups=groups, seed=seed)
             before = replace(first_findings(clients, 1), running=np.ones((2, clients)))
             chance = chance_of_a_group(groups, clients, dealt=True)
-            after = learnt(before, plan, verdict_on(plan, np.arange(attackers)), chance=chance, **RULES)
+            after = update_findings(before, plan, verdict_on(plan, np.arange(attackers)), chance=chance, **RULES)
             values.append(after.running[:, attackers:].mean(axis=1) - 1 / 6)  # that is what begins after the round
         assert (np.mean(values, axis=0) <= 1.0 + 0.04).all()
 
@@ -116,7 +116,7 @@ def test_false_alarms_that_hit_one_client_alone_exclude_it_no_more_often_than_st
         for number, alarm in enumerate(rng.random(rounds) < alarms / groups, 1):
             now, spoilt = replace(plan, round=number), own & alarm
             verdict, rules = Verdict(np.zeros(groups), spoilt, spoilt), RULES | {"false_alarms": alarms}
-            findings = learnt(findings, now, verdict, chance=1 / groups, **rules)
+            findings = update_findings(findings, now, verdict, chance=1 / groups, **rules)
         excluded += 0 in findings.excluded
     assert excluded == 0
 
@@ -135,7 +135,7 @@ def test_one_that_is_silent_while_others_attack_is_not_cleared_for_ever() -> Non
         plan = planned(number, clients=clients, groups=20)
         attacking = np.array([3, 50, 77]) if number <= 10 else np.array([3, 50, 77, 9])
         chance = chance_of_a_group(20, clients, dealt=True)
-        findings = learnt(findings, plan, verdict_on(plan, attacking), chance=chance, **RULES)
+        findings = update_findings(findings, plan, verdict_on(plan, attacking), chance=chance, **RULES)
     assert 9 in findings.excluded and findings.excluded[9] > 10
 
 
@@ -150,10 +150,10 @@ def test_after_calm_rounds_there_is_one_sum_and_a_spoilt_one_brings_the_groups_b
     plan = planned(1, clients=40, groups=5)
     findings = first_findings(40, 2)
     for expected in (False, True):
-        findings = learnt(findings, plan, clean, chance=0.2, **RULES)
+        findings = update_findings(findings, plan, clean, chance=0.2, **RULES)
         assert findings.one_sum is expected
-    findings = learnt(findings, replace(plan, groups=()), one, chance=1.0, **RULES)
+    findings = update_findings(findings, replace(plan, groups=()), one, chance=1.0, **RULES)
     assert not findings.one_sum and findings.needed == 4 and (findings.ratios <= 1).all()
     for expected in (False, False, False, True):
-        findings = learnt(findings, plan, clean, chance=0.2, **RULES)
+        findings = update_findings(findings, plan, clean, chance=0.2, **RULES)
         assert findings.one_sum is expected

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from laconic.group_testing.detector import Detector, Verdict
-from laconic.group_testing.evidence import chance_of_a_group, first_findings, learnt
+from laconic.group_testing.evidence import chance_of_a_group, first_findings, update_findings
 from laconic.group_testing.forecast import Prospects
 from laconic.plan import RoundPlan
 
@@ -55,7 +55,7 @@ def simulated(about: Prospects, attackers: int, norm: float, seed: int) -> float
         sent = norm * np.array([(group.cohort < attackers).sum() for group in plan.groups], dtype=float)
         found = norms(about.test, sent, rng)
         verdict = Verdict(found, found > about.test.threshold, found > about.test.clear)
-        findings = learnt(
+        findings = update_findings(
             findings, plan, verdict, chance=about.chance, false_exclusions=1.0, false_alarms=about.test.false_alarms
         )
         if all(client in findings.excluded for client in range(attackers)):

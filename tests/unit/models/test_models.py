@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from laconic.errors import ConfigError, DataError
-from laconic.models.all_cnn import same_convolution
+from laconic.models.networks import same_convolution
 from laconic.models.registry import build_model, default_model
 from laconic.train.flat import FlatModel
 

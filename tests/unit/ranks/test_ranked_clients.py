@@ -15,7 +15,7 @@ from scheme_tools import SIZES, model, scheme
 import laconic
 from conftest import make_population, make_records
 from laconic.adversary.attacks.sign_inversion import SignInversion
-from laconic.aggregate.median import Median
+from laconic.aggregate.medians import Median
 from laconic.codecs.measured import Evaluations
 from laconic.data.population import FunctionPopulation
 from laconic.errors import PrivacyError, RankFailed, RankLost
@@ -23,8 +23,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.budget import Budget
 from laconic.ranks.clients import RankedClients
-from laconic.ranks.group import Ranks
-from laconic.ranks.messages import plan_heard, plan_said, read, written
+from laconic.ranks.group import Ranks, plan_from_json, plan_to_json, read, written
 from laconic.ranks.start import about_idle
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
@@ -171,7 +170,7 @@ def test_a_plan_is_the_same_after_it_was_told() -> None:
         fingerprint="a",
     )
     plan = replace(group, cohort=np.array([2, 5, 9]), excluded=np.array([4]), groups=(group,), max_dropouts=1)
-    again = plan_heard(read(bytes(written(plan_said(plan)))), {})
+    again = plan_from_json(read(bytes(written(plan_to_json(plan)))), {})
     assert (again.planned_cohort, again.run_seed, again.drawn.tolist()) == (1 / 3, 2**63 - 1, [2, 4, 5, 9])
     assert again.groups[0].cohort.tolist() == [2, 5] and again.groups[0].noise_shares == 2
-    assert plan_said(again) == plan_said(plan)
+    assert plan_to_json(again) == plan_to_json(plan)

@@ -65,7 +65,7 @@ def test_a_run_that_sends_nothing_has_no_place_on_a_logarithm(tmp_path: Path, dr
 
 def test_no_picture_uses_colours_of_its_own() -> None:
     """Whoever draws lines takes `line_style`, or colours that are its own and among Okabe and Ito's."""
-    for folder in ("src/laconic", "benchmarks"):
+    for folder in ("src", "benchmarks"):
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             if "pyplot" in text or "matplotlib" in text:

@@ -15,11 +15,11 @@ from scheme_tools import model, scheme
 
 import laconic
 from conftest import make_population, make_records
-from laconic.clients.held_out import split_rows
+from laconic.clients.work import split_rows
 from laconic.codecs.measured import Evaluations
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError
-from laconic.experiment.cautions import untested
+from laconic.experiment.checks import untested
 from laconic.experiment.experiment import Experiment
 from laconic.observers.progress import PlainProgress
 from laconic.privacy.accounting.budget import Budget

@@ -15,8 +15,8 @@ from conftest import make_population, make_records
 from laconic import schemes
 from laconic.privacy.statement.statement import statement_lines
 from laconic.report.summary_lines import result_lines
-from laconic.runner.planned import _at_most, answered_for, charged
 from laconic.runner.run import Run
+from laconic.runner.statement import _at_most, charged, rounds_covered_by_statement
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=2, batch_size=4)
 SIZES = [4, 9, 1, 12, 7, 5, 3, 8] * 5
@@ -119,7 +119,7 @@ def test_where_cohorts_cannot_be_drawn_again_the_worst_ones_count() -> None:
     simulation.begin()
     for number in (1, 2):
         simulation._one_round(number)
-    spent, drawn = charged(simulation), answered_for(simulation)
+    spent, drawn = charged(simulation), rounds_covered_by_statement(simulation)
     assert experiment.budget is not None
     assert simulation.accountant is not None
     worst = _at_most(simulation, spent, experiment.budget, simulation.accountant)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import laconic
 from conftest import make_population, make_records
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
-from laconic.aggregate.median import Median
+from laconic.aggregate.medians import Median
 from laconic.audit.setups import check_auditable
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment

@@ -15,8 +15,8 @@ from laconic.catalogue import build_scheme
 from laconic.codecs.base import Identity
 from laconic.errors import ConfigError
 from laconic.parts import Part
-from laconic.server.preconditioned import Preconditioned
 from laconic.server.rules import Average, ServerRule
+from laconic.server.steps import Preconditioned
 from laconic.settings.settle_scheme import with_outputs
 
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from laconic.errors import ConfigError, LaconicError
 from laconic.parts import Part
 from laconic.plan import RoundPlan
 from laconic.server.rules import Average, ServerRule
-from laconic.server.scheduled import Scheduled
+from laconic.server.steps import Scheduled
 from laconic.settings.build import settle
 from laconic.settings.check import problems_in
 from laconic.settings.config import RunConfig

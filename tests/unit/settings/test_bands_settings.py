@@ -8,13 +8,13 @@ import pytest
 
 from laconic.errors import ConfigError
 from laconic.federation.server.settings import settle_federated
-from laconic.inference.asked import asked_schemes
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.mechanism.bands import choose_bands
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.forecast import forecast
+from laconic_studies.inference.asked import asked_schemes
 
 
 def config(name: str = "fl-std-dp", **values: Any) -> RunConfig:

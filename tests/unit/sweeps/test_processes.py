@@ -13,9 +13,8 @@ import pytest
 
 from laconic.sweeps import on_ray, processes
 from laconic.sweeps.grid import Grid
-from laconic.sweeps.processes import in_processes
-from laconic.sweeps.ways import Job, Watch
-from laconic.sweeps.worker import Told, pass_on
+from laconic.sweeps.jobs import Job, Watch
+from laconic.sweeps.processes import Told, in_processes, pass_on
 
 # A stand-in that loads no torch: it dies of jobs that say so, and fails others.
 STAND_IN = """

@@ -14,11 +14,11 @@ from e2e_tools import call
 import laconic
 from laconic.errors import ConfigError, RunFolderError
 from laconic.observers.observer import Row
-from laconic.sweeps import single
+from laconic.sweeps import jobs
 from laconic.sweeps import sweep as sweep_module
 from laconic.sweeps.grid import Grid
+from laconic.sweeps.jobs import Watch
 from laconic.sweeps.sweep import Sweep
-from laconic.sweeps.ways import Watch
 
 BASE: dict[str, Any] = {
     "scheme": {"name": "fl-std-dp", "clip_norm": 0.5, "noise_multiplier": 1.0, "local_steps": 1},
@@ -167,20 +167,20 @@ def test_a_sweep_goes_on_where_it_was_interrupted(tmp_path: Path, finished: Path
 def test_a_failed_run_does_not_end_the_others_and_the_exit_code_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = single.settle
+    settle = jobs.settle
 
     def broken(config: Any, **options: Any) -> Any:
         if config.scheme.options["local_lr"] == 0.1:
             raise RuntimeError("out of memory\nat some place")
         return settle(config, **options)
 
-    monkeypatch.setattr(single, "settle", broken)
+    monkeypatch.setattr(jobs, "settle", broken)
     (tmp_path / "grid.toml").write_text(Grid.from_dict(BASE | {"grid": {"local_lr": [0.1, 0.5]}}).to_toml())
     ended = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out")
     assert ended.code == 6 and "1 of 2 runs failed: local_lr=0.1+seed=0 (RuntimeError: out of memory)" in ended.err
     assert "0.1     0 of 1" in ended.out and "0.5     1" in ended.out
     assert "at some place" in json.loads((tmp_path / "out/failures.json").read_text())["local_lr=0.1+seed=0"]["trace"]
-    monkeypatch.setattr(single, "settle", settle)
+    monkeypatch.setattr(jobs, "settle", settle)
     ended = call(capsys, "sweep", tmp_path / "out", "--json")
     assert ended.code == 0 and [run["state"] for run in ended.json["runs"]] == ["finished"] * 2
 

@@ -14,8 +14,8 @@ from laconic.observers.observer import Row
 from laconic.sweeps import sweep as sweep_module
 from laconic.sweeps import together
 from laconic.sweeps.grid import Grid
+from laconic.sweeps.jobs import Watch
 from laconic.sweeps.sweep import Sweep
-from laconic.sweeps.ways import Watch
 from laconic.train.engines import joint
 
 BASE: dict[str, Any] = {

@@ -22,7 +22,7 @@ from laconic.train.engines.engine import Engine, Task
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
 from laconic.train.local import LocalSGD
-from laconic.train.metrics import by_client, two_class_metrics
+from laconic.train.losses import by_client, two_class_metrics
 
 CPU = torch.device("cpu")
 SIZES = [14, 9, 3, 22, 5]

@@ -27,9 +27,8 @@ from laconic.settings.config import RunConfig
 from laconic.settings.forecast import forecast
 from laconic.streams import Streams
 from laconic.train.engines.engine import Task
-from laconic.train.engines.per_record import PerRecord
+from laconic.train.engines.per_record import FirstApart, PerRecord, WholeGradients, clipped_gradients
 from laconic.train.flat import FlatModel
-from laconic.train.layers.clipped_gradients import FirstApart, WholeGradients, clipped_gradients
 from laconic.train.layers.first_linear import FirstLinear
 from laconic.train.local import LocalDPSGD
 
@@ -83,7 +82,7 @@ def test_clipped_gradients_are_those_of_single_records(
         records = Records(SparseRows.from_dense(records.inputs), records.targets)
     model = flat(mlp(dropout), records)
     keys = torch.arange(40) * 1_000_003
-    monkeypatch.setattr("laconic.train.layers.clipped_gradients._MOST_NUMBERS", 16 * model.size)  # several pieces
+    monkeypatch.setattr("laconic.train.engines.per_record._MOST_NUMBERS", 16 * model.size)  # several pieces
     gradients = FirstApart(model, model.first_linear) if apart else WholeGradients(model)  # type: ignore[arg-type]
     assert isinstance(model.first_linear, FirstLinear)
     found = gradients.total(model.initial, records.inputs, records.targets, keys, 0.6)

@@ -4,14 +4,10 @@ breast_cancer  tumours inside scikit-learn: a small table
 checked        files with a published sum
 cifar          CIFAR-10 in binary batches
 digits         8 × 8 digits inside scikit-learn
-faces          7,000 faces with attributes, in the place of LFW
-hapt           windows of a smartphone's sensors, with the people who carried it
 idx            the file format of MNIST
 imdb           film reviews as numbers of words
 imdb_text      IMDB's film reviews as text
-lfw            Labeled Faces in the Wild with the attributes of every picture
 mnist          MNIST and Fashion-MNIST in IDX files
 plugin         a data set of the user's own, `package.module:function`
 stratified     a test set for data that comes without one
-toxicity       who found which comment on Wikipedia toxic: 4,301 people with what is known of them
 """

@@ -27,9 +27,8 @@ from laconic.federation.server.settings import Settings, settle_federated
 from laconic.federation.server.watchers import Watchers
 from laconic.observers.observer import Together
 from laconic.observers.progress import measured_text
-from laconic.runner.in_folder import prepare
 from laconic.runner.outcome import RunResult
-from laconic.runner.run import Run
+from laconic.runner.run import Run, prepare
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
 from laconic.settings.launch import files_of, tracked

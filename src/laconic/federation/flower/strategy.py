@@ -70,7 +70,7 @@ class SchemeStrategy(Strategy):
         simulation, plan = self._simulation, self._plan
         if plan is None:
             return None, None
-        sent = simulation.nothing(plan)
+        sent = simulation.empty_collection(plan)
         if plan.viable:
             answers = self._courier.answers(self._messages, replies, timeout=self._clients.timeout)
             sent = self._clients.collected(plan, self._requests, answers)

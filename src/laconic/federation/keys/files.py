@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from laconic import files
 from laconic.errors import RunFolderError
 
 
@@ -23,24 +23,8 @@ def replace_file(target: Path, data: bytes) -> None:
 
     Killed at any instant, the file is the old one or the new one.
     """
-    temporary = target.with_name(target.name + ".new")
     try:
         target.parent.mkdir(exist_ok=True, mode=0o700)
-        temporary.unlink(missing_ok=True)  # in a folder that others may write to, it could be theirs, or a link
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-        sync_folder(target.parent)
+        files.replace_file(target, data, mode=0o600)
     except OSError as error:
         raise RunFolderError(f"cannot write {target}: {error.strerror}; nothing was sent") from None
-
-
-def sync_folder(folder: Path) -> None:
-    """What was renamed in the folder is on the disk when this returns."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from laconic.observers.figures import RunFigures
 from laconic.observers.observer import Observer, Together
-from laconic.observers.recorded import RecordedEvents
+from laconic.observers.operator import RecordedEvents, RunFigures
 from laconic.operations.events import EventLog
 from laconic.options.sections import FederationSection
 from laconic.stopwatch import Stopwatch

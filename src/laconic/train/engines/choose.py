@@ -1,17 +1,23 @@
-"""Which engine trains a cohort, by name or by rule."""
+"""Which engine trains a cohort, by name or by rule.
+
+Many clients at once share the cost of calling an operation, some microseconds. On a CPU they also share its cache. So
+small operations are better done for many clients at once, and large ones client by client.
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
+import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from laconic.errors import ConfigError
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Engine, Work
-from laconic.train.engines.estimate import numbers_per_operation
 from laconic.train.engines.one_by_one import OneByOne
 from laconic.train.engines.per_record import PerRecord
 from laconic.train.engines.sparse_first import SparseFirst
@@ -46,11 +52,23 @@ def choose_engine(
 ) -> Engine:
     """The named engine, or the one that should be fastest ('auto').
 
-    Record-level privacy (`per_record`) has an engine of its own. For sparse records it is the one that reads them as
-    they are, if the model allows that. On a GPU it is the cohort at once, if the model can be vectorised. On a CPU it
-    is the cohort, a few clients for every core, if each client has few weights of its own, given its `work` in a
-    round (None: all are its own), and if its operations on a `batch` are small, where that was measured (`estimate`).
-    Otherwise it is one by one. Where a layer of the model forces that, the user is told once.
+    Record-level privacy has an engine of its own. For sparse records it is the one that reads them as they are, if the
+    model allows that. On a GPU it is the cohort at once, if the model can be vectorised. On a CPU it is the cohort, a
+    few clients for every core, if each client has few weights of its own and small operations
+    (`numbers_per_operation`). Otherwise it is one by one. Where a layer of the model forces that, the user is told.
+
+    Args:
+        name: 'auto', or one of those above: 'per-record', 'sparse-first', 'cohort', 'one-by-one'.
+        model: what is trained.
+        device: where it is trained.
+        example: inputs and targets of a few records, on which is tried what the model allows.
+        chunk: clients at once; None leaves it to the engine.
+        workers: parallel workers on a CPU; None: one per core where that helps.
+        precision: of products on a GPU: 'tf32', 'float32' or 'bfloat16'.
+        sparse: whether the records are sparse.
+        work: what a client does in a round; None: all weights are its own.
+        per_record: whether single records are protected.
+        batch: records of a client's step; None: those of the example.
     """
     if not per_record and name == "per-record":
         raise ConfigError("--engine per-record is for schemes that protect single records: use --engine auto")
@@ -140,3 +158,55 @@ def _workers(wanted: int | None, model: FlatModel, device: torch.device) -> int:
     if model.size <= _SMALL:
         return 1
     return max(1, min(torch.get_num_threads(), _WORKERS_MEMORY // (16 * model.size)))
+
+
+_MEASURED = (
+    nn.MultiheadAttention,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+    nn.modules.instancenorm._InstanceNorm,
+)
+"""For models with such layers the size of operations decides. The others' choice is older, and runs keep it."""
+
+
+def numbers_per_operation(module: nn.Module, inputs: Tensor, batch: int) -> float | None:
+    """How many numbers one operation of a client's step writes on average; None: the model has none of the layers.
+
+    An operation is a call of a layer without parts. torch's GRU is one for each moment, because that is how it works.
+    """
+    if not any(isinstance(layer, _MEASURED) for layer in module.modules()):
+        return None
+    written: list[int] = []
+    calls: list[int] = []
+
+    def notice(layer: nn.Module, arguments: tuple[Any, ...], outputs: Any) -> None:
+        found = outputs[0] if isinstance(outputs, tuple) else outputs
+        if not isinstance(found, Tensor):
+            return
+        count, times = found.numel(), 1
+        if isinstance(layer, nn.MultiheadAttention):
+            length = arguments[0].shape[1 if layer.batch_first else 0]
+            count, times = 5 * count + count // layer.embed_dim * layer.num_heads * length, 4
+        elif isinstance(layer, nn.RNNBase):
+            gates = 4 if isinstance(layer, nn.LSTM) else 3
+            count *= gates * layer.num_layers
+            if not isinstance(layer, nn.LSTM):
+                times = layer.num_layers * math.prod(found.shape[:-1]) // len(inputs)
+        written.append(count)
+        calls.append(times)
+
+    whole = (nn.MultiheadAttention, nn.RNNBase)
+    hooks: list[RemovableHandle] = []
+    for layer in module.modules():
+        if isinstance(layer, whole) or not any(True for _ in layer.children()):
+            hooks.append(layer.register_forward_hook(notice))
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
+            module.train()(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(written) * batch / len(inputs) / max(1, sum(calls))

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.utils.hooks import RemovableHandle
 
 from laconic.data.population import CohortRecords
 from laconic.graphs import Replayed
-from laconic.train.engines.crew import Crew
-from laconic.train.engines.engine import Task, Work
-from laconic.train.engines.estimate import Alone, find_alone
-from laconic.train.engines.precision import products_in
-from laconic.train.flat import FlatModel
+from laconic.train.batches import Schedule
+from laconic.train.engines.engine import Crew, Task, Work, make_optimizer, products_in
+from laconic.train.flat import FlatModel, keep_padding
 from laconic.train.layers.attention import attention_for_clients, calls_attention, use_client_attention
-from laconic.train.layers.client_conv import use_client_convolutions
-from laconic.train.layers.client_norm import use_client_norms
-from laconic.train.layers.factored import FactoredLinear, factor_large_layers, worth_factoring
-from laconic.train.layers.kept import KeptWeights
-from laconic.train.layers.recurrent.client_recurrent import use_client_recurrence
-from laconic.train.optimizers import make_optimizer
-from laconic.train.schedule import Schedule
-from laconic.train.words import keep_padding
+from laconic.train.layers.conv import use_client_convolutions, use_client_norms
+from laconic.train.layers.dense import FactoredLinear, KeptWeights, factor_large_layers, worth_factoring
+from laconic.train.layers.recurrent import use_client_recurrence
 
 _Chosen = tuple[slice | Tensor, ...]
 """Entries of every client's parameter, as one index per axis."""
@@ -59,7 +56,13 @@ class Vectorised:
 class CohortAtOnce(Crew[_Job]):
     """Many clients at once: on a GPU the whole cohort, on a CPU a few for every worker.
 
-    `precision` is that of products on a GPU: 'tf32' (the default there), 'float32', or 'bfloat16' for convolutions.
+    Args:
+        model: what is trained; every worker has a copy.
+        device: where it is trained.
+        example: inputs of a few records; with them large dense layers are found and factored.
+        chunk: clients at once; None: as many as memory holds.
+        workers: how many work side by side; one on a GPU.
+        precision: of products on a GPU: 'tf32' (the default there), 'float32', or 'bfloat16' for convolutions.
     """
 
     name = "cohort"
@@ -160,7 +163,17 @@ class _Worker:
 
 
 class _Block:
-    """So many clients, their records and their weights, always in the same memory."""
+    """So many clients, their records and their weights, always in the same memory.
+
+    Args:
+        model: what is trained.
+        layers: its large dense layers by name, which may be factored.
+        task: the training of the first round; all later ones must have the same shapes.
+        count: how many clients.
+        records: those of some clients, for their shape and type.
+        schedule: their batches, for their shape.
+        ragged: whether clients may have steps or batches of other sizes than the block.
+    """
 
     def __init__(
         self,
@@ -302,7 +315,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _TrainedBlock:
-    """A block's clients. The updates are put together only if somebody wants to see each of them."""
+    """A block's clients. The updates are put together only if each of them is asked for."""
 
     clients: np.ndarray
     num_records: np.ndarray
@@ -328,7 +341,18 @@ def gradients(
     weight: Tensor,
     keys: Tensor,
 ) -> list[Tensor]:
-    """Every client's gradient. randomness="error": a draw inside the model would differ between engines."""
+    """Every client's gradient by its parameters that move, in their order.
+
+    Args:
+        model: whose loss it is.
+        params: every client's parameters by name, each with the clients on its first axis.
+        moving: names of the parameters that are trained.
+        inputs: (clients, records, …).
+        targets: (clients, records, …).
+        weight: (clients, records), how much each record counts.
+        keys: (clients,), one for the dropout of each.
+    """
+    # randomness="error": a draw inside the model would differ between engines.
     leaves = {name: value.detach().requires_grad_(name in moving) for name, value in params.items()}
     losses = vmap(model.mean_loss, randomness="error")(leaves, inputs, targets, weight, keys)
     wanted = [leaves[name] for name in moving]
@@ -354,3 +378,45 @@ def memory_of(device: torch.device) -> int:
 def chunk_for(size: int, device: torch.device) -> int:
     """How many clients at once: weights, gradients, and temporaries of that order, in half of the memory."""
     return int(max(1, min(1024, memory_of(device) // 2 // (size * 4 * 6))))
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A layer that is not done for all clients at once, and why. If it is `possible`, it is done client by client."""
+
+    layer: str
+    why: str
+    possible: bool
+
+
+def find_alone(module: nn.Module, vectorised: Callable[[], None]) -> Alone | None:
+    """The first such layer of the module when `vectorised` runs it inside `vmap`; None: there is none."""
+    found = _tried(module, vectorised, "error")
+    # What is behind a layer that vmap does client by client may be impossible.
+    return (_tried(module, vectorised, "ignore") or found) if found is not None and found.possible else found
+
+
+def _tried(module: nn.Module, vectorised: Callable[[], None], warning: Literal["error", "ignore"]) -> Alone | None:
+    inside: list[str] = []
+    hooks: list[RemovableHandle] = []
+    for name, layer in module.named_modules():
+        kind = type(layer).__name__.removeprefix("Client")
+        called = f"'{name}' ({kind})" if name else f"the model ({kind})"
+        hooks.append(layer.register_forward_pre_hook(lambda *_, called=called: inside.append(called)))
+        hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings(warning, message=_ONE_BY_ONE)
+            vectorised()
+    except (RuntimeError, UserWarning) as problem:
+        operation = re.search(r"aten::(\w+)", str(problem))
+        why = f"torch cannot vectorise {operation.group(1)}" if operation else str(problem).splitlines()[0]
+        return Alone(inside[-1] if inside else "the loss", why, isinstance(problem, UserWarning))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return None
+
+
+_ONE_BY_ONE = ".*batching rule for"
+"""What vmap warns of when it does an operation client by client."""

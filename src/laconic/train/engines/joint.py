@@ -17,14 +17,12 @@ from torch.nn import functional
 
 from laconic.data.population import CohortRecords, gather
 from laconic.graphs import Replayed
+from laconic.train.batches import Schedule
 from laconic.train.engines.cohort import CohortAtOnce, Vectorised, chunk_for, gradients, memory_of, rounded_up
-from laconic.train.engines.engine import Task, Trained, batches_of
-from laconic.train.engines.precision import products_in
+from laconic.train.engines.engine import Task, Trained, batches_of, make_optimizer, products_in
 from laconic.train.layers.attention import attention_for_clients
-from laconic.train.layers.factored import worth_factoring
+from laconic.train.layers.dense import worth_factoring
 from laconic.train.local import LocalTraining
-from laconic.train.optimizers import make_optimizer
-from laconic.train.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -239,7 +237,7 @@ def _spread(values: np.ndarray, rows: np.ndarray, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _TrainedRun:
-    """A run's clients in a block. Their updates are put together only if somebody wants to see each of them."""
+    """A run's clients in a block. Their updates are put together only if each of them is asked for."""
 
     clients: np.ndarray
     num_records: np.ndarray

@@ -6,12 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laconic.train.engines.crew import Crew
-from laconic.train.engines.engine import Client, Task, Updates
+from laconic.train.engines.engine import Client, Crew, Task, Updates, make_optimizer
 from laconic.train.flat import FlatModel
-from laconic.train.layers.chains import pool_before_relu
-from laconic.train.layers.factored import Factors, factor_large_layers, worth_factoring
-from laconic.train.optimizers import make_optimizer
+from laconic.train.layers.dense import Factors, factor_large_layers, worth_factoring
+from laconic.train.layers.replacement import pool_before_relu
 
 
 class OneByOne(Crew[Client]):

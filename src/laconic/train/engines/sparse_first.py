@@ -16,10 +16,9 @@ from torch import Tensor
 
 from laconic.data.sparse import SparseRows
 from laconic.errors import DataError
-from laconic.train.engines.engine import Task, Updates
+from laconic.train.engines.engine import Task, Updates, make_optimizer
 from laconic.train.flat import FlatModel
 from laconic.train.layers.first_linear import FirstLinear
-from laconic.train.optimizers import make_optimizer
 
 CHUNK = 20
 """Clients at once: enough to hide Python's cost, few enough for a processor's cache."""

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from laconic.train.layers.chains import watched
 from laconic.train.layers.dropout import KeyedDropout
-from laconic.train.layers.kept import clients_first
+from laconic.train.layers.replacement import clients_first, watched
 
 
 class Attention(nn.MultiheadAttention):
@@ -96,7 +95,7 @@ class Attention(nn.MultiheadAttention):
 
 
 def can_replace(layer: nn.Module) -> TypeGuard[nn.MultiheadAttention]:
-    """Whether `Attention` does what the layer does: nobody's own, and without learned keys or zeros appended."""
+    """True if `Attention` can replace this layer: exactly torch's class, no bias_k, no zero attention."""
     if type(layer) is not nn.MultiheadAttention or watched(layer):
         return False
     return layer.bias_k is None and not layer.add_zero_attn
@@ -122,7 +121,7 @@ def use_client_attention(module: nn.Module) -> None:
 
 
 def calls_attention(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether somebody's own `forward` in the module calls `scaled_dot_product_attention`."""
+    """Whether a `forward` of the user's in the module calls `scaled_dot_product_attention`."""
     known = ("torch.nn.", "laconic.")
     if all(type(layer).__module__.startswith(known) and not watched(layer) for layer in module.modules()):
         return False

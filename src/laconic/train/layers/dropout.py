@@ -70,7 +70,7 @@ class _Masks(torch.autograd.Function):
 def _kept(keys: Tensor, shape: tuple[int, ...], least: int) -> Tensor:
     """Which entries stay, (clients, *shape)."""
     if keys.is_cuda:
-        from laconic.train.layers.dropout_kernel import kept
+        from laconic.train.layers.kernels import kept
 
         return kept(keys, shape, least)
     mask = torch.empty(len(keys), *shape, dtype=torch.bool)

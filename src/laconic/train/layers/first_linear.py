@@ -49,7 +49,7 @@ class AddBias(nn.Module):
 def find_first_linear(model: FlatModel, example: tuple[Tensor, Tensor]) -> FirstLinear | str:
     """The layer that takes the inputs, or why the model cannot be taken apart there.
 
-    Whatever the module does in `forward`, a layer is believed to be the one only if the gradient of the parts put
+    The module may do anything in `forward`, so a layer is taken for the one only if the gradient of the parts put
     together is that of the whole, at random weights and inputs and with dropout on. So a module that looks at its
     inputs elsewhere, uses W twice or draws random numbers of its own is not taken apart.
     """
@@ -67,7 +67,7 @@ def find_first_linear(model: FlatModel, example: tuple[Tensor, Tensor]) -> First
             if _same_gradient(model, first, inputs, targets):
                 return first
             reason = f"its output does not depend on the inputs through '{name}' alone"
-        except Exception as error:  # whatever a user's module raises when its parts are not what it expects
+        except Exception as error:  # a user's module may raise anything when its parts are not what it expects
             reason = (str(error).splitlines() or [type(error).__name__])[0]
     return reason
 

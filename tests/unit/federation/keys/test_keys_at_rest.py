@@ -12,7 +12,7 @@ import pytest
 from key_tools import cheap_scrypt, private_file
 
 from laconic.errors import ConfigError, LaconicError, RunFolderError
-from laconic.federation.keys import files, wrapping
+from laconic.federation.keys import wrapping
 from laconic.federation.keys.change import change_secret, encrypt_keys, new_identity
 from laconic.federation.keys.keyring import IDENTITY, Keyring, server_key
 from laconic.federation.keys.original import accept_copy, is_copy, mark_original
@@ -222,7 +222,7 @@ def test_killed_at_any_instant_every_key_is_readable(
             return call
 
         for name in real:
-            monkeypatch.setattr(files.os, name, one(name))
+            monkeypatch.setattr(os, name, one(name))
         try:
             if what == "encrypt":
                 encrypt_keys(path, OLD)
@@ -234,7 +234,7 @@ def test_killed_at_any_instant_every_key_is_readable(
         except Killed:
             pass
         for name, function in real.items():
-            monkeypatch.setattr(files.os, name, function)
+            monkeypatch.setattr(os, name, function)
         if what == "encrypt":
             encrypt_keys(path, OLD)  # finishes what was begun
             assert keys_in(path, OLD) == known

@@ -19,7 +19,7 @@ from laconic.train.engines.cohort import CohortAtOnce, rounded_up
 from laconic.train.engines.engine import Task, Trained, Updates
 from laconic.train.engines.one_by_one import OneByOne
 from laconic.train.flat import FlatModel
-from laconic.train.layers.factored import factor_large_layers, worth_factoring
+from laconic.train.layers.dense import factor_large_layers, worth_factoring
 from laconic.train.local import LocalSGD
 
 CPU = torch.device("cpu")

@@ -18,12 +18,11 @@ from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError
 from laconic.streams import Streams
 from laconic.train.engines import choose
-from laconic.train.engines.choose import choose_engine
+from laconic.train.engines.choose import choose_engine, numbers_per_operation
 from laconic.train.engines.engine import Engine, Task
-from laconic.train.engines.estimate import numbers_per_operation
 from laconic.train.flat import FlatModel
 from laconic.train.layers.attention import as_products
-from laconic.train.layers.client_norm import use_client_norms
+from laconic.train.layers.conv import use_client_norms
 from laconic.train.local import LocalSGD
 
 CPU = torch.device("cpu")

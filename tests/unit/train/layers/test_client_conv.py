@@ -12,11 +12,17 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from laconic.train.layers.chains import pool_before_relu
-from laconic.train.layers.client_conv import ClientConv1d, ClientConv2d, use_client_convolutions
-from laconic.train.layers.conv_products import products
-from laconic.train.layers.conv_window import as_rows, input_gradients, window_of
+from benchmarks.conv_products import products
+from laconic.train.layers.conv import (
+    ClientConv1d,
+    ClientConv2d,
+    as_rows,
+    input_gradients,
+    use_client_convolutions,
+    window_of,
+)
 from laconic.train.layers.dropout import KeyedDropout
+from laconic.train.layers.replacement import pool_before_relu
 
 _CPU = torch.device("cpu")
 _POOLS = {

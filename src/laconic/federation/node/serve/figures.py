@@ -12,7 +12,7 @@ from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.log import JOINED, REFUSED, UPLOADED
 from laconic.federation.node.policy import Policy
 from laconic.federation.node.serve.watched import WatchedNode
-from laconic.operations.exposition import Family, counter, exposition, gauge
+from laconic.operations.metrics import Family, counter, exposition, gauge
 
 
 class NodeFigures:

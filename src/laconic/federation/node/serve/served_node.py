@@ -30,8 +30,8 @@ from laconic.federation.node.serve.settled_policy import SettledPolicy
 from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
-from laconic.operations.endpoint import Endpoint
 from laconic.operations.events import EventLog
+from laconic.operations.metrics import Endpoint
 
 if TYPE_CHECKING:
     from torch import nn

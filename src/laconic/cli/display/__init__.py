@@ -1,4 +1,0 @@
-"""What commands show on a terminal.
-
-reproduction  what `laconic reproduce` prints
-"""

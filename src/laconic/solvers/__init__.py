@@ -1,4 +1,0 @@
-"""Solvers: reconstruct a sparse update from its code.
-
-sparse  `Adjoint` and `Fista`: from DCT coefficients back to an update
-"""

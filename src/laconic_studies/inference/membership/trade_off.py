@@ -1,0 +1,80 @@
+"""What a promise of privacy allows an attack: a bound on its true positives at given false ones.
+
+(ε, δ) means TPR ≤ e^ε·FPR + δ, and by the same rule for the other answer TPR ≤ 1 − e^(−ε)·(1 − δ − FPR), for every test
+of whether the target was there. A Gaussian mechanism says more: TPR ≤ Φ(Φ⁻¹(FPR) + μ), where μ is the distance of the
+two worlds in standard deviations of the noise, √T/σ after T rounds (Dong, Roth and Su 2022).
+
+Both bounds are concave in FPR. So they hold for averages as well: over whoever else takes part, and over targets that
+have thresholds of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from laconic.experiment.experiment import Experiment
+from laconic.privacy.accounting.tight import gaussian_epsilon
+from laconic_studies.inference.membership.roc import Point, clopper_pearson
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What is promised to the target. Without `mu` nothing is known but ε and δ."""
+
+    epsilon: float
+    delta: float
+    mu: float | None = None
+
+    def tpr_bound(self, fpr: float) -> float:
+        """By ε and δ."""
+        either = math.exp(min(self.epsilon, 700.0)) * fpr + self.delta
+        other = 1 - math.exp(-self.epsilon) * (1 - self.delta - fpr)
+        return float(np.clip(min(either, other), 0.0, 1.0))
+
+    def gaussian_bound(self, fpr: float) -> float | None:
+        """By the Gaussian trade-off curve; None where there is none."""
+        if self.mu is None:
+            return None
+        from scipy.stats import norm
+
+        return float(norm.cdf(norm.ppf(fpr) + self.mu)) if 0 < fpr < 1 else float(fpr >= 1)
+
+    def bound(self, fpr: float) -> float:
+        """The tighter of the two."""
+        gaussian = self.gaussian_bound(fpr)
+        # δ has a part for what finite precision of the noise may cost, which the Gaussian curve does not know of.
+        return self.tpr_bound(fpr) if gaussian is None else min(self.tpr_bound(fpr), gaussian + self.delta)
+
+    def exceeded(self, point: Point, false_alarm: float) -> bool:
+        """Whether the counts disprove the claim. A true claim is disproved with probability `false_alarm` at most.
+
+        The lower end for TPR is compared with the bound at the upper end for FPR: each is wrong half as often.
+        """
+        confidence = 1 - false_alarm  # an end is wrong with half of what is left
+        low, _ = clopper_pearson(point.hits, point.ins, confidence)
+        _, high = clopper_pearson(point.false, point.outs, confidence)
+        return low > self.bound(high)
+
+
+def claim_of(experiment: Experiment, rounds: int, *, record: bool = False) -> Claim | None:
+    """What the server is not supposed to learn of a client that takes part in so many rounds; None without privacy.
+
+    With `record` the question is of one record of the client. Where clients are protected as a whole, another record is
+    another code of the client. Both are within S of nothing, so they are 2·S apart at most, and μ is twice as large.
+    Where single records are protected, the accountant answers for them.
+    """
+    accountant, scheme = experiment.accountant, experiment.scheme
+    if accountant is None or experiment.budget is None:
+        return None
+    delta = experiment.budget.delta
+    if scheme.record_level:
+        return Claim(epsilon=accountant.participant_epsilon(rounds), delta=delta) if record else None
+    release = replace(accountant.main, sensitivity_scale=2.0) if record else accountant.main
+    sigma = release.multiplier / math.sqrt(rounds)
+    if not record:
+        return Claim(epsilon=accountant.participant_epsilon(rounds), delta=delta, mu=1 / sigma)
+    epsilon = gaussian_epsilon(sigma, delta - experiment.delta_slack())
+    return Claim(epsilon=epsilon, delta=delta, mu=1 / sigma)
