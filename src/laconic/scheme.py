@@ -17,7 +17,7 @@ from laconic.codecs.measured import Evaluations, Measured
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive_int
-from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING, VOTES, Release, Rounds, client_release
+from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING, VOTES, Release, Rounds, release_of
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.clip import Clip, L2Clip, Marks, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
@@ -43,7 +43,7 @@ class Phase:
         if parts.record_level:
             return parts.train.release(**about)
         sensitivity = parts.clip.sensitivity(parts.codec.code_size(size))
-        return client_release(parts.noise, sensitivity=sensitivity, groups=parts.groups, **about)
+        return release_of(parts.noise, sensitivity=sensitivity, groups=parts.groups, **about)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,8 @@ from laconic.privacy.accounting.releases import (
     VOTES,
     Release,
     Rounds,
-    client_release,
     compose,
+    release_of,
 )
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
@@ -123,7 +123,7 @@ class Setting:
         rounds = {VOTES: Rounds(last=self.vote_rounds or None), TRAINING: None}
         rounds[EVALUATIONS] = Rounds(after=self.vote_rounds, every=self.every or 1)
         releases = [
-            client_release(kind.noise, sensitivity=kind.bound, phase=kind.name, rounds=rounds[kind.name], **about)
+            release_of(kind.noise, sensitivity=kind.bound, phase=kind.name, rounds=rounds[kind.name], **about)
             for kind in self.kinds
         ]
         run = RunAccountant(releases=tuple(releases), delta=DELTA, horizon=self.planned)
@@ -278,7 +278,7 @@ def test_votes_are_not_forgotten(sampler: Sampler, method: str) -> None:
 
 def test_a_release_is_data() -> None:
     """It is written down and read back, and its figures with it."""
-    release = client_release(DiscreteGaussian(noise_multiplier=2.0), sampler=SAMPLERS[0], num_clients=CLIENTS)
+    release = release_of(DiscreteGaussian(noise_multiplier=2.0), sampler=SAMPLERS[0], num_clients=CLIENTS)
     run = RunAccountant(releases=(replace(release, rounds=Rounds(last=3)), release), delta=DELTA, horizon=10)
     after = run.after(8)
     again = [Release.from_dict(one.to_dict()) for one in after]
@@ -315,6 +315,6 @@ def test_what_protects_records_has_no_bound_for_a_client() -> None:
 
 def test_nothing_is_promised_against_a_server_that_adds_the_noise() -> None:
     noise = CorrelatedGaussian(noise_multiplier=1.0, coefficients=(1024, 512))
-    run = RunAccountant(releases=(client_release(noise, sampler=Cyclic(separation=4), num_clients=40),), delta=1e-5)
+    run = RunAccountant(releases=(release_of(noise, sampler=Cyclic(separation=4), num_clients=40),), delta=1e-5)
     assert run.participant(3) == Figures(None, None, None)
     assert compose(run.after(8), 1e-5, against=SERVER) == math.inf > compose(run.after(8), 1e-5, against=OUTSIDER)

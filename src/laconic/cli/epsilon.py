@@ -245,7 +245,7 @@ def _accountant(
     """From σ to the accountant of one client, or of one record if there is a rate for records."""
     from laconic.errors import ConfigError
     from laconic.privacy.accounting.accountant import RunAccountant
-    from laconic.privacy.accounting.releases import EACH, RECORD, Release, client_release
+    from laconic.privacy.accounting.releases import EACH, RECORD, Release, release_of
     from laconic.privacy.mechanism.correlated import CorrelatedGaussian
     from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 
@@ -267,7 +267,7 @@ def _accountant(
         noise: Noise = Gaussian(noise_multiplier=noise_multiplier)
         if bands is not None:
             noise = CorrelatedGaussian(noise_multiplier=noise_multiplier, coefficients=bands)
-        return client_release(noise, **about)
+        return release_of(noise, **about)
 
     return lambda sigma: RunAccountant(releases=(release(sigma),), delta=delta)
 

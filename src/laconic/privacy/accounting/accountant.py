@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from laconic.errors import ConfigError
 from laconic.parts import probability
-from laconic.privacy.accounting.promise import Promise, central_promise, client_promise, record_promise
+from laconic.privacy.accounting.promise import Promise, central_promise, client_promise, inside_promise, record_promise
 from laconic.privacy.accounting.releases import (
     CENTRAL,
     CLIENT,
@@ -29,10 +29,10 @@ from laconic.privacy.accounting.releases import (
     SHARES,
     Release,
     Shown,
-    client_release,
     compose,
     composed,
     delta_left,
+    release_of,
 )
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.gaussian import Noise
@@ -142,7 +142,9 @@ class RunAccountant:
         if main.added_by == CENTRAL:
             return central_promise(self.sampler.adjacency, len(main.bands))
         if main.added_by == SHARES:
-            return client_promise(self.sampler.adjacency, self.sampler.caveat)
+            if main.unit == CLIENT:
+                return client_promise(self.sampler.adjacency, self.sampler.caveat)
+            return inside_promise(main.unit, coins=main.coins, max_owners=main.max_owners)
         as_published = not self.sampler.proven
         unproven = (
             "the released ε is that of CHIL'21, Theorem 3.1, which takes for granted that no model shows which clients"
@@ -331,7 +333,7 @@ def Accountant(
         docs/maths.md#the-accountants; Abadi et al. (CCS 2016) for moments; Mironov et al. (2019) for rdp; Doroshenko et
         al. (PETS 2022) for pld; Denisov et al. (2022) for correlated noise.
     """
-    main = client_release(noise, sampler=sampler, num_clients=num_clients, sensitivity=sensitivity, groups=groups)
+    main = release_of(noise, sampler=sampler, num_clients=num_clients, sensitivity=sensitivity, groups=groups)
     return RunAccountant(
         releases=(*others, main),
         delta=delta,

@@ -346,16 +346,35 @@ def _summed(shown: Sequence[Shown], orders: tuple[float, ...]) -> list[float]:
     return total
 
 
-def client_release(
-    noise: Noise, *, sampler: Sampler, num_clients: int, sensitivity: float = 1.0, groups: int = 1, **about: Any
+def release_of(
+    noise: Noise,
+    *,
+    sampler: Sampler,
+    num_clients: int,
+    sensitivity: float = 1.0,
+    groups: int = 1,
+    unit: str = CLIENT,
+    **about: Any,
 ) -> Release:
-    """What a round of a phase releases of a client whose code has a norm of `sensitivity` at most."""
+    """What a round of a phase releases where one unit adds a vector of norm `sensitivity` at most to a sum.
+
+    Args:
+        noise: the noise in a sum.
+        sampler: which clients take part in a round.
+        num_clients: the size of the population.
+        sensitivity: S. A unit with several owners has a part of S at each.
+        groups: in how many groups a cohort is summed.
+        unit: 'client', 'record' or 'patient'.
+        about: what else a `Release` says.
+    """
     largest = sampler.largest_cohort(num_clients, groups)
     return Release(
         **noise.counted(sensitivity=sensitivity, largest_cohort=largest)._asdict(),
-        sensitivity_scale=sampler.sensitivity_scale,
+        # Units inside clients are compared with none at all, however clients are drawn.
+        sensitivity_scale=sampler.sensitivity_scale if unit == CLIENT else 1.0,
         sampler=sampler,
         num_clients=num_clients,
+        unit=unit,
         **about,
     )
 

@@ -18,7 +18,7 @@ from dp_accounting.rdp import RdpAccountant
 from laconic.errors import PrivacyError
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.calibrate import calibrate_noise
-from laconic.privacy.accounting.releases import EVALUATIONS, VOTES, Release, Rounds, client_release
+from laconic.privacy.accounting.releases import EVALUATIONS, VOTES, Release, Rounds, release_of
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
 from laconic.privacy.mechanism.gaussian import Gaussian
@@ -44,12 +44,12 @@ def accountant(
 
 def evaluations(sigma: float, sampler: Sampler, rounds: Rounds) -> Release:
     noise = Gaussian(noise_multiplier=sigma)
-    return client_release(noise, sampler=sampler, num_clients=CLIENTS, phase=EVALUATIONS, rounds=rounds)
+    return release_of(noise, sampler=sampler, num_clients=CLIENTS, phase=EVALUATIONS, rounds=rounds)
 
 
 def first_votes(sigma: float, rounds: int, sensitivity: float = 1.0) -> Release:
     noise, about = Gaussian(noise_multiplier=sigma), {"phase": VOTES, "rounds": Rounds(last=rounds)}
-    return client_release(noise, sampler=TENTH, num_clients=CLIENTS, sensitivity=sensitivity, **about)
+    return release_of(noise, sampler=TENTH, num_clients=CLIENTS, sensitivity=sensitivity, **about)
 
 
 def composed(**counts: int) -> DpEvent:

@@ -21,7 +21,7 @@ from dp_accounting.rdp import RdpAccountant
 from laconic.errors import PrivacyError
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.calibrate import calibrate_noise
-from laconic.privacy.accounting.releases import VOTES, Release, Rounds, client_release
+from laconic.privacy.accounting.releases import VOTES, Release, Rounds, release_of
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian, Noise
@@ -42,7 +42,7 @@ def accountant(sigma: float, vote_sigma: float, *, sampler: Sampler, votes: int 
 
 def first_votes(noise: Noise, sampler: Sampler, rounds: int = 1, sensitivity: float = 1.0) -> Release:
     about = {"phase": VOTES, "rounds": Rounds(last=rounds)}
-    return client_release(noise, sampler=sampler, num_clients=CLIENTS, sensitivity=sensitivity, **about)
+    return release_of(noise, sampler=sampler, num_clients=CLIENTS, sensitivity=sensitivity, **about)
 
 
 def composed(event: DpEvent, count: int, vote: DpEvent, votes: int) -> DpEvent:

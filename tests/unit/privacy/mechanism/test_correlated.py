@@ -11,7 +11,7 @@ import torch
 from laconic.errors import ConfigError, PrivacyError
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.accounting.releases import client_release
+from laconic.privacy.accounting.releases import release_of
 from laconic.privacy.mechanism.bands import UNIT
 from laconic.privacy.mechanism.correlated import ESTIMATES, SCALE, SUMS, CorrelatedGaussian
 from laconic.privacy.mechanism.discrete_sampler import draw_around
@@ -129,6 +129,6 @@ def test_other_coefficients_are_refused(wrong: tuple[int, ...]) -> None:
 
 
 def test_smoothing_costs_next_to_nothing() -> None:
-    release = client_release(NOISE, sampler=Cyclic(separation=8), num_clients=40)
+    release = release_of(NOISE, sampler=Cyclic(separation=8), num_clients=40)
     assert 0 < 1 - release.multiplier / 1.5 < 1e-8
     assert math.isclose(SCALE, 32768)
