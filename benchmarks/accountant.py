@@ -20,7 +20,7 @@ import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 
 from laconic.privacy.accounting import tight
-from laconic.privacy.accounting.accountant import epsilon
+from laconic.privacy.accounting.releases import epsilon
 
 ASKED = 8
 

@@ -25,8 +25,8 @@ import torch
 
 import laconic
 from laconic.experiment.experiment import Experiment
-from laconic.privacy.accounting.accountant import epsilon
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.releases import epsilon
 from laconic.runner.run import Run, run_in
 from laconic.store.folder import RunFolder
 

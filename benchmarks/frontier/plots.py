@@ -10,7 +10,7 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from benchmarks.frontier.choose import BYTES_EPSILON
 from benchmarks.frontier.report import Result
 from benchmarks.frontier.settings import BUDGET, EPSILONS
-from laconic.privacy.accounting.accountant import epsilon
+from laconic.privacy.accounting.releases import epsilon
 from laconic.report.plots import bytes_axis, line_style, pyplot
 
 PUBLISHED = 0.81

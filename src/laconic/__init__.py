@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from laconic.privacy.accounting.accountant import Accountant as Accountant
     from laconic.privacy.accounting.budget import Budget as Budget
     from laconic.privacy.accounting.calibrate import calibrate_noise as calibrate_noise
-    from laconic.privacy.accounting.correlated import CorrelatedAccountant as CorrelatedAccountant
     from laconic.privacy.accounting.cyclic import Cyclic as Cyclic
     from laconic.privacy.accounting.sampling import AsPublished as AsPublished
     from laconic.privacy.accounting.sampling import FixedSize as FixedSize
@@ -79,7 +78,6 @@ _HOMES = {
     "Budget": "laconic.privacy.accounting.budget",
     "calibrate_noise": "laconic.privacy.accounting.calibrate",
     "choose_bands": "laconic.privacy.mechanism.bands",
-    "CorrelatedAccountant": "laconic.privacy.accounting.correlated",
     "CorrelatedGaussian": "laconic.privacy.mechanism.correlated",
     "Cyclic": "laconic.privacy.accounting.cyclic",
     "AsPublished": "laconic.privacy.accounting.sampling",

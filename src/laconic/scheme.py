@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,8 @@ from laconic.codecs.measured import Evaluations, Measured
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive_int
-from laconic.privacy.accounting.accountant import Repeats
+from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING, VOTES, Release, Rounds, release_of
+from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.clip import Clip, L2Clip, Marks, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
 from laconic.server.rules import Average, Scores, ServerRule, Tally
@@ -24,6 +26,24 @@ from laconic.train.local import LocalTraining
 
 WEIGHTINGS = ("data-size", "uniform")
 DOWNLINKS = ("weights", "half", "signs")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run whose rounds are alike: which rounds, and with which parts. `rounds` None: all the others."""
+
+    name: str
+    parts: Scheme
+    rounds: Rounds | None = None
+
+    def release(self, *, sampler: Sampler, num_clients: int, size: int, delta_slack: float = 0.0) -> Release:
+        """What one of its rounds releases, for a model of so many weights; σ must be decided."""
+        about: dict[str, Any] = {"phase": self.name, "rounds": self.rounds, "delta_slack": delta_slack}
+        parts, about = self.parts, about | {"sampler": sampler, "num_clients": num_clients}
+        if parts.record_level:
+            return parts.train.release(**about)
+        sensitivity = parts.clip.sensitivity(parts.codec.code_size(size))
+        return release_of(parts.noise, sensitivity=sensitivity, groups=parts.groups, **about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,28 +229,41 @@ class Scheme(Part):
             problems.append("the centralised reference adds no noise")
         return problems
 
+    @functools.cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """Which rounds have which parts: votes on the codec come first, some others measure, and all the rest train."""
+        votes, every = self.codec.vote_rounds, self.evaluations.every
+        found = [Phase(VOTES, self._voting, Rounds(last=votes))] if votes else []
+        found += [Phase(EVALUATIONS, self.measuring, Rounds(after=votes, every=every))] if every else []
+        return (*found, Phase(TRAINING, self))
+
+    def phase(self, round: int) -> Phase:
+        """That of a round."""
+        return next(phase for phase in self.phases if phase.rounds is None or round in phase.rounds)
+
     def at(self, round: int) -> Scheme:
-        """The scheme of a round. Votes on the codec, in the first rounds, and evaluations have other parts than the
-        rest."""
-        if round <= self.codec.vote_rounds:
-            return self._voting
-        return self.measuring if self.evaluates(round) else self
+        """The scheme of a round: votes and evaluations have other parts than the rounds that train."""
+        return self.phase(round).parts
 
     def evaluates(self, round: int) -> bool:
         """Whether a round is an evaluation."""
-        every = self.evaluations.every
-        return every > 0 and round % every == 0 and round > self.codec.vote_rounds
+        return self.phase(round).name == EVALUATIONS
+
+    def planned(self, rounds: int) -> dict[str, int]:
+        """By phase, how many of the first so many rounds it has."""
+        counts = {phase.name: phase.rounds.through(rounds) for phase in self.phases if phase.rounds is not None}
+        return counts | {TRAINING: rounds - sum(counts.values())}
 
     def num_evaluations(self, rounds: int) -> int:
         """How many of the first so many rounds are evaluations."""
-        every, votes = self.evaluations.every, self.codec.vote_rounds
-        return max(0, rounds // every - votes // every) if every else 0
+        return self.planned(rounds).get(EVALUATIONS, 0)
 
-    def repeats(self, again: Mapping[int, int]) -> Repeats:
-        """By kind, from how often each round was charged again."""
-        votes = sum(count for round, count in again.items() if round <= self.codec.vote_rounds)
-        measured = sum(count for round, count in again.items() if self.evaluates(round))
-        return Repeats(votes, measured, sum(again.values()) - votes - measured)
+    def repeats(self, again: Mapping[int, int]) -> dict[str, int]:
+        """By phase, from how often each round was charged again; nothing where none was."""
+        found = Counter[str]()
+        for round, count in again.items():
+            found[self.phase(round).name] += count
+        return {name: count for name, count in found.items() if count}
 
     @functools.cached_property
     def measuring(self) -> Scheme:
@@ -283,8 +316,19 @@ class Scheme(Part):
         """Whether σ is still to be calibrated: such a scheme says what it is, but cannot be run."""
         return self.private and hasattr(self._noisy, "noise_multiplier") and self.noise_multiplier is None
 
-    def with_noise_multiplier(self, sigma: float) -> Scheme:
-        """The same scheme with this σ."""
+    def own_noise_multiplier(self, phase: str) -> float | None:
+        """σ of votes or of evaluations; None where it is that of training."""
+        if phase == EVALUATIONS:
+            return self.evaluations.noise_multiplier
+        return getattr(self.codec, "noise_multiplier", None)
+
+    def with_noise_multiplier(self, sigma: float, phase: str = TRAINING) -> Scheme:
+        """The same scheme with this σ: of training and all phases that have none of their own, or of another phase."""
+        if phase == EVALUATIONS:
+            return replace(self, evaluations=replace(self.evaluations, noise_multiplier=sigma))
+        if phase == VOTES:
+            codec: Any = self.codec
+            return replace(self, codec=replace(codec, noise_multiplier=sigma))
         noisy: Any = self._noisy
         part = replace(noisy, noise_multiplier=sigma)
         return replace(self, train=part) if self.record_level else replace(self, noise=part)

@@ -9,15 +9,32 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 
-from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.privacy.accounting.accountant import RunAccountant
+from laconic.privacy.accounting.releases import EACH, RECORD, Release
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
 
 Q = 300 / 804  # |B| / min|D_k|
 
 
-def accountant(sampler: Sampler, sigma: float, **options: Any) -> RecordAccountant:
-    defaults: dict[str, Any] = {"num_clients": 314, "delta": 1.3e-5, "record_rate": Q}
-    return RecordAccountant(sampler=sampler, noise_multiplier=sigma, **(defaults | options))
+def accountant(
+    sampler: Sampler,
+    sigma: float,
+    *,
+    record_rate: float = Q,
+    local_steps: int = 1,
+    num_clients: int = 314,
+    **options: Any,
+) -> RunAccountant:
+    release = Release(
+        unit=RECORD,
+        added_by=EACH,
+        noise_multiplier=sigma,
+        coins=record_rate,
+        steps=local_steps,
+        sampler=sampler,
+        num_clients=num_clients,
+    )
+    return RunAccountant(releases=(release,), delta=1.3e-5, **options)
 
 
 @pytest.mark.parametrize(("sigma", "published"), [(1.08, 1.02), (0.81, 1.97), (0.63, 3.93)])

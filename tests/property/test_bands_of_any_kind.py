@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
+from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.mechanism.bands import UNIT, choose_bands, mean_error, sensitivity_squared
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
@@ -36,8 +36,8 @@ def test_no_client_moves_the_releases_more_than_is_accounted_for(rest: list[int]
     turns, clients = Cyclic(separation=noise.bands + gap), noise.bands + gap + 3
     cohorts = [turns.cohort(clients, Streams(seed), t + 1, 0) for t in range(n)]
     costs = [moved(np.array(noise.factors), [t for t in range(n) if k in cohorts[t]], n) for k in range(clients)]
-    accountant = CorrelatedAccountant(sampler=turns, noise=noise, num_clients=clients, delta=1e-5)
-    assert accountant.sensitivity_squared(n) == pytest.approx(max(costs), rel=1e-12)
+    accountant = Accountant(sampler=turns, noise=noise, num_clients=clients, delta=1e-5)
+    assert accountant.after(n)[0].moved_squared == pytest.approx(max(costs), rel=1e-12)
 
 
 @given(later, rounds, more)

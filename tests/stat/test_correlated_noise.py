@@ -15,7 +15,7 @@ from scipy import stats
 from torch import Tensor
 
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
+from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.mechanism.bands import choose_bands
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
@@ -127,7 +127,7 @@ def lower_bound(noise: CorrelatedGaussian, delta: float) -> float:
 
 def test_an_audit_stays_below_the_accountant_and_finds_half_the_noise() -> None:
     delta, noise = 1e-5, CorrelatedGaussian(noise_multiplier=2 * SIGMA, coefficients=NOISE.coefficients)
-    accountant = CorrelatedAccountant(sampler=Cyclic(separation=SEPARATION), noise=noise, num_clients=12, delta=delta)
+    accountant = Accountant(sampler=Cyclic(separation=SEPARATION), noise=noise, num_clients=12, delta=delta)
     claimed = accountant.released_epsilon(ROUNDS)
     assert claimed / 2 < lower_bound(noise, delta) < claimed
     assert lower_bound(NOISE, delta) > claimed

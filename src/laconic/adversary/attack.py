@@ -12,7 +12,6 @@ from torch import Tensor
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, below_one, non_negative_int, one_of, positive, positive_int
-from laconic.plan import RoundPlan
 from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 
@@ -23,17 +22,23 @@ STEPS = ("client", "pool")
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What attackers know when they forge: the round, who of them is in its cohort, and how large an update is."""
+    """What attackers know when they forge: the round, who of them is in its cohort, and how large an update is.
 
-    plan: RoundPlan
+    They do not see who else is in the cohort, nor how many: what they send could tell an outsider. `planned_cohort` is
+    how many are expected, a public number.
+    """
+
+    round: int
+    attempt: int
     attackers: np.ndarray
+    planned_cohort: float
     size: int
     device: torch.device
     streams: Streams
 
     def stream(self, *path: str | int) -> Stream:
         """Randomness of the attack, apart from everything that honest clients draw."""
-        return self.streams.stream("attack", self.plan.round, self.plan.attempt, *path)
+        return self.streams.stream("attack", self.round, self.attempt, *path)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,9 @@ there are h = |𝕂| − max_dropouts − m shares of variance (S·σ)²/(|𝕂|
 is left is (S·σ)² times
 
     f = (|𝕂| − max_dropouts − m) / (|𝕂| − max_dropouts − max_colluders),    1 − α without any slack.
+
+That follows from |𝕂|, and the server, which does not know who attacks, tops the noise up as if every message had a
+share in it. So an outsider can read the size of a cohort from what is released (`attackers_show_cohort`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from laconic.privacy.accounting.accountant import Accountant, RunAccountant
+from laconic.adversary.attack import Attack
+from laconic.privacy.accounting.accountant import RunAccountant
+from laconic.privacy.accounting.sampling import FixedSize, Sampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,21 @@ class Attacked:
         return max(0.0, left / max(1, self.cohort - self.max_dropouts - self.max_colluders))
 
 
+def attackers_show_cohort(attack: Attack | None, sampler: Sampler) -> bool:
+    """Whether what attackers do may show an outsider who else took part: then no proof says that sampling lowers ε.
+
+    As many attackers in every cohort of one size show nothing: what honest clients send is a sample of a fixed size by
+    itself, and the same share of the noise is missing each time. In other cohorts missing noise shows how many came.
+    Attackers that are named, and take the places of others in cohorts of one size, show by their number, and by what
+    they send together, that a place was not theirs.
+    """
+    if attack is None or attack.fraction == 0:
+        return False
+    if not isinstance(sampler, FixedSize):
+        return attack.omit_noise
+    return attack.fraction is None
+
+
 def worst_of(rounds: Iterable[Attacked]) -> Attacked | None:
     """The round in which most of the noise is missing."""
     return min(rounds, key=lambda one: (one.share, -one.attackers), default=None)
@@ -52,13 +72,17 @@ def about_missing_noise(
 
     `most` is the largest number of attackers in any round.
     """
-    what = "group" if isinstance(accountant, Accountant) and accountant.groups > 1 else "cohort"
+    what = "group" if accountant.groups > 1 else "cohort"
     many = f"{worst.attackers} of a {what} of {worst.cohort} clients attacked and added no noise"
-    if not isinstance(accountant, Accountant):
+    if not accountant.in_shares:
         text = f"{many} to what others send: every client adds the whole noise of its records itself, so the ε hold"
         return {"holds": True, "noise_left": 1.0, "text": text}
+    shown = ""
+    if accountant.cohort_dependent and accountant.sampler.rate_in(accountant.num_clients) < 1:
+        shown = "; what is missing shows how many took part, so sampling does not lower the ε against an outsider"
     if worst.covered:
-        text = f"{many}: the ε hold, since the noise is made for --max-colluders {worst.max_colluders} fewer clients"
+        fewer = f"--max-colluders {worst.max_colluders} fewer clients"
+        text = f"{many}: the ε hold, since the noise is made for {fewer}{shown}"
         return {"holds": True, "noise_left": 1.0, "text": text}
     found: dict[str, Any] = {"holds": False, "noise_left": worst.share}
     way_out = f"--max-colluders {most} makes up for them"
@@ -71,6 +95,6 @@ def about_missing_noise(
         f"the ε above do not hold: {many}, and --max-colluders is {worst.max_colluders}. With the"
         f" {100 * worst.share:.3g} % of the noise's variance that are left, honest clients have"
         f" {released.best(method):.3f} against an outsider ({method}) and {participant.best('pld'):.3f} against the"
-        f" server; {way_out}"
+        f" server; {way_out}{shown}"
     )
     return found | {"released": released.to_dict(), "participant": participant.to_dict(), "text": text}

@@ -29,7 +29,7 @@ from laconic.data.population import FunctionPopulation, Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.runner.run import Run
 
@@ -148,10 +148,10 @@ def _smallest(codec: Codec, wanted: int) -> int:
     return size
 
 
-def claim_of(experiment: Experiment) -> Accountant:
+def claim_of(experiment: Experiment) -> RunAccountant:
     """What answers for the ε of an audited federation."""
     accountant = experiment.accountant
-    assert isinstance(accountant, Accountant)
+    assert accountant is not None
     return accountant
 
 

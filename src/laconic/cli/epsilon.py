@@ -166,8 +166,8 @@ def calibrate(
     """
     from laconic.errors import PrivacyError
     from laconic.parts import probability
-    from laconic.privacy.accounting.accountant import METHODS
     from laconic.privacy.accounting.calibrate import smallest_noise
+    from laconic.privacy.accounting.releases import METHODS
 
     probability(delta=delta)
     sampler, population = _sampler(sampling_rate, cohort_size, separation, num_clients, as_published)
@@ -179,7 +179,7 @@ def calibrate(
     sigmas: dict[str, float | None] = dict.fromkeys(METHODS)
     for method in example.figures if papers or as_json else (example.method,):
         try:
-            sigmas[method] = smallest_noise(accountant, epsilon=epsilon, delta=delta, rounds=rounds, method=method)
+            sigmas[method] = smallest_noise(accountant, epsilon=epsilon, rounds=rounds, method=method)
         except PrivacyError:
             if method != "moments":  # moments cannot show a small ε at all; the others may
                 raise
@@ -244,34 +244,32 @@ def _accountant(
 ) -> Callable[[float], RunAccountant]:
     """From σ to the accountant of one client, or of one record if there is a rate for records."""
     from laconic.errors import ConfigError
-    from laconic.privacy.accounting.accountant import Accountant
-    from laconic.privacy.accounting.correlated import CorrelatedAccountant
-    from laconic.privacy.accounting.record_accountant import RecordAccountant
+    from laconic.privacy.accounting.accountant import RunAccountant
+    from laconic.privacy.accounting.releases import EACH, RECORD, Release, release_of
     from laconic.privacy.mechanism.correlated import CorrelatedGaussian
-    from laconic.privacy.mechanism.gaussian import Gaussian
+    from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 
     if record_rate is not None and not sampler.amplifies:
         raise ConfigError("for single records no accountant answers where clients take turns: leave out --separation")
 
-    def of_client(noise_multiplier: float) -> RunAccountant:
+    about = {"sampler": sampler, "num_clients": num_clients}
+
+    def release(noise_multiplier: float) -> Release:
+        if record_rate is not None:
+            return Release(
+                unit=RECORD,
+                added_by=EACH,
+                noise_multiplier=noise_multiplier,
+                coins=record_rate,
+                steps=local_steps,
+                **about,
+            )
+        noise: Noise = Gaussian(noise_multiplier=noise_multiplier)
         if bands is not None:
-            correlated = CorrelatedGaussian(noise_multiplier=noise_multiplier, coefficients=bands)
-            return CorrelatedAccountant(sampler=sampler, noise=correlated, num_clients=num_clients, delta=delta)
-        noise = Gaussian(noise_multiplier=noise_multiplier)
-        return Accountant(sampler=sampler, noise=noise, num_clients=num_clients, delta=delta)
+            noise = CorrelatedGaussian(noise_multiplier=noise_multiplier, coefficients=bands)
+        return release_of(noise, **about)
 
-    def of_record(noise_multiplier: float) -> RunAccountant:
-        assert record_rate is not None
-        return RecordAccountant(
-            sampler=sampler,
-            record_rate=record_rate,
-            noise_multiplier=noise_multiplier,
-            local_steps=local_steps,
-            num_clients=num_clients,
-            delta=delta,
-        )
-
-    return of_client if record_rate is None else of_record
+    return lambda sigma: RunAccountant(releases=(release(sigma),), delta=delta)
 
 
 def _sampler(

@@ -63,8 +63,10 @@ class Attackers:
         for chunk in chunks:
             trained = self._trained(plan, chunk, weights, support)
             scene = Scene(
-                plan=plan,
+                round=plan.round,
+                attempt=plan.attempt,
                 attackers=chunk,
+                planned_cohort=sum(one.planned_cohort for one in plan.sums),
                 size=self._view.model.size,
                 device=self._view.device,
                 streams=self._view.streams,

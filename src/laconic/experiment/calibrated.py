@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
-from laconic.experiment.mechanism import evaluated_of, excludes_by_cohort, taking_turns, votes_of
+from laconic.experiment.mechanism import accountant_of, excludes_by_cohort
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.calibrate import calibrate_noise, smallest_noise
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
+from laconic.privacy.accounting.calibrate import of_phase, smallest_noise
+from laconic.privacy.accounting.releases import TRAINING, VOTES
 from laconic.privacy.accounting.sampling import Sampler
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.scheme import Scheme
 
 VOTE_SHARE = 0.25
@@ -71,105 +68,33 @@ class Calibration:
             raise ConfigError("without an epsilon there is nothing to calibrate the noise to: give --epsilon")
         return self.budget.epsilon
 
-    def noise_multiplier(self, make: MakeScheme) -> float:
-        """σ of training: with it, the scheme's votes and its evaluations, all rounds are within ε."""
-        example = make(1.0)
-        if example.record_level:
-            return self._of_records(make)
-        if example.noise.central:
-            return self._of_correlated(make)
-        return calibrate_noise(
-            noise=lambda sigma: make(sigma).noise,
-            sensitivity=example.clip.sensitivity(example.codec.code_size(self.size)),
-            epsilon=self.epsilon,
-            rounds=self.rounds,
-            method=self.budget.accountant,
-            votes=votes_of(example, self.size),
-            evaluations=evaluated_of(example),
-            horizon=self.rounds - self.spare_rounds,
-            groups=example.groups,
-            **self._setting,
-        )
+    def noise_multiplier(self, make: MakeScheme, phase: str = TRAINING, share: float = 1.0) -> float:
+        """σ of a phase: the smallest with which the whole run, or a phase by itself, costs this share of ε at most.
 
-    def vote_noise_multiplier(self, make: MakeScheme) -> float:
-        """σ of the votes: the smallest with which they alone cost their share of ε."""
-        example = make(1.0)
-        voting = example.at(1)
-        return calibrate_noise(
-            noise=lambda sigma: make(sigma).at(1).noise,
-            sensitivity=voting.clip.sensitivity(voting.codec.code_size(self.size)),
-            epsilon=self.vote_share * self.epsilon,
-            rounds=example.codec.vote_rounds,
-            groups=example.groups,
-            **self._setting,
-        )
+        `make` has the σ that is sought and all others. Rounds that are repeated are of the phase with the least noise.
+        """
 
-    def evaluation_noise_multiplier(self, make: MakeScheme) -> float:
-        """σ of the evaluations: the smallest with which they alone cost their share of ε."""
-        example = make(1.0)
-        return calibrate_noise(
-            noise=lambda sigma: make(sigma).noise.for_cells(sigma),
-            sensitivity=example.measuring.clip.sensitivity(example.evaluations.cells),
-            epsilon=self.evaluation_share * self.epsilon,
-            rounds=example.num_evaluations(self.rounds - self.spare_rounds),
-            groups=example.groups,
-            **self._setting,
-        )
+        def accountant(sigma: float) -> RunAccountant:
+            whole = self._accountant(make(sigma))
+            return whole if phase == TRAINING else of_phase(whole, phase)[0]
 
-    @property
-    def _setting(self) -> dict[str, Any]:
-        """What votes, evaluations and training have in common: who takes part, and what may go wrong."""
-        return {
-            "slack": self.slack,
-            "cohort_dependent": self._cohort_dependent,
-            "max_participations": self.budget.max_participations,
-            "delta": self.budget.delta,
-            "sampler": self.sampler,
-            "num_clients": self.num_clients,
-        }
+        if phase == TRAINING:
+            rounds, method = self.rounds, self.budget.accountant
+        else:  # of a share no more is known than that it is one, so the tightest method says what it is
+            rounds, method = make(1.0).planned(self.rounds - self.spare_rounds)[phase], None
+        return smallest_noise(accountant, epsilon=share * self.epsilon, rounds=rounds, method=method)
 
-    @property
-    def _cohort_dependent(self) -> bool:
+    def _accountant(self, scheme: Scheme) -> RunAccountant:
         excludes = self.group_testing and excludes_by_cohort(self.sampler, self.num_clients, self.slack)
-        return self.loses_by_cohort or excludes
-
-    def _of_correlated(self, make: MakeScheme) -> float:
-        """Repeats are one more release each, so spare rounds count as such: `horizon` is what is planned."""
-
-        def accountant(sigma: float) -> RunAccountant:
-            noise = make(sigma).noise
-            assert isinstance(noise, CorrelatedGaussian)
-            return CorrelatedAccountant(
-                sampler=taking_turns(self.sampler),
-                noise=noise,
-                num_clients=self.num_clients,
-                delta=self.budget.delta,
-                horizon=self.rounds - self.spare_rounds,
-            )
-
-        return smallest_noise(
-            accountant,
-            epsilon=self.epsilon,
-            delta=self.budget.delta,
-            rounds=self.rounds,
-            method=self.budget.accountant,
-        )
-
-    def _of_records(self, make: MakeScheme) -> float:
-        budget = Budget(delta=self.budget.delta, max_participations=self.budget.max_participations)
-
-        def accountant(sigma: float) -> RunAccountant:
-            train = make(sigma).train
-            found = train.accountant(sampler=self.sampler, num_clients=self.num_clients, budget=budget)
-            assert found is not None
-            return replace(found, cohort_dependent=self._cohort_dependent)
-
-        return smallest_noise(
-            accountant,
-            epsilon=self.epsilon,
-            delta=budget.delta,
-            rounds=self.rounds,
-            method=self.budget.accountant,
+        return accountant_of(
+            scheme,
+            sampler=self.sampler,
+            num_clients=self.num_clients,
+            size=self.size,
+            budget=self.budget,
+            slack=self.slack,
+            horizon=self.rounds - self.spare_rounds,
+            cohort_dependent=self.loses_by_cohort or excludes,
         )
 
 
@@ -192,11 +117,16 @@ def calibrated(scheme: Scheme, asked: Calibration) -> Scheme:
     """
     if not scheme.open:
         return scheme
-    codec = scheme.codec
-    if isinstance(codec, VotedSubset) and codec.noise_multiplier is None:
-        sigma = asked.vote_noise_multiplier(scheme.with_noise_multiplier)
-        scheme = replace(scheme, codec=replace(codec, noise_multiplier=sigma))
-    if scheme.num_evaluations(asked.rounds - asked.spare_rounds) and scheme.evaluations.noise_multiplier is None:
-        sigma = asked.evaluation_noise_multiplier(scheme.with_noise_multiplier)
-        scheme = replace(scheme, evaluations=replace(scheme.evaluations, noise_multiplier=sigma))
+    scheme = with_shares(scheme, asked)
     return scheme.with_noise_multiplier(asked.noise_multiplier(scheme.with_noise_multiplier))
+
+
+def with_shares(scheme: Scheme, asked: Calibration) -> Scheme:
+    """The scheme whose votes and evaluations have the smallest σ with which they alone cost their share of ε."""
+    planned = scheme.planned(asked.rounds - asked.spare_rounds)
+    for phase in scheme.phases[:-1]:
+        if planned[phase.name] and scheme.own_noise_multiplier(phase.name) is None:
+            share = asked.vote_share if phase.name == VOTES else asked.evaluation_share
+            sigma = asked.noise_multiplier(scheme.with_noise_multiplier, phase.name, share)
+            scheme = scheme.with_noise_multiplier(sigma, phase.name)
+    return scheme

@@ -83,10 +83,11 @@ def planned_cautions(experiment: Experiment) -> list[str]:
     counts = [count for count in (usual, budget.max_participations) if count is not None]
     released = accountant.released_epsilon(experiment.rounds, budget.accountant)
     participant = accountant.participant_epsilon(min(counts))
+    limit = None if experiment.mechanism.attackers_show_cohort else budget.epsilon  # it limits what was promised
     found = cautions(
         accountant,
         delta=budget.delta,
-        released=min(released, budget.epsilon or released),
+        released=min(released, limit or released),
         participant=min(participant, budget.participant_epsilon or participant),
     )
     ring = experiment.about_ring()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import nn
 
 from laconic.adversary.attack import Attack
 from laconic.adversary.malicious import Infiltration, malicious_clients
+from laconic.adversary.missing_noise import attackers_show_cohort
 from laconic.adversary.ring import about_ring
 from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records
@@ -27,8 +28,9 @@ from laconic.options.sections import (
     TestingOptions,
 )
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.accountant import METHODS, RunAccountant
+from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.releases import METHODS
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta
@@ -215,6 +217,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             max_dropouts=self.max_dropouts,
             max_colluders=self.max_colluders,
             loses_by_cohort=loses_by_cohort(self),
+            attackers_show_cohort=attackers_show_cohort(self.attack, self.sampler),
             group_testing=self.group_testing,
             draws_per_sum=self.draws_per_sum,
         )
@@ -229,6 +232,11 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     def accountant(self) -> RunAccountant | None:
         """The accountant of the run; None for a scheme that promises nothing."""
         return self.mechanism.accountant
+
+    @property
+    def promised(self) -> RunAccountant | None:
+        """That of the same run if its attackers showed nothing: noise and budget are made before anybody attacks."""
+        return replace(self.mechanism, attackers_show_cohort=False).accountant
 
     @property
     def code_size(self) -> int:

@@ -7,6 +7,7 @@ the secure sum, by the seed (`vanishing_clients`).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,13 +17,11 @@ from laconic.errors import ConfigError, PrivacyError
 from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
-from laconic.privacy.accounting.accountant import Accountant, Evaluated, RunAccountant, Votes
+from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
 from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.privacy.accounting.releases import EVALUATIONS, SHARES, TRAINING, VOTES
 from laconic.privacy.accounting.sampling import Poisson, Sampler
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.privacy.mechanism.grid import Grid
 from laconic.scheme import Scheme
 from laconic.secagg import Vanishes
@@ -78,6 +77,8 @@ class Mechanism(Agreed):
     """Whether a round may be lost because of who took part."""
     group_testing: bool = False
     """Whether clients are excluded because of what their groups' sums show."""
+    attackers_show_cohort: bool = False
+    """Whether what attackers do may show an outsider who else took part."""
     draws_per_sum: bool = False
     """Whether the clients' shares of the noise in a sum are drawn at once, as a simulation can."""
     spare_rounds: int = 0
@@ -93,55 +94,46 @@ class Mechanism(Agreed):
         """The accountant of the run; None for a scheme that promises nothing."""
         if not self.scheme.private or self.budget is None:
             return None
-        if isinstance(self.scheme.noise, CorrelatedGaussian):
-            return self._correlated(self.scheme.noise, self.budget)
-        accountant: Accountant | RecordAccountant
-        records = self.scheme.train.accountant(sampler=self.sampler, num_clients=self.num_clients, budget=self.budget)
-        if records is not None:
-            delta = records.delta - self.delta_slack()
-            accountant = replace(records, num_records=self.num_records, delta=delta)
-        else:
-            accountant = Accountant(
-                sampler=self.sampler,
-                noise=self.scheme.noise,
-                num_clients=self.num_clients,
-                delta=self.budget.delta - self.delta_slack(),
-                sensitivity=self.sensitivity,
-                slack=self.slack,
-                groups=self.scheme.groups,
-                max_participations=self.budget.max_participations,
-                horizon=self.rounds,
-                votes=votes_of(self.scheme, self.size),
-                evaluations=evaluated_of(self.scheme),
-            )
+        accountant = accountant_of(
+            self.scheme,
+            sampler=self.sampler,
+            num_clients=self.num_clients,
+            size=self.size,
+            budget=self.budget,
+            slack=self.slack,
+            horizon=self.rounds,
+            num_units=self.num_records,
+            delta_slack=self._delta_slacks(),
+        )
         cap = self.budget.max_participations
         # The server's budget can end the run, unless the cap keeps every client within it.
         stoppable = self.budget.participant_epsilon is not None and (
             cap is None or not self.budget.participant_fits(accountant, cap)
         )
         excludes = self.group_testing and excludes_by_cohort(self.sampler, self.num_clients, self.slack)
-        return replace(accountant, cohort_dependent=stoppable or self.loses_by_cohort or excludes)
+        shown = self.loses_by_cohort or excludes or (self.attackers_show_cohort and self.scheme.noise.private)
+        return replace(accountant, cohort_dependent=stoppable or shown)
 
-    def _correlated(self, noise: CorrelatedGaussian, budget: Budget) -> CorrelatedAccountant:
-        return CorrelatedAccountant(
-            sampler=taking_turns(self.sampler),
-            noise=noise,
-            num_clients=self.num_clients,
-            delta=budget.delta - self.delta_slack(),
-            horizon=self.rounds,
-        )
+    @property
+    def alone(self) -> dict[str, Mechanism]:
+        """Every phase that the run has, as a run of its own, by name."""
+        planned = self.scheme.planned(self.rounds)
+        kinds = {
+            phase.name: replace(self, scheme=phase.parts, rounds=planned[phase.name])
+            for phase in self.scheme.phases[:-1]
+            if planned[phase.name]
+        }
+        return kinds | {TRAINING: self}
 
     @property
     def voting(self) -> Mechanism | None:
         """The votes with which the run begins, as a run of their own; None if there are none."""
-        votes = self.scheme.codec.vote_rounds
-        return replace(self, scheme=self.scheme.at(1), rounds=votes) if votes else None
+        return self.alone.get(VOTES)
 
     @property
     def measuring(self) -> Mechanism | None:
         """The evaluations of the run, as a run of their own; None if there are none."""
-        evaluations = self.scheme.num_evaluations(self.rounds)
-        return replace(self, scheme=self.scheme.measuring, rounds=evaluations) if evaluations else None
+        return self.alone.get(EVALUATIONS)
 
     @property
     def code_size(self) -> int:
@@ -185,13 +177,17 @@ class Mechanism(Agreed):
 
     def delta_slack(self) -> float:
         """What the noise sampler's finite precision may cost over the run; refused if it is not negligible."""
-        if self.scheme.record_level:
-            return self._checked_slack(self.scheme.train.delta_slack(self.size, self._most_rounds))
-        others = (kind._delta_slack() for kind in (self.voting, self.measuring) if kind is not None)
-        return self._delta_slack() + sum(others)
+        slacks = self._delta_slacks()
+        return slacks.pop(TRAINING) + sum(slacks.values())
+
+    def _delta_slacks(self) -> dict[str, float]:
+        """The same by phase."""
+        return {name: kind._delta_slack() for name, kind in self.alone.items()}
 
     def _delta_slack(self) -> float:
         assert self.budget is not None
+        if self.scheme.record_level:
+            return self._checked_slack(self.scheme.train.delta_slack(self.size, self._most_rounds))
         noise = self.scheme.noise
         slack = (noise.at_once_slack if self.draws_per_sum else noise.delta_slack)(
             code_size=self.code_size,
@@ -235,22 +231,46 @@ def taking_turns(sampler: Sampler) -> Cyclic:
     return sampler
 
 
-def votes_of(scheme: Scheme, size: int) -> Votes | None:
-    """The votes with which a run begins, for the accountant; None if there are none. The model has so many weights."""
-    rounds, voting = scheme.codec.vote_rounds, scheme.at(1)
-    if not rounds:
-        return None
-    sensitivity = voting.clip.sensitivity(voting.codec.code_size(size))
-    return Votes(noise=voting.noise, sensitivity=sensitivity, rounds=rounds)
+def accountant_of(
+    scheme: Scheme,
+    *,
+    sampler: Sampler,
+    num_clients: int,
+    size: int,
+    budget: Budget,
+    slack: int,
+    horizon: int,
+    num_units: int | None = None,
+    delta_slack: Mapping[str, float] | None = None,
+    cohort_dependent: bool = False,
+) -> RunAccountant:
+    """What answers for a run of so many planned rounds: the releases of its phases.
 
-
-def evaluated_of(scheme: Scheme) -> Evaluated | None:
-    """The evaluations of a run, for the accountant; None if there are none."""
-    if not scheme.evaluations.every:
-        return None
-    measuring = scheme.measuring
-    sensitivity = measuring.clip.sensitivity(scheme.evaluations.cells)
-    return Evaluated(noise=measuring.noise, sensitivity=sensitivity, every=scheme.evaluations.every)
+    Args:
+        scheme: whose σ is decided.
+        sampler: who takes part in a round.
+        num_clients: the size of the population.
+        size: weights of the model.
+        budget: δ, and how often one client may take part.
+        slack: dropouts and colluders that the noise allows for, where clients add it in shares.
+        horizon: the planned rounds.
+        num_units: how many records there are, where records are protected and that is known.
+        delta_slack: by phase, what the sampler's finite precision adds to δ.
+        cohort_dependent: whether what is released depends on who came.
+    """
+    slacks = delta_slack or {}
+    about: dict[str, Any] = {"sampler": sampler, "num_clients": num_clients, "size": size}
+    releases = [phase.release(delta_slack=slacks.get(phase.name, 0.0), **about) for phase in scheme.phases]
+    return RunAccountant(
+        releases=tuple(releases),
+        delta=budget.delta,
+        slack=slack if all(release.added_by == SHARES for release in releases) else 0,
+        groups=scheme.groups,
+        max_participations=budget.max_participations,
+        horizon=horizon,
+        num_units=num_units,
+        cohort_dependent=cohort_dependent,
+    )
 
 
 def loses_by_cohort(dropouts: SumOptions) -> bool:

@@ -16,28 +16,30 @@ from laconic.features.base import with_head
 from laconic.observers.observer import Started
 from laconic.options.declare import declared_in
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.accountant import Accountant, Repeats, RunAccountant, largest
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
+from laconic.privacy.accounting.accountant import Repeats, RunAccountant, largest
 from laconic.report.ledger import Ledger
 from laconic.runner.evaluation import Evaluation
 from laconic.store.checkpoint import RunState
 from laconic.store.folder import RunFolder
 from laconic.store.journal import Journal
 
-NO_REPEATS = Repeats()
+NO_REPEATS: Repeats = {}
 
 
 class Spending:
-    """Answers for any number of charged rounds; a scheme without noise spends nothing, and everything fits."""
+    """Answers for any number of charged rounds; a scheme without noise spends nothing, and everything fits.
+
+    The budget limits what was `promised`. In an attacked run that may be less than the ε that holds.
+    """
 
     def __init__(self, experiment: Experiment) -> None:
         self._rounds, self._budget = experiment.rounds, experiment.budget
         self._votes = experiment.scheme.codec.vote_rounds
-        self.accountant = experiment.accountant
+        self.accountant, self.promised = experiment.accountant, experiment.promised
 
     def check_first_round(self) -> None:
         """Refuse a budget that does not allow a single round of training, before anything is written."""
-        budget, accountant = self._budget, self.accountant
+        budget, accountant = self._budget, self.promised
         if budget is None or accountant is None:
             return
         if not (budget.released_fits(accountant, 1, 1) and budget.participant_fits(accountant, 1)):
@@ -51,15 +53,14 @@ class Spending:
                 " --vote-noise-multiplier, or lower --vote-rounds"
             )
 
-    def with_repeats(self, repeats: Repeats) -> RunAccountant | None:
-        """The accountant of a run in which these rounds were charged again."""
-        if not repeats or not isinstance(self.accountant, Accountant | CorrelatedAccountant):
-            return self.accountant
-        return self.accountant.with_repeats(repeats)
+    def with_repeats(self, repeats: Repeats, *, promised: bool = False) -> RunAccountant | None:
+        """The accountant of a run in which these rounds were charged again; or that of what was `promised`."""
+        accountant = self.promised if promised else self.accountant
+        return accountant if accountant is None or not repeats else accountant.with_repeats(repeats)
 
     def fits(self, charged: int, most: int, repeats: Repeats = NO_REPEATS) -> bool:
         """Whether so many charged rounds, `most` of them with the busiest client, are within the budget."""
-        budget, accountant = self._budget, self.with_repeats(repeats)
+        budget, accountant = self._budget, self.with_repeats(repeats, promised=True)
         if budget is None or accountant is None:
             return True
         surely = not repeats and charged <= self._most_rounds
@@ -68,7 +69,7 @@ class Spending:
     @functools.cached_property
     def _most_rounds(self) -> int:
         """How many rounds the released budget allows, up to those planned: found once."""
-        budget, accountant = self._budget, self.accountant
+        budget, accountant = self._budget, self.promised
         assert budget is not None and accountant is not None
         if budget.epsilon is None:
             return self._rounds
@@ -106,14 +107,19 @@ class Progress:
         """It knows of votes and evaluations that were charged again; None for a scheme that promises nothing."""
         return self.spending.with_repeats(self.repeats())
 
+    @property
+    def promised(self) -> RunAccountant | None:
+        """The same as if no attacker showed who took part: what the budget limits."""
+        return self.spending.with_repeats(self.repeats(), promised=True)
+
     def repeats(self, also: RoundPlan | None = None, through: int | None = None) -> Repeats:
         """What was charged again, once this round is charged too; or of what is released through a round.
 
         It is not asked where all rounds are alike and drawn by chance: their number is enough.
         """
         scheme = self.experiment.scheme
-        if not scheme.codec.vote_rounds and not scheme.evaluations.every and self.experiment.sampler.amplifies:
-            return Repeats()
+        if len(scheme.phases) == 1 and self.experiment.sampler.amplifies:
+            return {}
         key = None if also is None else (also.round, also.attempt)
         return scheme.repeats(self.journal.repeated(also=key, through=through))
 

@@ -20,10 +20,8 @@ from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.planning import drawn_cohort
-from laconic.privacy.accounting.accountant import Accountant, RunAccountant, largest
+from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
-from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.runner.progress import Progress
 from laconic.streams import Streams
 
@@ -44,7 +42,7 @@ def charged(run: Progress) -> Spent:
 
 def rounds_covered_by_statement(run: Progress) -> Spent:
     """What the statement's ε is about."""
-    spent, budget, accountant = charged(run), run.experiment.budget, run.accountant
+    spent, budget, accountant = charged(run), run.experiment.budget, run.promised
     if run.experiment.patience is None or budget is None or accountant is None:
         return spent
     # A federation draws from entropy: the cohorts that would have come are not known.
@@ -202,19 +200,17 @@ def privacy_profile(run: Progress) -> dict[str, Any] | None:
     noise, the pairs are those of the noise that was left; there are none if none was.
     """
     accountant, budget = run.accountant, run.experiment.budget
-    if budget is None or not isinstance(accountant, Accountant | CorrelatedAccountant | RecordAccountant):
+    if budget is None or accountant is None:
         return None
-    spent, cost = rounds_covered_by_statement(run), budget.delta - accountant.delta
+    spent = rounds_covered_by_statement(run)
     found: dict[str, Any] = {"released": [], "participant": []}
     attack = missing_noise(run, spent)
-    if attack is not None and not attack["holds"] and isinstance(accountant, Accountant):
+    if attack is not None and not attack["holds"]:
         if attack["noise_left"] == 0:
             return found
         accountant = accountant.weakened(attack["noise_left"])
     for delta in sorted({*_DELTAS, budget.delta}):
-        if delta <= cost:
-            continue
-        at = replace(accountant, delta=delta - cost)
+        at = replace(accountant, delta=delta)
         outsider = at.released_epsilon(spent.rounds, budget.accountant, spent.participations)
         server = at.participant_epsilon(spent.participations)
         for name, epsilon in (("released", outsider), ("participant", server)):

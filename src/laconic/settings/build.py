@@ -27,6 +27,7 @@ from laconic.options.sections import (
 )
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.cyclic import Cyclic
+from laconic.privacy.accounting.releases import EVALUATIONS, VOTES
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
 from laconic.settings.attack import class_names, make_attack
@@ -35,13 +36,7 @@ from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.front_end import settle_front_end, with_front_end_defaults
 from laconic.settings.sampler import make_sampler
-from laconic.settings.settle_privacy import (
-    make_budget,
-    settle_clip,
-    settle_evaluation_noise,
-    settle_noise,
-    settle_vote_noise,
-)
+from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise
 from laconic.settings.settle_scheme import (
     WHOLE,
     completed,
@@ -111,12 +106,12 @@ def settle(
         **_run_options(config),
     )
     if entry.private:
-        if draft_scheme.codec.vote_rounds:
-            options |= settle_vote_noise(config, sampler, federation.population.num_clients, options, model)
-        sigma = settle_evaluation_noise(config, sampler, federation.population.num_clients, options, model)
-        if sigma is not None:
+        noisy = settle_noise(config, sampler, federation.population.num_clients, options, model)
+        options["noise_multiplier"] = noisy.noise_multiplier
+        if (sigma := noisy.own_noise_multiplier(VOTES)) is not None:
+            options["vote_noise_multiplier"] = sigma
+        if (sigma := noisy.own_noise_multiplier(EVALUATIONS)) is not None:
             config = config.with_values({"evaluation.noise_multiplier": sigma})
-        options["noise_multiplier"] = settle_noise(config, sampler, federation.population.num_clients, options, model)
         if "clip_norm" in entry.options and not entry.record_level:
             options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []

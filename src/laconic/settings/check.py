@@ -27,7 +27,7 @@ from laconic.features.kinds import PATCHES_NEED, names_in
 from laconic.models.registry import find_model
 from laconic.options.declare import declared_in
 from laconic.options.sections import DataSection, EvaluationSection, TestingOptions
-from laconic.privacy.accounting.accountant import METHODS
+from laconic.privacy.accounting.releases import METHODS
 from laconic.scheme import Scheme
 from laconic.settings.attack import check_attack
 from laconic.settings.config import RunConfig

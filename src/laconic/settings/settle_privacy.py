@@ -10,11 +10,11 @@ from laconic.catalogue import build_scheme, scheme_entry
 from laconic.data.federated import FederatedData
 from laconic.data.population import Population
 from laconic.errors import ConfigError
-from laconic.experiment.calibrated import EVALUATION_SHARE, VOTE_SHARE, Calibration
+from laconic.experiment.calibrated import EVALUATION_SHARE, VOTE_SHARE, Calibration, calibrated, with_shares
 from laconic.experiment.checks import count_units
 from laconic.experiment.mechanism import loses_by_cohort
-from laconic.privacy.accounting.accountant import METHODS
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.releases import METHODS
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
@@ -59,57 +59,20 @@ def draft_budget(config: RunConfig) -> Budget:
 
 def settle_noise(
     config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
-) -> float:
-    """σ as given, or the smallest that keeps the promised ε over all rounds, a federation's spare ones included."""
-    given = config.scheme.options.get("noise_multiplier")
-    if given is not None:
-        return float(given) if isinstance(given, int | float) else given
-    assert config.privacy.epsilon is not None  # `check_noise`
-    asked = _calibration(config, sampler, num_clients, model)
-    return asked.noise_multiplier(lambda sigma: _with_noise(config, sampler, options, sigma))
+) -> Scheme:
+    """The scheme with every σ as given, or else the smallest that keeps the promised ε over all rounds.
 
-
-def settle_vote_noise(
-    config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
-) -> dict[str, float]:
-    """σ of the votes, as an option: the smallest with which they alone cost their share of the promised ε.
-
-    Nothing where it is given, where there are no votes, and where no ε is promised: it is then that of training.
+    Votes and evaluations have their shares of it. A federation's spare rounds are counted. Where no ε is promised, the
+    σ of training is theirs, too. Any bound serves: the grid of integer noise scales with it, and no ε depends on it.
     """
-    votes = _with_noise(config, sampler, options, 1.0).codec.vote_rounds
-    if config.privacy.epsilon is None or not votes or options.get("vote_noise_multiplier") is not None:
-        return {}
-    asked = _calibration(config, sampler, num_clients, model)
-    return {
-        "vote_noise_multiplier": asked.vote_noise_multiplier(lambda sigma: _with_noise(config, sampler, options, sigma))
-    }
-
-
-def settle_evaluation_noise(
-    config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
-) -> float | None:
-    """σ of the evaluations: the smallest with which they alone cost their share of the promised ε.
-
-    None where there are none, and where no ε is promised: it is then that of training.
-    """
-    if config.evaluation.noise_multiplier is not None:
-        return config.evaluation.noise_multiplier
-    example = _with_noise(config, sampler, options, 1.0)
-    if config.privacy.epsilon is None or not example.num_evaluations(config.run.rounds):
-        return None
-    asked = _calibration(config, sampler, num_clients, model)
-    return asked.evaluation_noise_multiplier(lambda sigma: _with_noise(config, sampler, options, sigma))
-
-
-def _with_noise(config: RunConfig, sampler: Sampler, options: dict[str, Any], sigma: float) -> Scheme:
-    """The scheme with this σ. Any bound serves: the grid of integer noise scales with it, and no ε depends on it."""
     entry = scheme_entry(config.scheme.name)
-    if entry.record_level:
-        return build_scheme(config.scheme.name, **{**options, "noise_multiplier": sigma})
-    others = {k: v for k, v in options.items() if k not in ("clip_norm", "noise_multiplier")}
-    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options else {}
-    scheme = build_scheme(config.scheme.name, **others, **bound, noise_multiplier=sigma)
-    return completed(scheme, config, sampler)
+    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options and not entry.record_level else {}
+    scheme = build_scheme(config.scheme.name, **{"noise_multiplier": None, **options, **bound})
+    scheme = completed(scheme, config, sampler)
+    if config.privacy.epsilon is None:
+        return scheme
+    asked = _calibration(config, sampler, num_clients, model)
+    return calibrated(with_shares(scheme, asked), asked)
 
 
 def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: nn.Module) -> Calibration:

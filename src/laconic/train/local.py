@@ -9,10 +9,8 @@ import numpy as np
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, decided, one_of, positive, positive_int
-from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.record_accountant import RecordAccountant
 from laconic.privacy.accounting.record_sampling import RecordSampler
-from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.accounting.releases import EACH, RECORD, Release
 from laconic.privacy.mechanism.clip import check_norm
 from laconic.privacy.mechanism.record_noise import NOISES, record_delta_slack
 
@@ -51,9 +49,9 @@ class LocalTraining(Part):
         """Who adds the noise of private training, and what a sum is divided by: for the privacy statement."""
         return {}
 
-    def accountant(self, *, sampler: Sampler, num_clients: int, budget: Budget) -> RecordAccountant | None:
-        """Answers for a record of a client that trains so; None if nothing is promised."""
-        return None
+    def release(self, **about: Any) -> Release:
+        """What a round releases of a record of a client that trains so; `about` is what else a `Release` says."""
+        raise NotImplementedError
 
     def delta_slack(self, size: int, rounds: int) -> float:
         """What the noise sampler's finite precision adds to δ over so many rounds, for a model of so many weights."""
@@ -194,17 +192,15 @@ class LocalDPSGD(LocalTraining):
             "denominator": "of a step a public constant (as published: the batch's size), of a round the clients in it",
         }
 
-    def accountant(self, *, sampler: Sampler, num_clients: int, budget: Budget) -> RecordAccountant:
-        """Answers for a record of a client that trains so."""
-        return RecordAccountant(
-            sampler=sampler,
-            record_rate=self.records.record_rate,
+    def release(self, **about: Any) -> Release:
+        return Release(
+            unit=RECORD,
+            added_by=EACH,
             noise_multiplier=self.sigma,
-            local_steps=self.local_steps,
-            num_clients=num_clients,
-            delta=budget.delta,
-            max_participations=budget.max_participations,
+            coins=self.records.record_rate,
+            steps=self.local_steps,
             caveat=self.records.caveat,
+            **about,
         )
 
     def delta_slack(self, size: int, rounds: int) -> float:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from attack_tools import MALICIOUS, SIZES, TRAIN, experiment, plan_of, pool, sent, trained
@@ -13,16 +14,19 @@ from attack_tools import MALICIOUS, SIZES, TRAIN, experiment, plan_of, pool, sen
 import laconic
 from conftest import make_population
 from laconic import schemes
-from laconic.adversary.attack import Attack
+from laconic.adversary.attack import Attack, Scene
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
+from laconic.adversary.registry import ATTACKS, build_attack
 from laconic.adversary.ring import centred
 from laconic.aggregate.medians import Median
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
-from laconic.privacy.accounting.accountant import Accountant, epsilon
+from laconic.planning import plan_for
+from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.statement.statement import statement_lines
 from laconic.runner.run import Run
@@ -248,3 +252,57 @@ def test_an_attacked_private_run_is_resumed_to_the_bit(tmp_path: Path) -> None:
     for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
         assert torch.equal(a, b)
     assert whole.attack == parts.attack and [row["malicious"] for row in parts.history] == [3] * 4
+
+
+def needed(kind: str) -> dict[str, Any]:
+    return {"source": 0, "target": 1} if "backdoor" in kind else {}
+
+
+@pytest.mark.parametrize("kind", sorted(set(ATTACKS) - {"fabricated-sizes"}))
+@pytest.mark.parametrize("groups", [1, 2])
+def test_what_attackers_send_says_nothing_of_who_else_came(kind: str, groups: int) -> None:
+    """Where they clip and add their noise, sampling still lowers the ε: so nothing of it may follow from the cohort.
+
+    A little is enough once took its strength from the size of the cohort that was drawn.
+    """
+    scheme = STD_DP if groups == 1 else replace(STD_DP, groups=2, aggregator=Median())
+    attack = build_attack(kind, **WHO, **needed(kind), omit_noise=False)
+    clients = SimulatedClients(experiment(scheme, attack, sampler=laconic.Poisson(sampling_rate=0.5)))
+    assert clients.experiment.accountant is not None and clients.experiment.accountant.amplified(3)
+    attackers = clients.work.attackers
+    assert attackers is not None
+    sent_by = []
+    for honest in ([0, 1, 3, 4, 6, 7, 8], [0], []):
+        plan = plan_for(
+            scheme, clients.experiment.sampler, np.sort([*honest, *MALICIOUS]), streams=clients.streams, round=1,
+            attempt=0, num_clients=10,
+        )  # fmt: skip
+        forged = attackers.forged(plan, np.array(MALICIOUS), clients.model.initial, None)
+        sent_by.append(torch.cat([one.values for one in forged]))
+    assert torch.equal(sent_by[0], sent_by[1]) and torch.equal(sent_by[0], sent_by[2])
+
+
+def test_an_attack_of_the_user_s_own_is_not_told_who_came() -> None:
+    from dataclasses import fields
+
+    assert {field.name for field in fields(Scene)} == {
+        "round", "attempt", "attackers", "planned_cohort", "size", "device", "streams",
+    }  # fmt: skip
+
+
+def test_noise_and_budget_are_made_before_anybody_attacks() -> None:
+    """The ε that was asked for decides σ and when the run ends; the statement says what is left of it."""
+    e = experiment(STD_DP, None)
+
+    def run(attack: Attack | None) -> laconic.RunResult:
+        return laconic.run(
+            schemes.fl_std_dp(clip_norm=0.5, **TRAIN), model=e.model, clients=e.population, rounds=4, delta=1e-5,
+            sampling_rate=0.5, epsilon=2.0, attack=attack,
+        )  # fmt: skip
+
+    quiet, attacked = run(None), run(GradientAscent(fraction=0.2))
+    sigma = [result.statement["mechanism"]["noise"]["noise_multiplier"] for result in (quiet, attacked)]
+    assert sigma[0] == sigma[1] and len(attacked.history) == 4 and attacked.stop_reason == "rounds"
+    assert quiet.statement["released"]["epsilon"]["pld"] <= 2.0
+    assert attacked.statement["released"]["epsilon"]["pld"] > 2.0 and attacked.last["epsilon"] > 2.0
+    assert "sampling does not lower the ε against an outsider" in attacked.statement["attack"]["text"]

@@ -20,8 +20,7 @@ from conftest import make_population, make_records
 from laconic.cli.main import cli
 from laconic.errors import PrivacyError, RunFolderError
 from laconic.observers.observer import Row
-from laconic.privacy.accounting.accountant import Repeats
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
+from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.mechanism.bands import UNIT
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.privacy.statement.released import released_row, released_statement
@@ -78,7 +77,7 @@ def rows(result: laconic.RunResult) -> list[dict[str, Any]]:
 
 def test_epsilon_of_every_round_is_the_accountants_and_none_is_finite_against_the_server() -> None:
     result = run()
-    accountant = CorrelatedAccountant(
+    accountant = Accountant(
         sampler=laconic.Cyclic(separation=SEPARATION), noise=NOISE, num_clients=len(SIZES), delta=1e-5, horizon=ROUNDS
     )
     for row in result.history:
@@ -153,11 +152,11 @@ def test_a_round_that_is_repeated_elsewhere_is_one_release_more(tmp_path: Path) 
         run(observer=after(3), **options)
     result = run(resume=True, **(options | {"engine": "cohort"}))
     assert [row["attempt"] for row in result.history] == [1, 1, 1, 0, 0, 0, 0, 0]
-    accountant = CorrelatedAccountant(
+    accountant = Accountant(
         sampler=laconic.Cyclic(separation=SEPARATION), noise=NOISE, num_clients=len(SIZES), delta=1e-5, horizon=ROUNDS
     )
-    again = accountant.with_repeats(Repeats(training=3))
-    assert again.sensitivity_squared(ROUNDS + 3) == accountant.sensitivity_squared(ROUNDS) + 3
+    again = accountant.with_repeats({"training": 3})
+    assert again.after(ROUNDS + 3)[0].moved_squared == accountant.after(ROUNDS)[0].moved_squared + 3
     assert result.statement["released"]["epsilon"]["pld"] == pytest.approx(again.released_epsilon(11), rel=1e-9)
     assert result.statement["released"]["rounds_charged"] == ROUNDS + 3
     for row in result.history[3:]:

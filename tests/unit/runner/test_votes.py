@@ -26,7 +26,6 @@ from laconic.codecs.votes import Ballot
 from laconic.errors import ConfigError, PrivacyError
 from laconic.experiment.experiment import Experiment
 from laconic.packing import integers
-from laconic.privacy.accounting.accountant import Repeats
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.mechanism.clip import NoClip
 from laconic.privacy.mechanism.gaussian import NoNoise
@@ -225,9 +224,7 @@ def test_a_replayed_row_takes_no_training_round_for_a_vote_that_is_not_replayed_
     figures("another", 3)
     # A second vote and a training round are charged now, and will be replayed: the first row is what it was.
     assert figures("another", 1) == before
-    assert before[0] == pytest.approx(
-        experiment(voting()).accountant.with_repeats(Repeats(votes=1)).released_epsilon(5)
-    )
+    assert before[0] == pytest.approx(experiment(voting()).accountant.with_repeats({"votes": 1}).released_epsilon(5))
 
 
 def test_patience_begins_after_the_votes_since_they_cannot_improve_the_model() -> None:

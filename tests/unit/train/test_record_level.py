@@ -18,6 +18,7 @@ from laconic.cli.main import cli
 from laconic.data.inputs import Inputs, SparseRows, dense
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError
+from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.record_sampling import PerClassPoisson, PublishedBatches, RecordSampler, record_sampler
 from laconic.schemes import fl_sign_record_dp, fl_std_record_dp
 from laconic.settings.build import settle
@@ -231,9 +232,9 @@ def test_the_statement_is_about_records(make: Any) -> None:
     assert statement["released"]["published"] < statement["released"]["epsilon"]["moments"]
     assert statement["mechanism"]["train"]["records"]["kind"] == "PerClassPoisson"
     assert statement["secure_aggregation"].startswith("none: the server sees every client's code")
-    accountant = LocalDPSGD.from_dict(statement["mechanism"]["train"]).accountant(
-        sampler=laconic.Poisson(sampling_rate=0.5), num_clients=12, budget=laconic.Budget(delta=1e-5)
-    )
+    train = LocalDPSGD.from_dict(statement["mechanism"]["train"])
+    release = train.release(sampler=laconic.Poisson(sampling_rate=0.5), num_clients=12)
+    accountant = RunAccountant(releases=(release,), delta=1e-5)
     assert result.last["epsilon"] == accountant.released_epsilon(4)
     most = statement["participant"]["participations"]
     assert result.last["participant_epsilon"] == accountant.participant_epsilon(most)

@@ -16,7 +16,7 @@ class LittleIsEnough(Attack):
     """Δŵ = μ − z·s, coordinate by coordinate (Baruch, Baruch and Goldberg, 2019).
 
     μ and s are mean and standard deviation of the attackers' own honest updates, which stand for everybody's. z is the
-    largest for which enough honest clients are farther from μ than the attackers: with n in the cohort, m of them
+    largest for which enough honest clients are farther from μ than the attackers: with n in the expected cohort, m
     attackers, v = ⌊n/2 + 1⌋ − m honest ones are needed for a majority, and Φ(z) = (n − m − v)/(n − m). `scale` is z, if
     it is given.
     """
@@ -34,7 +34,7 @@ class LittleIsEnough(Attack):
         return "each"
 
     def forged(self, trained: Tensor, scene: Scene) -> Tensor:
-        z = self.scale if self.scale is not None else largest_z(len(scene.plan.cohort), len(scene.attackers))
+        z = self.scale if self.scale is not None else largest_z(round(scene.planned_cohort), len(scene.attackers))
         mean, spread = trained.mean(0, keepdim=True), trained.std(0, correction=0, keepdim=True)
         return mean - z * spread
 

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from laconic.errors import ConfigError, RunFolderError
 from laconic.federation.node.log import JOINED, UPLOADED
-from laconic.privacy.accounting.accountant import Accountant, RunAccountant, epsilon, largest, renyi_divergences
-from laconic.privacy.accounting.record_accountant import RecordAccountant
+from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.record_events import Occasional, RecordEvent
+from laconic.privacy.accounting.releases import EVALUATIONS, epsilon, renyi_divergences
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
@@ -84,7 +84,7 @@ class Cost:
         mechanism, budget = offer.mechanism, offer.budget
         accountant = mechanism.accountant
         sampler = offer.sampler.to_dict()
-        if not isinstance(accountant, Accountant | RecordAccountant) or budget is None:
+        if accountant is None or budget is None or not accountant.main.covers_server:
             return cls(None, sampler, offer.num_clients, False, most, 0.0, most)
         rounds = largest(lambda count: budget.released_fits(accountant, count, count), most)
         cap = min(rounds, budget.max_participations or rounds)
@@ -99,18 +99,20 @@ class Cost:
             delta=mechanism.delta_slack(),
             participations=largest(lambda count: budget.participant_fits(accountant, count), cap),
         )
-        if isinstance(accountant, RecordAccountant):
+        main = accountant.main
+        if main.unit == RECORD:
             return replace(
                 planned,
                 unit=RECORD,
-                noise_multiplier=accountant.noise_multiplier,
-                record_rate=accountant.record_rate,
-                local_steps=accountant.local_steps,
+                noise_multiplier=main.multiplier,
+                record_rate=main.rate,
+                local_steps=main.steps,
             )
         visible = accountant.visible_delta(offer.attempts) if amplified else 0.0
-        least = accountant.least_noise_multiplier
+        multipliers = {release.phase: release.multiplier for release in accountant.releases}
+        other = multipliers.pop(EVALUATIONS, None)
+        least = min(multipliers.values())
         planned = replace(planned, noise_multiplier=least, delta=planned.delta + visible)
-        other = accountant.evaluation_noise_multiplier
         return planned if other is None else planned._with_evaluations(offer, other, other < least)
 
     def _with_evaluations(self, offer: Offer, noise_multiplier: float, dearer: bool) -> Self:
@@ -222,9 +224,8 @@ def charges(uploads: Sequence[Upload]) -> int:
 def accountant_of(offer: Offer, uploads: Sequence[Upload]) -> RunAccountant | None:
     """The accountant of a run, which knows of the rounds that were repeated, as far as a node can know."""
     accountant = offer.mechanism.accountant
-    if not isinstance(accountant, Accountant):
-        return accountant
-    return accountant.with_repeats(offer.scheme.repeats(_last_attempts(uploads)))
+    repeats = offer.scheme.repeats(_last_attempts(uploads))
+    return None if accountant is None else accountant.with_repeats(repeats)
 
 
 def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:

@@ -18,11 +18,8 @@ from laconic.federation.node.lifetime import (
     Upload,
     accountant_of,
     charges,
-    for_a_record,
     spent,
 )
-from laconic.privacy.accounting.accountant import Accountant
-from laconic.privacy.accounting.tight import gaussian_epsilon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,10 +135,7 @@ def _limits(unit: str) -> tuple[str, str]:
 def _record_epsilon(accountant: RunAccountant | None, participations: int) -> float:
     """ε of one record of a node, against anybody, where the scheme protects all its data at once; infinite without
     noise."""
-    if not isinstance(accountant, Accountant):
-        return math.inf
-    noise = for_a_record(accountant.noise_multiplier_of(participations), accountant.sampler)
-    return gaussian_epsilon(noise, accountant.delta)
+    return math.inf if accountant is None else accountant.participant_epsilon(participations, unit=RECORD)
 
 
 def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], cohort: int) -> list[str]:

@@ -13,26 +13,35 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from laconic.parts import positive_int, probability
-from laconic.privacy.accounting.promise import Promise, client_promise
-from laconic.privacy.accounting.record_events import RecordEvent
-from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
-from laconic.privacy.accounting.tight import Release, Releases, tight_epsilon
+from laconic.errors import ConfigError
+from laconic.parts import probability
+from laconic.privacy.accounting.promise import Promise, central_promise, client_promise, inside_promise, record_promise
+from laconic.privacy.accounting.releases import (
+    CENTRAL,
+    CLIENT,
+    EACH,
+    METHODS,
+    OUTSIDER,
+    SERVER,
+    SHARES,
+    Release,
+    Shown,
+    compose,
+    composed,
+    delta_left,
+    release_of,
+)
+from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.gaussian import Noise
 
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
-METHODS = ("moments", "rdp", "pld")
-_LARGEST_PLD = 100.0
+Repeats = Mapping[str, int]
+"""By phase, how many of its rounds were charged again."""
+_RESERVED = 0.01
+"""The part of δ that is kept for cohorts that show themselves by being too small, where there is slack."""
 _VISIBLE_EPSILON = 10.0
-_PAPER_ORDERS = tuple(range(2, 34))  # order λ + 1 for λ = 1..32
 
 
 @dataclass(frozen=True)
@@ -53,277 +62,195 @@ class Figures:
         return {"moments": self.moments, "rdp": self.rdp, "pld": self.pld}
 
 
-class RunAccountant(Protocol):
-    """What a run asks of its accountant, whichever unit of privacy it answers for."""
+@dataclass(frozen=True, kw_only=True)
+class RunAccountant:
+    """The releases of a run, and what concerns all of them: δ, how long, who may show, how often one may come.
+
+    It holds no state: the caller says how many rounds were charged.
+
+    Args:
+        releases: one for each phase. All have the same unit and the same sampler.
+        delta: δ at which ε is asked for.
+        slack: dropouts and colluders of a cohort, or of each group, that the noise allows for.
+        groups: in how many groups each cohort is summed. A client is in one of them, so a round is one release of it.
+        max_participations: rounds that one client takes part in at most.
+        horizon: the planned number of rounds; 0 where none is planned.
+        cohort_dependent: whether the run may stop, or lose a round, because of who took part.
+        num_units: how many units there are, if they are no clients and that is known.
+    """
+
+    releases: tuple[Release, ...]
+    delta: float
+    slack: int = 0
+    groups: int = 1
+    max_participations: int | None = None
+    horizon: int = 0
+    cohort_dependent: bool = False
+    num_units: int | None = None
+
+    def __post_init__(self) -> None:
+        probability(delta=self.delta)
+        if not self.releases or self.releases[-1].rounds is not None:
+            raise ConfigError("the last of a run's releases is that of all rounds which belong to no other phase")
 
     @property
-    def sampler(self) -> Sampler: ...
+    def main(self) -> Release:
+        """The release of the rounds that belong to no other phase: of training."""
+        return self.releases[-1]
 
     @property
-    def num_clients(self) -> int: ...
+    def unit(self) -> str:
+        return self.main.unit
+
+    @property
+    def sampler(self) -> Sampler:
+        return self.main.sampler
+
+    @property
+    def num_clients(self) -> int:
+        return self.main.num_clients
 
     @property
     def units(self) -> int:
-        """How many there are of what is protected: clients or records."""
+        """How many there are of what is protected. There are no fewer records or patients than clients."""
+        return self.num_clients if self.num_units is None else self.num_units
+
+    @property
+    def in_shares(self) -> bool:
+        """Whether clients add the noise together, so that some of it is missing if some of them add none."""
+        return self.main.added_by == SHARES
 
     @property
     def honest_cohort(self) -> float | None:
         """How many honest clients' codes are in a usual sum; None where single codes are not hidden in one."""
-
-    @property
-    def method(self) -> str:
-        """The preferred method."""
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """The methods that can answer for the released ε."""
-
-    @property
-    def promise(self) -> Promise: ...
-
-    def released(self, rounds: int, most: int | None = None) -> Figures: ...
-
-    def participant(self, participations: int) -> Figures: ...
-
-    def published(self, rounds: int) -> float | None:
-        """The papers' figure (moments), where it is another one than the released."""
-
-    def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float: ...
-
-    def participant_epsilon(self, participations: int, method: str = "pld") -> float: ...
-
-    def amplified(self, rounds: int) -> bool: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Votes:
-    """Rounds before all others, with a noise and a sensitivity of their own."""
-
-    noise: Noise
-    sensitivity: float
-    rounds: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluated:
-    """Rounds with a number divisible by `every`, with a noise and a sensitivity of their own."""
-
-    noise: Noise
-    sensitivity: float
-    every: int
-
-
-@dataclass(frozen=True)
-class Repeats:
-    """How many rounds of each kind were charged again."""
-
-    votes: int = 0
-    evaluations: int = 0
-    training: int = 0
-
-    def __bool__(self) -> bool:
-        return self.total > 0
-
-    @property
-    def total(self) -> int:
-        return self.votes + self.evaluations + self.training
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accountant:
-    """Answers for one scheme's noise under one sampler. It holds no state: the caller says how many rounds.
-
-    Where the run begins with votes, the first of the rounds are those. Evaluations come in between.
-
-    Args:
-        sampler: who takes part in a round.
-        noise: the scheme's noise part.
-        num_clients: the size of the population.
-        delta: δ at which ε is asked for.
-        sensitivity: S, the bound on a code; only integer noise needs it.
-        slack: dropouts and colluders that the noise allows for.
-        groups: in how many groups a cohort is summed.
-        max_participations: rounds that one client takes part in at most.
-        horizon: the planned number of rounds.
-        votes: the rounds of votes, if there are any.
-        evaluations: the rounds that are evaluations, if any are.
-        repeats: rounds that were charged again.
-        cohort_dependent: whether what is released depends on who came; then sampling does not lower ε.
-
-    Examples:
-        >>> accountant = laconic.Accountant(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, delta=1e-5,
-        ...                                 noise=laconic.Gaussian(noise_multiplier=1.0))
-        >>> round(accountant.released_epsilon(50), 1)
-        5.1
-
-    References:
-        docs/maths.md#the-accountants; Abadi et al. (CCS 2016) for moments; Mironov et al. (2019) for rdp; Doroshenko et
-        al. (PETS 2022) for pld.
-    """
-
-    sampler: Sampler
-    noise: Noise
-    num_clients: int
-    delta: float
-    sensitivity: float = 1.0
-    """S: what one client's code can measure at most. Only noise on integers depends on it."""
-    slack: int = 0
-    """Dropouts and colluders of a cohort, or of each group, that the noise allows for."""
-    groups: int = 1
-    """In how many groups each cohort is summed. A client is in one of them, so a round is still one release of it."""
-    max_participations: int | None = None
-    horizon: int = 0
-    """The rounds that are planned: whether sampling amplifies is decided for all of them at once."""
-    votes: Votes | None = None
-    evaluations: Evaluated | None = None
-    repeats: Repeats = Repeats()
-    cohort_dependent: bool = False
-    """Whether the run may stop, or lose a round, because of who took part: then that says something of it."""
-
-    def __post_init__(self) -> None:
-        probability(delta=self.delta)
-        positive_int(num_clients=self.num_clients)
-        self.sampler.check(self.num_clients)
-
-    @property
-    def units(self) -> int:
-        return self.num_clients
-
-    @property
-    def honest_cohort(self) -> float | None:
+        if self.main.added_by == EACH:
+            return None
         return self.sampler.planned_cohort(self.num_clients, self.groups) - self.slack
 
     @property
+    def figures(self) -> tuple[str, ...]:
+        """The methods that can answer for the outsider's ε, the preferred one last."""
+        return self.main.figures
+
+    @property
     def method(self) -> str:
-        """The preferred method for this sampler: the tightest that can answer."""
         return self.figures[-1]
 
     @property
-    def figures(self) -> tuple[str, ...]:
-        return self.sampler.figures
-
-    @property
     def promise(self) -> Promise:
-        return client_promise(self.sampler.adjacency, self.sampler.caveat)
+        main = self.main
+        if main.added_by == CENTRAL:
+            return central_promise(self.sampler.adjacency, len(main.bands))
+        if main.added_by == SHARES:
+            if main.unit == CLIENT:
+                return client_promise(self.sampler.adjacency, self.sampler.caveat)
+            return inside_promise(main.unit, coins=main.coins, max_owners=main.max_owners)
+        as_published = not self.sampler.proven
+        unproven = (
+            "the released ε is that of CHIL'21, Theorem 3.1, which takes for granted that no model shows which clients"
+            " took part: the published figure, not a proven one"
+        )
+        caveats = [text for text in (unproven if as_published else "", main.caveat) if text]
+        return record_promise(as_published=as_published, caveats=tuple(caveats))
 
-    def published(self, rounds: int) -> float | None:
-        return None
+    def with_repeats(self, repeats: Repeats) -> RunAccountant:
+        """The same for a run in which so many rounds of each phase were charged again."""
+        releases = tuple(replace(one, repeats=repeats.get(one.phase, 0)) for one in self.releases)
+        return replace(self, releases=releases)
 
-    def with_repeats(self, repeats: Repeats) -> Accountant:
-        """The same for a run in which these rounds were charged again."""
-        return replace(self, repeats=repeats)
-
-    def weakened(self, share: float) -> Accountant:
-        """The same where only this share of the noise's variance is there."""
-        votes = None if self.votes is None else replace(self.votes, noise=self.votes.noise.weakened(share))
-        measured = self.evaluations
-        if measured is not None:
-            measured = replace(measured, noise=measured.noise.weakened(share))
-        return replace(self, noise=self.noise.weakened(share), votes=votes, evaluations=measured)
-
-    @property
-    def least_noise_multiplier(self) -> float:
-        """Of a vote or of a training round, as it is accounted for."""
-        events = [self._round_event] if self.votes is None else [self._round_event, self._vote_event]
-        return float(min(event.noise_multiplier for event in events))
-
-    @property
-    def evaluation_noise_multiplier(self) -> float | None:
-        """Of an evaluation, as it is accounted for; None if there are none."""
-        return None if self.evaluations is None else float(self._evaluation_event.noise_multiplier)
-
-    def noise_multiplier_of(self, participations: int) -> float:
-        """z of the one Gaussian that tells as much as so many participations do: 1/z² = Σ 1/z_i².
-
-        They are of the kinds that cost most, as for the server's ε.
-        """
-        from dp_accounting import GaussianDpEvent
-
-        inverse = 0.0
-        for event, count in self._taken(participations):
-            assert isinstance(event, GaussianDpEvent)
-            inverse += count / event.noise_multiplier**2
-        return float(inverse**-0.5)
+    def weakened(self, share: float) -> RunAccountant:
+        """The same where only this share of the variance of clients' noise shares is there."""
+        releases = (replace(one, noise_left=share) if one.added_by == SHARES else one for one in self.releases)
+        return replace(self, releases=tuple(releases))
 
     def released(self, rounds: int, most: int | None = None) -> Figures:
-        """ε against someone who sees all sums and models but not the cohorts.
+        """ε against the outsider after so many charged rounds, by every method that can answer.
 
         `most` is how often the busiest client took part, if that is known: it counts where nothing amplifies.
         """
-        if not self.amplified(rounds):
-            return self._figures(self._taken(self._most(rounds, most)), METHODS)
-        return self._figures(self._released(rounds), self.sampler.figures)
+        methods = self.figures if self.amplified(rounds) else METHODS
+        return Figures(**{m: self.released_epsilon(rounds, m, most) if m in methods else None for m in METHODS})
 
     def participant(self, participations: int) -> Figures:
-        """ε of a client that took part so often, against someone who knows the cohorts."""
-        return self._figures(self._taken(participations), METHODS)
+        """ε against the server, of a client that took part so often, or of a unit of it."""
+        if not self.main.covers_server:
+            return Figures(None, None, None)
+        return Figures(**{method: self.participant_epsilon(participations, method) for method in METHODS})
+
+    def published(self, rounds: int) -> float | None:
+        """ε by CHIL'21, Theorem 3.1 (moments, as there), where that is another figure than the released one."""
+        if self.main.added_by != EACH or not self.sampler.proven:
+            return None
+        return composed([Shown(self.main.published, rounds)], self._left, "moments")
 
     def released_epsilon(self, rounds: int, method: str | None = None, most: int | None = None) -> float:
-        chosen = method or self.method
-        if not self.amplified(rounds):
-            return self._epsilon(self._taken(self._most(rounds, most)), chosen)
-        return self._epsilon(self._released(rounds), chosen)
+        releases = self.after(rounds, most)
+        return compose(releases, self.delta, against=OUTSIDER, unit=self.unit, figure=method or self.method)
 
-    def _released(self, rounds: int) -> Releases:
-        """What so many rounds show somebody who does not know the cohorts.
+    def participant_epsilon(self, participations: int, method: str = "pld", unit: str | None = None) -> float:
+        """The same of the tightest, or of another method; of the run's own unit, or of a part of it."""
+        if not self.main.covers_server:
+            return math.inf
+        releases = self._with_taken(self.releases, participations)
+        return compose(releases, self.delta, against=SERVER, unit=unit or self.unit, figure=method)
 
-        Nothing else is charged before every vote was, so the votes among the first rounds are all that there are.
-        Which of the others are evaluations follows from their numbers, once those that were repeated are set apart.
-        What goes beyond the plan will be repeated: it counts as the dearest kind.
+    def after(self, rounds: int, most: int | None = None) -> tuple[Release, ...]:
+        """The releases after so many charged rounds, with their counts; the busiest client took part `most` times.
+
+        Nothing else is charged before all rounds of a phase with a last one were, so as many of the first rounds are
+        its own. Which of the others belong to which phase follows from their numbers, once those that were repeated are
+        set apart. What goes beyond the plan will be repeated: it counts as the phase with the least noise.
         """
-        numbers = max(0, rounds - self.repeats.total)
+        amplified = self.amplified(rounds)
+        numbers = max(0, rounds - self._repeats)
         beyond = max(0, numbers - self.horizon) if self.horizon else 0
-        within = rounds - beyond
-        votes = 0 if self.votes is None else min(within, self.votes.rounds + self.repeats.votes)
-        measured = min(within - votes, self._evaluations_through(numbers - beyond) + self.repeats.evaluations)
-        counts = [votes, measured, within - votes - measured]
+        left, counts = rounds - beyond, []
+        for release in self.releases[:-1]:
+            assert release.rounds is not None
+            own = release.rounds.through(release.rounds.last or numbers - beyond) + release.repeats
+            counts.append(min(left, own))
+            left -= counts[-1]
+        counts.append(left)
         counts[self._dearest_first[0]] += beyond
-        split = self._split(*counts)
-        return tuple((self.sampler.released_event(event, self.num_clients), count) for event, count in split)
+        again = min(rounds, self._repeats + beyond)
+        releases = [
+            replace(one, charged=count, again=again, amplified=amplified)
+            for one, count in zip(self.releases, counts, strict=True)
+        ]
+        return self._with_taken(releases, self._most(rounds, None if amplified else most))
+
+    def _with_taken(self, releases: Sequence[Release], participations: int) -> tuple[Release, ...]:
+        """The releases of a client that took part so often: as many of each phase as would cost most."""
+        counts, left, order = [0] * len(releases), participations, self._dearest_first
+        for index in order:
+            counts[index] = min(left, self._most_of(index, participations))
+            left -= counts[index]
+        counts[order[0]] += left  # more than were planned
+        reserved = _RESERVED if self.slack else 0.0
+        return tuple(replace(one, taken=n, reserved=reserved) for one, n in zip(releases, counts, strict=True))
+
+    def _most_of(self, index: int, participations: int) -> int:
+        """How many rounds of a phase one client can have taken part in."""
+        rounds = self.releases[index].rounds
+        ends = rounds is not None and rounds.last is not None
+        comes_back = any(one.rounds is not None and one.rounds.last is None for one in self.releases)
+        if not ends and not (comes_back and self.horizon):
+            return participations
+        return self.planned[index] + self.releases[index].repeats
+
+    @property
+    def planned(self) -> list[int]:
+        """How many of the planned rounds each phase has."""
+        counts = [one.rounds.through(one.rounds.last or self.horizon) for one in self.releases if one.rounds]
+        return [*counts, self.horizon - sum(counts)]
+
+    @property
+    def _repeats(self) -> int:
+        return sum(one.repeats for one in self.releases)
 
     @property
     def _dearest_first(self) -> list[int]:
-        """The kinds of rounds that there are, by their noise: 0 votes, 1 evaluations, 2 training."""
-        events = {2: self._round_event}
-        if self.votes is not None:
-            events[0] = self._vote_event
-        if self.evaluations is not None:
-            events[1] = self._evaluation_event
-        return sorted(events, key=lambda kind: (events[kind].noise_multiplier, -kind))
-
-    def _evaluations_through(self, number: int) -> int:
-        """How many rounds up to this number are evaluations."""
-        if self.evaluations is None:
-            return 0
-        votes = 0 if self.votes is None else self.votes.rounds
-        return max(0, number // self.evaluations.every - votes // self.evaluations.every)
-
-    def _taken(self, participations: int) -> Releases:
-        """What a client has given that took part so often. As many were of each kind as would cost most."""
-        most_votes = 0 if self.votes is None else self.votes.rounds + self.repeats.votes
-        most_measured, most_trained = 0, participations
-        if self.evaluations is not None:
-            most_measured = participations
-            if self.horizon:
-                most_measured = self._evaluations_through(self.horizon) + self.repeats.evaluations
-                votes = 0 if self.votes is None else self.votes.rounds
-                most_trained = self.horizon - votes - self._evaluations_through(self.horizon) + self.repeats.training
-        most = (most_votes, most_measured, most_trained)
-        counts, left, kinds = [0, 0, 0], participations, self._dearest_first
-        for kind in kinds:
-            counts[kind] = min(left, most[kind])
-            left -= counts[kind]
-        counts[kinds[0]] += left  # more than were planned
-        return self._split(*counts)
-
-    def _split(self, votes: int, measured: int, trained: int) -> Releases:
-        """So many rounds of each kind."""
-        parts: list[Release] = []
-        if votes:
-            parts.append((self._vote_event, votes))
-        if measured:
-            parts.append((self._evaluation_event, measured))
-        return (*parts, (self._round_event, trained))
+        return sorted(range(len(self.releases)), key=lambda index: (self.releases[index].multiplier, -index))
 
     def amplified(self, rounds: int) -> bool:
         """Whether sampling lowers the released ε. Where that is not proven, it is the ε of every round's participant.
@@ -335,7 +262,9 @@ class Accountant:
         """
         if self.cohort_dependent or not self.sampler.amplifies:
             return False
-        return self.visible_delta(rounds) <= self.delta / 100
+        if self.unit != CLIENT and self.main.added_by == SHARES:  # the owner's coins amplify, and are in every figure
+            return False
+        return self.visible_delta(rounds) <= self._left / 100
 
     def visible_delta(self, rounds: int) -> float:
         """At least what cohorts that show themselves by being too small add to δ, where sampling amplifies."""
@@ -344,88 +273,76 @@ class Accountant:
         return seen * (1 + math.exp(_VISIBLE_EPSILON))
 
     def _most(self, rounds: int, most: int | None) -> int:
-        again = min(self.repeats.total, rounds)
+        again = min(self._repeats, rounds)
         if self.horizon:  # what goes beyond the plan will be repeated
             again += max(0, rounds - again - self.horizon)
         turns = self.sampler.most_participations(rounds - again) + again
-        return min(x for x in (turns, self.max_participations, most) if x is not None)
-
-    def participant_epsilon(self, participations: int, method: str = "pld") -> float:
-        return self._epsilon(self._taken(participations), method)
-
-    @property
-    def _round_event(self) -> DpEvent:
-        return self._event(self.noise, self.sensitivity)
+        owners = self.main.max_owners  # a unit is in a round if any of its owners is
+        limits = [owners * limit for limit in (self.max_participations, most) if limit is not None]
+        return min([turns, *limits])
 
     @property
-    def _vote_event(self) -> DpEvent:
-        assert self.votes is not None
-        return self._event(self.votes.noise, self.votes.sensitivity)
-
-    @property
-    def _evaluation_event(self) -> DpEvent:
-        assert self.evaluations is not None
-        return self._event(self.evaluations.noise, self.evaluations.sensitivity)
-
-    def _event(self, noise: Noise, sensitivity: float) -> DpEvent:
-        return noise.event(
-            sensitivity_scale=self.sampler.sensitivity_scale,
-            sensitivity=sensitivity,
-            largest_cohort=self.sampler.largest_cohort(self.num_clients, self.groups),
-        )
-
-    def _figures(self, releases: Releases, methods: tuple[str, ...]) -> Figures:
-        values = {m: self._epsilon(releases, m) if m in methods else None for m in METHODS}
-        return Figures(**values)
-
-    def _epsilon(self, releases: Releases, method: str) -> float:
-        # With slack, a hundredth of δ is kept for cohorts that show themselves by being too small (see `amplified`).
-        delta = self.delta * 0.99 if self.slack else self.delta
-        return composed_epsilon(releases, delta, method, replace_one=self.sampler.adjacency == REPLACE_ONE)
+    def _left(self) -> float:
+        return delta_left(self.releases, self.delta)
 
 
-def epsilon(event: DpEvent | RecordEvent, count: int, delta: float, method: str, *, replace_one: bool = False) -> float:
-    """ε of `count` independent releases of the event at this δ."""
-    return composed_epsilon(((event, count),), delta, method, replace_one=replace_one)
+def Accountant(
+    *,
+    sampler: Sampler,
+    noise: Noise,
+    num_clients: int,
+    delta: float,
+    sensitivity: float = 1.0,
+    slack: int = 0,
+    groups: int = 1,
+    max_participations: int | None = None,
+    horizon: int = 0,
+    others: Sequence[Release] = (),
+    cohort_dependent: bool = False,
+) -> RunAccountant:
+    """What answers for one scheme's noise under one sampler, where whole clients are protected.
 
+    Args:
+        sampler: who takes part in a round.
+        noise: the scheme's noise part, correlated over rounds or not.
+        num_clients: the size of the population.
+        delta: δ at which ε is asked for.
+        sensitivity: S, the bound on a code; only integer noise needs it.
+        slack: dropouts and colluders that the noise allows for.
+        groups: in how many groups a cohort is summed.
+        max_participations: rounds that one client takes part in at most.
+        horizon: the planned number of rounds.
+        others: releases of rounds that do not train, such as votes and evaluations.
+        cohort_dependent: whether what is released depends on who came; then sampling does not lower ε.
 
-def composed_epsilon(releases: Releases, delta: float, method: str, *, replace_one: bool = False) -> float:
-    """ε of independent releases at this δ: Rényi divergences add up, and so do privacy losses."""
-    releases = tuple((event, count) for event, count in releases if count)
-    if not releases:
-        return 0.0
-    if method == "moments":
-        divergences = _summed_divergences(releases, _PAPER_ORDERS, replace_one)
-        return min(
-            divergence - math.log(delta) / (order - 1)
-            for order, divergence in zip(_PAPER_ORDERS, divergences, strict=True)
-        )
-    if method == "rdp":
-        from dp_accounting.rdp import rdp_privacy_accountant as rdp
+    Returns:
+        An accountant, which says ε after any number of rounds.
 
-        orders = tuple(rdp.DEFAULT_RDP_ORDERS)
-        return float(rdp.compute_epsilon(orders, _summed_divergences(releases, orders, replace_one), delta)[0])
-    if method == "pld":
-        from dp_accounting import GaussianDpEvent
+    Examples:
+        >>> accountant = laconic.Accountant(sampler=laconic.Poisson(sampling_rate=0.1), num_clients=1000, delta=1e-5,
+        ...                                 noise=laconic.Gaussian(noise_multiplier=1.0))
+        >>> round(accountant.released_epsilon(50), 1)
+        5.1
+        >>> turns = laconic.Accountant(
+        ...     sampler=laconic.Cyclic(separation=10), num_clients=1000, delta=1e-5,
+        ...     noise=laconic.CorrelatedGaussian(noise_multiplier=2.0, coefficients=(1024, 512)))
+        >>> round(turns.released_epsilon(50), 2), turns.participant_epsilon(5)
+        (5.68, inf)
 
-        # A privacy loss distribution grows with ε; where ε is that large, rdp's bound (never smaller) says enough.
-        # Moments, never smaller than rdp, are quicker to ask.
-        sampled = any(not isinstance(event, GaussianDpEvent) for event, _ in releases)
-        if sampled and composed_epsilon(releases, delta, "moments") > _LARGEST_PLD:
-            bound = composed_epsilon(releases, delta, "rdp")
-            if bound > _LARGEST_PLD:
-                return bound
-        *before, last = releases
-        return tight_epsilon(*last, delta, *before)
-    raise ValueError(f"unknown method {method}")
-
-
-def _summed_divergences(releases: Releases, orders: tuple[float, ...], replace_one: bool) -> list[float]:
-    total = [0.0] * len(orders)
-    for event, count in releases:
-        divergences = renyi_divergences(event, orders, replace_one)
-        total = [known + count * more for known, more in zip(total, divergences, strict=True)]
-    return total
+    References:
+        docs/maths.md#the-accountants; Abadi et al. (CCS 2016) for moments; Mironov et al. (2019) for rdp; Doroshenko et
+        al. (PETS 2022) for pld; Denisov et al. (2022) for correlated noise.
+    """
+    main = release_of(noise, sampler=sampler, num_clients=num_clients, sensitivity=sensitivity, groups=groups)
+    return RunAccountant(
+        releases=(*others, main),
+        delta=delta,
+        slack=slack,
+        groups=groups,
+        max_participations=max_participations,
+        horizon=horizon,
+        cohort_dependent=cohort_dependent,
+    )
 
 
 def largest(fits: Callable[[int], bool], at_most: int) -> int:
@@ -454,29 +371,3 @@ def _small_cohorts(sampler: Sampler, num_clients: int, slack: int, cap: int | No
         return rounds * float(binom.cdf(least - 1, num_clients - 1, rate / groups))
     open_ = rate * binom.cdf(cap - 1, range(rounds), rate) / groups
     return float(binom.cdf(least - 1, num_clients - 1, open_).sum())
-
-
-@functools.lru_cache(maxsize=256)
-def renyi_divergences(event: DpEvent | RecordEvent, orders: tuple[float, ...], replace_one: bool) -> tuple[float, ...]:
-    """The Rényi divergences of one release at the orders."""
-    if isinstance(event, RecordEvent):
-        return tuple(event.divergences(orders, [renyi_divergences(part, orders, replace_one) for part in event.parts]))
-    from absl import logging
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
-
-    # Zero-out has the formulas of add-or-remove for a (sampled) Gaussian: one sum has the client's code, one has 0.
-    relation = NeighboringRelation.REPLACE_ONE if replace_one else NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = RdpAccountant(orders=list(orders), neighboring_relation=relation)
-    # An order whose series does not converge is left out, which only makes ε larger: no reason to alarm anyone. So
-    # is one that is not a number (there is next to no noise): dp-accounting would take that for an ε of 0.
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
-    try:
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            accountant.compose(event)
-    except ArithmeticError:  # a σ whose square is 0 as a float
-        return (math.inf,) * len(orders)
-    finally:
-        logging.set_verbosity(verbosity)
-    return tuple(math.inf if math.isnan(d) else float(d) for d in accountant._rdp)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive, positive_int, probability
-from laconic.privacy.accounting.accountant import METHODS, RunAccountant
+from laconic.privacy.accounting.accountant import RunAccountant
+from laconic.privacy.accounting.releases import METHODS
 from laconic.privacy.accounting.sampling import Sampler
 
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from laconic.errors import ConfigError, PrivacyError
-from laconic.parts import one_of, positive, positive_int, probability
-from laconic.privacy.accounting.accountant import METHODS, Accountant, Evaluated, RunAccountant, Votes
+from laconic.parts import one_of, positive, positive_int
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant
+from laconic.privacy.accounting.releases import EVALUATIONS, METHODS, VOTES, Release
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 
 _SMALLEST, _LARGEST = 0.05, 10_000.0
+_CHEAPER = {
+    VOTES: "lower --vote-share, or raise --vote-noise-multiplier",
+    EVALUATIONS: (
+        "lower --evaluation-share, raise --evaluation-noise-multiplier, or evaluate less often (--evaluate-every)"
+    ),
+}
 
 
 def calibrate_noise(
@@ -29,17 +36,15 @@ def calibrate_noise(
     slack: int = 0,
     groups: int = 1,
     max_participations: int | None = None,
-    votes: Votes | None = None,
-    evaluations: Evaluated | None = None,
+    others: Sequence[Release] = (),
     cohort_dependent: bool = False,
     horizon: int | None = None,
 ) -> float:
     """The smallest σ, rounded up to four decimals, at which the ε of the run stays within the given one.
 
     The released ε after `rounds` rounds, or, with `participations`, the participant's after so many. `noise` makes the
-    noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code. `votes` are the
-    first of the rounds and have their own noise, which stays as it is; so do `evaluations`. If what is released is
-    `cohort_dependent`, sampling does not lower the ε.
+    noise part from σ (Gaussian unless given); integer noise also needs the sensitivity of the code. The noise of
+    `others` stays as it is. If what is released is `cohort_dependent`, sampling does not lower the ε.
 
     Args:
         epsilon: the ε that must not be exceeded.
@@ -54,8 +59,7 @@ def calibrate_noise(
         slack: dropouts and colluders that the noise allows for.
         groups: in how many groups a cohort is summed.
         max_participations: rounds that one client takes part in at most.
-        votes: the rounds of votes, if there are any.
-        evaluations: the rounds that are evaluations, if any are.
+        others: releases of rounds that do not train, such as votes and evaluations.
         cohort_dependent: whether what is released depends on who came.
         horizon: how many of the rounds are planned, if the others are spare ones.
 
@@ -72,7 +76,7 @@ def calibrate_noise(
     """
     make = noise or (lambda sigma: Gaussian(noise_multiplier=sigma))
 
-    def accountant(noise_multiplier: float) -> Accountant:
+    def accountant(noise_multiplier: float) -> RunAccountant:
         return Accountant(
             sampler=sampler,
             noise=make(noise_multiplier),
@@ -83,61 +87,47 @@ def calibrate_noise(
             groups=groups,
             max_participations=max_participations,
             horizon=rounds if horizon is None else horizon,
-            votes=votes,
-            evaluations=evaluations,
+            others=others,
             cohort_dependent=cohort_dependent,
         )
 
-    if evaluations is not None and participations is None:
-        alone = _alone(accountant(1.0), evaluations, rounds if horizon is None else horizon, method)
-        if alone >= epsilon:
-            raise PrivacyError(
-                f"the evaluations alone cost ε = {alone:.3f} of --epsilon {epsilon:g}: lower --evaluation-share, raise"
-                " --evaluation-noise-multiplier, or evaluate less often (--evaluate-every)"
-            )
-    if votes is not None and participations is None:
-        example = accountant(1.0)
-        example = replace(example, noise=votes.noise, sensitivity=votes.sensitivity, votes=None, evaluations=None)
-        alone = example.released_epsilon(votes.rounds, method)
-        if alone >= epsilon:
-            raise PrivacyError(
-                f"the votes alone cost ε = {alone:.3f} of --epsilon {epsilon:g} ({method or example.method}): lower"
-                " --vote-share, or raise --vote-noise-multiplier"
-            )
-    return smallest_noise(
-        accountant, epsilon=epsilon, delta=delta, rounds=rounds, method=method, participations=participations
-    )
+    return smallest_noise(accountant, epsilon=epsilon, rounds=rounds, method=method, participations=participations)
 
 
-def _alone(example: Accountant, evaluations: Evaluated, rounds: int, method: str | None) -> float:
-    """The outsider's ε of the evaluations by themselves."""
-    votes = 0 if example.votes is None else example.votes.rounds
-    count = rounds // evaluations.every - votes // evaluations.every
-    alone = replace(example, noise=evaluations.noise, sensitivity=evaluations.sensitivity, votes=None, evaluations=None)
-    return alone.released_epsilon(count, method) if count > 0 else 0.0
+def of_phase(accountant: RunAccountant, phase: str) -> tuple[RunAccountant, int]:
+    """A phase of the run as a run of its own, and how many rounds that has."""
+    names = [release.phase for release in accountant.releases]
+    release, rounds = accountant.releases[names.index(phase)], accountant.planned[names.index(phase)]
+    return replace(accountant, releases=(replace(release, rounds=None),), horizon=rounds), rounds
 
 
 def smallest_noise(
     accountant: Callable[[float], RunAccountant],
     *,
     epsilon: float,
-    delta: float,
     rounds: int,
     method: str | None = None,
     participations: int | None = None,
 ) -> float:
-    """The same for any accountant; it is made from σ."""
+    """The same for any accountant; it is made from σ, which is that of the last of its releases."""
     positive(epsilon=epsilon)
     positive_int(rounds=rounds)
-    probability(delta=delta)
     example = accountant(1.0)
-    chosen = method or example.method
+    delta, chosen = example.delta, method or example.method
     one_of(METHODS, accountant=chosen)
     if participations is None and chosen not in example.figures:
         raise ConfigError(
             f"accountant '{chosen}' is not available for {type(example.sampler).__name__} sampling:"
             f" use --accountant {example.method}"
         )
+    for release in example.releases[:-1] if participations is None else ():
+        alone, planned = of_phase(example, release.phase)
+        cost = alone.released_epsilon(planned, chosen) if planned else 0.0
+        if cost >= epsilon:
+            raise PrivacyError(
+                f"the {release.phase} alone cost ε = {cost:.3f} of --epsilon {epsilon:g} ({chosen}):"
+                f" {_CHEAPER.get(release.phase, 'raise their noise multiplier')}"
+            )
     floor = -math.log(delta) / 32
     if chosen == "moments" and epsilon <= floor:
         raise PrivacyError(

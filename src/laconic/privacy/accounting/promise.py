@@ -63,6 +63,28 @@ def central_promise(adjacency: str, bands: int) -> Promise:
     )
 
 
+def inside_promise(one: str, *, coins: float, max_owners: int) -> Promise:
+    """A record, or a patient with all its records, inside the masked sum of its owners, who add the noise in shares."""
+    where = "one client" if max_owners == 1 else f"up to {max_owners} clients"
+    unit = f"one record of {where}" if one == "record" else f"one patient with all records at {where}"
+    drawn = "" if coins == 1 else f", but not which {one}s a client drew"
+    duties = [f"which {one}s a client draws is decided by coins that only the client knows"] if coins < 1 else []
+    duties.append(f"no {one} is at more than {where}: this is assumed and cannot be checked")
+    return Promise(
+        one=one,
+        unit=unit,
+        relation="zero-out",
+        meaning=(
+            f"one {one} contributes nothing to any sum; nothing else depends on it, also not the number by which sums"
+            " are divided"
+        ),
+        released=f"sees every released sum and every model, and may see who took part{drawn}",
+        participant=f"knows who took part in which round, as the server, other clients and colluders do{drawn}",
+        duties=tuple(duties),
+        caveats=("a whole client has nothing: no ε holds for all its data together",),
+    )
+
+
 def record_promise(*, as_published: bool, caveats: tuple[str, ...]) -> Promise:
     """Record level: single records of any client, which clients protect themselves."""
     released = "sees every model, and may see in them who took part; asked before the cohorts are drawn"

@@ -33,8 +33,8 @@ from laconic.privacy.mechanism.discrete_sampler import (
     fixed_point,
     theta_gap,
 )
-from laconic.privacy.mechanism.gaussian import Noise
-from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, SMALLEST_SUM, Grid
+from laconic.privacy.mechanism.gaussian import Counted, Noise
+from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, SMALLEST_SUM, SMOOTHING, Grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 SUMS, ESTIMATES = "sums", "estimates"
 """What is remembered of the last b − 1 rounds, the last one first: exact sums, which are secret, and estimates."""
-_SMOOTHING = 2.0
 SCALE = UNIT * SMALLEST_SUM
 """ξ of what is released, in units of the finer grid."""
 
@@ -117,16 +116,12 @@ class CorrelatedGaussian(Noise):
         }
 
     def about(self, *, code_size: int, sensitivity: float, plan: RoundPlan, rounds: int, delta_slack: float) -> str:
-        gap = 2 * code_size * math.log1p(draw_gap(SCALE) + 3 * theta_gap(_SMOOTHING))
+        gap = 2 * code_size * math.log1p(draw_gap(SCALE) + 3 * theta_gap(SMOOTHING))
         return (
             f"the noise is drawn on integers and correlated over {self.bands} rounds: over the run that adds at most"
             f" {rounds * gap:.0e} to ε (neglected) and, by the sampler's finite precision, {delta_slack:.0e} to δ"
             " (counted)"
         )
-
-    def effective_multiplier(self) -> float:
-        """σ as the accountant counts on it."""
-        return self.sigma * math.sqrt(1 - (_SMOOTHING / SCALE) ** 2)
 
     def grid(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Grid:
         """The grid on which clients' codes are summed, in steps of 256ths. No sum of codes leaves it."""
@@ -212,9 +207,8 @@ class CorrelatedGaussian(Noise):
         """No client draws a share, so there is none from which the draw could be far."""
         return self.delta_slack(code_size=code_size, num_draws=num_draws, sensitivity=sensitivity, plan=plan)
 
-    def event(self, **about: Any) -> NoReturn:
-        """Its rounds are not independent releases: to compose them as such would give an ε that does not hold."""
-        raise PrivacyError("correlated noise has no ε of a single round: ask a CorrelatedAccountant for that of a run")
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        return Counted(self.sigma, SCALE, added_by="server", bands=self.factors)
 
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> NoReturn:
         raise PrivacyError("correlated noise is added by the server: no client has a share of it")

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from laconic.errors import ConfigError, PrivacyError
@@ -44,25 +44,23 @@ from laconic.privacy.mechanism.discrete_sampler import (
     theta_gap,
 )
 from laconic.privacy.mechanism.discrete_table import TABLE_TOTAL_VARIATION
-from laconic.privacy.mechanism.gaussian import Noise
+from laconic.privacy.mechanism.gaussian import Counted, Noise
 from laconic.privacy.mechanism.grid import (
     FEWEST_BITS,
     MOST_BITS,
     SMALLEST_SHARE,
-    SMALLEST_SUM,
+    SMOOTHING,
     Grid,
     choose_grid,
     coarsest_scale,
 )
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
     from torch import Tensor
 
     from laconic.plan import RoundPlan
     from laconic.streams import Stream
 
-_SMOOTHING = 2.0
 _EXACT = 2.0**53
 """Up to here a double holds every integer."""
 
@@ -194,15 +192,6 @@ class DiscreteGaussian(Noise):
         residues: Tensor = drawn.bitwise_and_(2**grid.bits - 1)
         return residues
 
-    def weakened(self, share: float) -> DiscreteGaussian:
-        """Smoothing takes s² from what is left of ξ², not from all of it: with ξ ≥ 32 the share is smaller by so much.
-
-        f·σ²·ξ² − s²·σ² = σ'²·(ξ² − s²) for the variance σ'² that `event` then lowers by the factor 1 − s²/ξ².
-        """
-        smoothed = (_SMOOTHING / SMALLEST_SUM) ** 2
-        left = (share - smoothed) / (1 - smoothed)
-        return replace(self, noise_multiplier=self.sigma * math.sqrt(max(left, 1e-12)))
-
     def for_votes(self, noise_multiplier: float | None) -> DiscreteGaussian:
         """On a grid and in a ring of its own: as coarse, and of as few bits, as ballots allow."""
         return DiscreteGaussian(noise_multiplier=noise_multiplier or self.noise_multiplier, signs=True)
@@ -245,14 +234,9 @@ class DiscreteGaussian(Noise):
         grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
         return grid.released_scale / grid.units
 
-    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
-        from dp_accounting import GaussianDpEvent
-
-        scale = coarsest_scale(largest_cohort)
-        if self.signs:  # a unit of the code is at least one of the grid
-            scale = max(scale, sensitivity * self.sigma)
-        effective = self.sigma * math.sqrt(1 - (_SMOOTHING / scale) ** 2)
-        return GaussianDpEvent(effective / sensitivity_scale)
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        """A unit of a sign is at least one of the grid."""
+        return Counted(self.sigma, coarsest_scale(largest_cohort), sensitivity if self.signs else 0.0)
 
     def epsilon_slack(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
         """At most how much one round's ε exceeds the continuous mechanism's: the factors of the module's text, and
@@ -261,7 +245,7 @@ class DiscreteGaussian(Noise):
         share = grid.share_scale(plan.noise_shares)
         draw = max(draw_gap(scale, integer_mean=self.signs) for scale in (share, grid.released_scale))
         each = 3 * theta_gap(share / math.sqrt(2)) + draw
-        gap = (len(plan.cohort) + 1) * each + 3 * theta_gap(_SMOOTHING)
+        gap = (len(plan.cohort) + 1) * each + 3 * theta_gap(SMOOTHING)
         return 2 * code_size * math.log1p(gap)
 
     def delta_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:

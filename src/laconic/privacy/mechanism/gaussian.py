@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from laconic.errors import PrivacyError
 from laconic.parts import Part, decided, positive
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
     from torch import Tensor
 
     from laconic.plan import RoundPlan
     from laconic.privacy.mechanism.grid import Grid
     from laconic.streams import Stream
+
+
+class Counted(NamedTuple):
+    """What an accountant counts on: σ, the grid on which it is drawn, who adds it, how it is correlated over rounds.
+
+    `grid_scale` is the least scale of a sum's noise in grid units, None for continuous noise, and `grid_unit` is how
+    many grid units the sensitivity S is at least, 0 where the grid is as coarse as it may be.
+    """
+
+    noise_multiplier: float
+    grid_scale: float | None = None
+    grid_unit: float = 0.0
+    added_by: str = "shares"
+    bands: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,17 +103,13 @@ class Noise(Part):
         """From the sum of the terms, the sum of the messages: so many shares of the noise are drawn at once."""
         raise NotImplementedError
 
-    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
-        """What one round of it releases, for adjacent sums that differ by at most `sensitivity_scale` · S."""
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        """What an accountant counts on in a sum of codes of norm S, `sensitivity`, at most."""
         raise NotImplementedError
 
     def code_bits(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> int | None:
         """Bits per value if the noisy code is an integer; None if it is a float."""
         return None
-
-    def weakened(self, share: float) -> Noise:
-        """The noise of which only this share of the variance is there, for the accountant."""
-        raise NotImplementedError
 
     def for_votes(self, noise_multiplier: float | None) -> Noise:
         """The same kind of noise for ballots of 0 and 1; None: with the same noise multiplier."""
@@ -173,10 +182,8 @@ class NoNoise(Noise):
     def share(self, code: Tensor, *, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         return code
 
-    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
-        from dp_accounting import NonPrivateDpEvent
-
-        return NonPrivateDpEvent()
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        return Counted(0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,9 +224,6 @@ class Gaussian(Noise):
             " no secure aggregation can carry it"
         )
 
-    def weakened(self, share: float) -> Gaussian:
-        return replace(self, noise_multiplier=self.sigma * math.sqrt(share))
-
     def for_votes(self, noise_multiplier: float | None) -> Gaussian:
         return self if noise_multiplier is None else replace(self, noise_multiplier=noise_multiplier)
 
@@ -251,6 +255,9 @@ class Gaussian(Noise):
         std = self.share_std(sensitivity=sensitivity, min_cohort=plan.noise_shares) * math.sqrt(shares)
         return rng.normal(tuple(total.shape), total.device).mul_(std).add_(total)
 
+    def counted(self, *, sensitivity: float, largest_cohort: int) -> Counted:
+        return Counted(self.sigma)
+
     def released(self, total: Tensor, *, sensitivity: float, plan: RoundPlan, survivors: int, rng: Stream) -> Tensor:
         present = survivors / plan.noise_shares if survivors else 0.0
         missing = plan.released_variance - present
@@ -261,8 +268,3 @@ class Gaussian(Noise):
 
     def released_scale(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float:
         return sensitivity * self.sigma * math.sqrt(plan.released_variance)
-
-    def event(self, *, sensitivity_scale: float, sensitivity: float, largest_cohort: int) -> DpEvent:
-        from dp_accounting import GaussianDpEvent
-
-        return GaussianDpEvent(self.sigma / sensitivity_scale)

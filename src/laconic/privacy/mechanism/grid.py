@@ -32,6 +32,8 @@ SMALLEST_SHARE = 4.0
 """Scale of one share, in grid units: below this, sums of shares are no longer discrete Gaussians for all purposes."""
 SMALLEST_SUM = 32.0
 """Scale of the noise in a sum, in grid units."""
+SMOOTHING = 2.0
+"""What is taken from that scale, as a difference of squares, so that the ε is that of a continuous Gaussian."""
 WRAP_BITS = 40
 """The sum of a round wraps around with probability below 2^−40."""
 FEWEST_BITS, MOST_BITS = 8, 32

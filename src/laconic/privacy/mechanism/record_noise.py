@@ -19,6 +19,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from laconic.privacy.mechanism.discrete_sampler import MEAN_BITS, draw_discrete_gaussian, draw_total_variation
+from laconic.privacy.mechanism.grid import SMALLEST_SUM, SMOOTHING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 NOISES = ("continuous", "integer")
 _MARGIN = 2.0**-10
-_SMALLEST, _SMOOTHING = 32.0, 2.0
-"""The least ξ, and what smoothing takes from it, as in `grid` and `discrete_gaussian`."""
 
 
 class RecordGrid(NamedTuple):
@@ -41,8 +40,8 @@ class RecordGrid(NamedTuple):
 def record_grid(size: int, clip_norm: float, noise_multiplier: float) -> RecordGrid:
     """The coarsest grid for sums of gradients by so many weights."""
     cut = math.sqrt(size) / 2**MEAN_BITS
-    noise = max(_SMALLEST, noise_multiplier * (1 + _MARGIN) * cut / _MARGIN)  # u·S·σ·(1 + η)
-    return RecordGrid(noise / (clip_norm * noise_multiplier * (1 + _MARGIN)), math.hypot(noise, _SMOOTHING))
+    noise = max(SMALLEST_SUM, noise_multiplier * (1 + _MARGIN) * cut / _MARGIN)  # u·S·σ·(1 + η)
+    return RecordGrid(noise / (clip_norm * noise_multiplier * (1 + _MARGIN)), math.hypot(noise, SMOOTHING))
 
 
 def noisy_sum(total: Tensor, *, clip_norm: float, noise_multiplier: float, stream: Stream) -> Tensor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -169,12 +169,8 @@ def claim_of(experiment: Experiment, rounds: int, *, record: bool = False) -> Cl
     delta = experiment.budget.delta
     if scheme.record_level:
         return Claim(epsilon=accountant.participant_epsilon(rounds), delta=delta) if record else None
-    event = scheme.noise.event(
-        sensitivity_scale=2.0 if record else experiment.sampler.sensitivity_scale,
-        sensitivity=experiment.sensitivity,
-        largest_cohort=experiment.sampler.largest_cohort(experiment.population.num_clients, scheme.groups),
-    )
-    sigma = event.noise_multiplier / math.sqrt(rounds)
+    release = replace(accountant.main, sensitivity_scale=2.0) if record else accountant.main
+    sigma = release.multiplier / math.sqrt(rounds)
     if not record:
         return Claim(epsilon=accountant.participant_epsilon(rounds), delta=delta, mu=1 / sigma)
     epsilon = gaussian_epsilon(sigma, delta - experiment.delta_slack())

@@ -72,7 +72,7 @@ def test_a_limit_on_records_holds_for_schemes_that_protect_the_whole() -> None:
     accountant = OFFER.mechanism.accountant
     assert accountant is not None
     whole = accountant.participant_epsilon(4)
-    of_record = gaussian_epsilon(accountant.least_noise_multiplier / 2 / 2, accountant.delta)  # type: ignore[attr-defined]
+    of_record = gaussian_epsilon(accountant.main.multiplier / 2 / 2, accountant.delta - accountant.main.delta_slack)
     assert of_record > 2 * whole
     told = refusals(max_record_epsilon=whole)
     assert f"planned ε of a record {of_record:.3f} is above max_record_epsilon" in told

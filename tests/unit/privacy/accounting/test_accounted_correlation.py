@@ -12,19 +12,21 @@ from dp_accounting.rdp import RdpAccountant
 
 import laconic
 from laconic.errors import ConfigError
-from laconic.privacy.accounting.accountant import Accountant, Repeats
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.calibrate import smallest_noise
-from laconic.privacy.accounting.correlated import CorrelatedAccountant
 from laconic.privacy.accounting.cyclic import Cyclic
+from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.bands import UNIT, choose_bands
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.privacy.statement.cautions import cautions
 
+NOISE = CorrelatedGaussian(noise_multiplier=1.0, coefficients=(UNIT, UNIT // 2))
 
-def accountant(*, sigma: float = 2.0, bands: int = 8, separation: int = 10, **options: object) -> CorrelatedAccountant:
+
+def accountant(*, sigma: float = 2.0, bands: int = 8, separation: int = 10, **options: object) -> RunAccountant:
     chosen = choose_bands(bands=bands, separation=separation, rounds=45)
-    return CorrelatedAccountant(
+    return Accountant(
         sampler=Cyclic(separation=separation),
         noise=CorrelatedGaussian(noise_multiplier=sigma, coefficients=chosen),
         num_clients=100,
@@ -35,9 +37,8 @@ def accountant(*, sigma: float = 2.0, bands: int = 8, separation: int = 10, **op
 
 def test_epsilon_is_that_of_dp_accounting_for_one_gaussian() -> None:
     asked = accountant()
-    norm = sum((n / UNIT) ** 2 for n in asked.noise.coefficients)
-    multiplier = 2.0 / math.sqrt(4 * norm + sum((n / UNIT) ** 2 for n in asked.noise.coefficients[:5]))
-    assert asked.noise_multiplier(45) == pytest.approx(multiplier, rel=1e-8)
+    bands = asked.main.bands
+    multiplier = 2.0 / math.sqrt(4 * sum(c**2 for c in bands) + sum(c**2 for c in bands[:5]))
     tight = PLDAccountant().compose(GaussianDpEvent(multiplier)).get_epsilon(1e-5)
     assert asked.released_epsilon(45) == pytest.approx(tight, rel=1e-3)
     assert asked.released_epsilon(45) <= tight * (1 + 1e-9) + 1e-4
@@ -69,9 +70,9 @@ def test_one_band_costs_what_independent_noise_costs() -> None:
 
 def test_a_repeated_round_is_one_release_more_of_full_sensitivity() -> None:
     asked = accountant(horizon=45)
-    again = asked.with_repeats(Repeats(training=3))
-    assert again.sensitivity_squared(48) == pytest.approx(asked.sensitivity_squared(45) + 3)
-    assert asked.sensitivity_squared(48) == again.sensitivity_squared(48)  # beyond the plan: will be repeated
+    again = asked.with_repeats({"training": 3})
+    assert again.after(48)[0].moved_squared == pytest.approx(asked.after(45)[0].moved_squared + 3)
+    assert asked.after(48)[0].moved_squared == again.after(48)[0].moved_squared  # beyond the plan: will be repeated
     assert again.released_epsilon(48) > asked.released_epsilon(45)
 
 
@@ -87,7 +88,7 @@ def test_no_figure_against_the_server_is_finite() -> None:
 
 def test_bands_wider_than_the_separation_are_refused() -> None:
     with pytest.raises(ConfigError, match="overlap"):
-        CorrelatedAccountant(
+        Accountant(
             sampler=Cyclic(separation=2),
             noise=CorrelatedGaussian(noise_multiplier=1.0, coefficients=(UNIT, 5, 5)),
             num_clients=10,
@@ -95,14 +96,14 @@ def test_bands_wider_than_the_separation_are_refused() -> None:
         )
 
 
-def test_the_accountant_of_independent_rounds_does_not_answer_for_it() -> None:
-    wrong = Accountant(sampler=Cyclic(separation=10), noise=accountant().noise, num_clients=100, delta=1e-5)
-    for call in (lambda: wrong.released_epsilon(5), lambda: wrong.participant_epsilon(2)):
-        with pytest.raises(laconic.LaconicError, match="CorrelatedAccountant"):
-            call()
+@pytest.mark.parametrize("sampler", [laconic.Poisson(sampling_rate=0.1), laconic.FixedSize(cohort_size=10)])
+def test_it_is_not_accounted_for_under_another_sampler(sampler: Sampler) -> None:
+    """Its rounds are no independent releases: nothing may compose them as such."""
+    with pytest.raises(ConfigError, match="clients that take turns"):
+        Accountant(sampler=sampler, noise=NOISE, num_clients=100, delta=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_noise_is_calibrated_to_an_epsilon(epsilon: float) -> None:
-    sigma = smallest_noise(lambda s: accountant(sigma=s), epsilon=epsilon, delta=1e-5, rounds=45)
+    sigma = smallest_noise(lambda s: accountant(sigma=s), epsilon=epsilon, rounds=45)
     assert epsilon * 0.999 < accountant(sigma=sigma).released_epsilon(45) <= epsilon

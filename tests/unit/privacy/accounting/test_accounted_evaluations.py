@@ -16,8 +16,9 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from laconic.errors import PrivacyError
-from laconic.privacy.accounting.accountant import Accountant, Evaluated, Repeats, Votes
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.releases import EVALUATIONS, VOTES, Release, Rounds, release_of
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
 from laconic.privacy.mechanism.gaussian import Gaussian
@@ -26,15 +27,29 @@ DELTA, CLIENTS = 1e-5, 1000
 TENTH, ALL = Poisson(sampling_rate=0.1), Poisson(sampling_rate=1.0)
 
 
-def accountant(sigma: float, other: float, *, every: int = 5, sampler: Sampler = TENTH, **more: Any) -> Accountant:
+def accountant(
+    sigma: float, other: float, *, every: int = 5, sampler: Sampler = TENTH, votes: Release | None = None, **more: Any
+) -> RunAccountant:
+    first = 0 if votes is None or votes.rounds is None else votes.rounds.last or 0
+    measured = evaluations(other, sampler, Rounds(after=first, every=every))
     return Accountant(
         sampler=sampler,
         noise=Gaussian(noise_multiplier=sigma),
         num_clients=CLIENTS,
         delta=DELTA,
-        evaluations=Evaluated(noise=Gaussian(noise_multiplier=other), sensitivity=1.0, every=every),
+        others=[measured] if votes is None else [votes, measured],
         **more,
     )
+
+
+def evaluations(sigma: float, sampler: Sampler, rounds: Rounds) -> Release:
+    noise = Gaussian(noise_multiplier=sigma)
+    return release_of(noise, sampler=sampler, num_clients=CLIENTS, phase=EVALUATIONS, rounds=rounds)
+
+
+def first_votes(sigma: float, rounds: int, sensitivity: float = 1.0) -> Release:
+    noise, about = Gaussian(noise_multiplier=sigma), {"phase": VOTES, "rounds": Rounds(last=rounds)}
+    return release_of(noise, sampler=TENTH, num_clients=CLIENTS, sensitivity=sensitivity, **about)
 
 
 def composed(**counts: int) -> DpEvent:
@@ -52,7 +67,7 @@ def test_the_outsiders_figure_is_that_of_an_independent_composition() -> None:
 
 
 def test_votes_training_and_evaluations_are_three_kinds() -> None:
-    votes = Votes(noise=Gaussian(noise_multiplier=2.0), sensitivity=4.0, rounds=6)
+    votes = first_votes(2.0, 6, sensitivity=4.0)
     mine, whole = accountant(1.2, 0.9, votes=votes).released(20), composed(z12=11, z9=3, z20=6)
     assert mine.pld == pytest.approx(PLDAccountant().compose(whole).get_epsilon(DELTA), rel=1e-6)
     assert mine.rdp == pytest.approx(RdpAccountant().compose(whole).get_epsilon(DELTA), rel=1e-6)
@@ -60,7 +75,7 @@ def test_votes_training_and_evaluations_are_three_kinds() -> None:
 
 def test_repeats_count_as_what_they_are() -> None:
     plain = accountant(1.2, 0.9)
-    again = plain.with_repeats(Repeats(evaluations=2, training=3))
+    again = plain.with_repeats({"evaluations": 2, "training": 3})
     # 37 charges: rounds 1 to 32, two evaluations and three trainings again.
     assert again.released_epsilon(37, "rdp") == pytest.approx(
         RdpAccountant().compose(composed(z12=29, z9=8)).get_epsilon(DELTA), rel=1e-6
@@ -72,9 +87,8 @@ def test_repeats_count_as_what_they_are() -> None:
 def test_spare_rounds_are_planned_as_the_dearest_of_all_kinds() -> None:
     """Before anything is repeated nobody knows which rounds will be: ten are planned, and two are spare."""
     for vote, kind in ((0.7, "votes"), (2.0, "evaluations"), (9.0, "evaluations")):
-        votes = Votes(noise=Gaussian(noise_multiplier=vote), sensitivity=1.0, rounds=2)
-        plan = accountant(1.2, 0.9, votes=votes, horizon=10)
-        worst = plan.with_repeats(Repeats(**{kind: 2}))
+        plan = accountant(1.2, 0.9, votes=first_votes(vote, 2), horizon=10)
+        worst = plan.with_repeats({kind: 2})
         assert plan.released_epsilon(12, "rdp") == pytest.approx(worst.released_epsilon(12, "rdp"), rel=1e-12)
         assert plan.released_epsilon(10, "rdp") < plan.released_epsilon(11, "rdp")
 
@@ -88,7 +102,7 @@ def test_the_servers_figure_is_that_of_the_worst_split_that_the_plan_allows() ->
     assert dear.participant_epsilon(10) == pytest.approx(figure(6, 4, 2.0, 1.0))
     assert cheap.participant_epsilon(10) == pytest.approx(figure(10, 0, 1.0, 2.0))
     assert cheap.participant_epsilon(20) == pytest.approx(figure(16, 4, 1.0, 2.0))
-    assert dear.with_repeats(Repeats(evaluations=1)).participant_epsilon(10) == pytest.approx(figure(5, 5, 2.0, 1.0))
+    assert dear.with_repeats({"evaluations": 1}).participant_epsilon(10) == pytest.approx(figure(5, 5, 2.0, 1.0))
     # Where nothing is planned, all may be the dearer kind.
     assert accountant(2.0, 1.0).participant_epsilon(10) == pytest.approx(figure(0, 10, 2.0, 1.0))
 
@@ -102,8 +116,8 @@ def test_bare_evaluations_are_seen_by_every_accountant() -> None:
 
 
 def test_noise_is_calibrated_to_the_total() -> None:
-    evaluations = Evaluated(noise=Gaussian(noise_multiplier=6.0), sensitivity=1.0, every=4)
-    common: dict[str, Any] = {"sampler": ALL, "num_clients": CLIENTS, "delta": DELTA, "evaluations": evaluations}
+    others = [evaluations(6.0, ALL, Rounds(every=4))]
+    common: dict[str, Any] = {"sampler": ALL, "num_clients": CLIENTS, "delta": DELTA, "others": others}
     sigma = calibrate_noise(epsilon=2.0, rounds=20, **common)
     for less, fits in ((0.0, True), (2e-4, False)):
         spent = Accountant(noise=Gaussian(noise_multiplier=sigma - less), **common).released_epsilon(20)

@@ -19,24 +19,30 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from laconic.errors import PrivacyError
-from laconic.privacy.accounting.accountant import Accountant, Repeats, Votes
+from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.releases import VOTES, Release, Rounds, release_of
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.mechanism.gaussian import Gaussian
+from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 
 DELTA, CLIENTS = 1e-5, 1000
 
 
-def accountant(sigma: float, vote_sigma: float, *, sampler: Sampler, votes: int = 1, **more: Any) -> Accountant:
+def accountant(sigma: float, vote_sigma: float, *, sampler: Sampler, votes: int = 1, **more: Any) -> RunAccountant:
     return Accountant(
         sampler=sampler,
         noise=Gaussian(noise_multiplier=sigma),
         num_clients=CLIENTS,
         delta=DELTA,
-        votes=Votes(noise=Gaussian(noise_multiplier=vote_sigma), sensitivity=4.0, rounds=votes),
+        others=[first_votes(Gaussian(noise_multiplier=vote_sigma), sampler, votes, sensitivity=4.0)],
         **more,
     )
+
+
+def first_votes(noise: Noise, sampler: Sampler, rounds: int = 1, sensitivity: float = 1.0) -> Release:
+    about = {"phase": VOTES, "rounds": Rounds(last=rounds)}
+    return release_of(noise, sampler=sampler, num_clients=CLIENTS, sensitivity=sensitivity, **about)
 
 
 def composed(event: DpEvent, count: int, vote: DpEvent, votes: int) -> DpEvent:
@@ -87,7 +93,7 @@ def test_before_any_training_only_votes_count() -> None:
 
 def test_a_repeated_vote_counts_as_one_more() -> None:
     once = accountant(1.0, 0.7, sampler=Poisson(sampling_rate=0.1))
-    twice = once.with_repeats(Repeats(votes=1))
+    twice = once.with_repeats({"votes": 1})
     assert twice.released_epsilon(10) == accountant(
         1.0, 0.7, votes=2, sampler=Poisson(sampling_rate=0.1)
     ).released_epsilon(10)
@@ -105,8 +111,8 @@ def test_votes_without_noise_are_seen_by_every_accountant() -> None:
 @pytest.mark.parametrize(("method", "rate"), [("moments", 0.05), ("pld", 1.0)])
 def test_noise_is_calibrated_to_the_total(method: str, rate: float) -> None:
     sampler = Poisson(sampling_rate=rate)
-    votes = Votes(noise=DiscreteGaussian(noise_multiplier=5.0, signs=True), sensitivity=8.0, rounds=1)
-    common: dict[str, Any] = {"sampler": sampler, "num_clients": CLIENTS, "delta": DELTA, "votes": votes}
+    votes = first_votes(DiscreteGaussian(noise_multiplier=5.0, signs=True), sampler, sensitivity=8.0)
+    common: dict[str, Any] = {"sampler": sampler, "num_clients": CLIENTS, "delta": DELTA, "others": [votes]}
     sigma = calibrate_noise(epsilon=2.0, rounds=20, method=method, **common)
     spent = Accountant(noise=Gaussian(noise_multiplier=sigma), **common).released_epsilon(20, method)
     less = Accountant(noise=Gaussian(noise_multiplier=sigma - 2e-4), **common).released_epsilon(20, method)
@@ -114,7 +120,7 @@ def test_noise_is_calibrated_to_the_total(method: str, rate: float) -> None:
 
 
 def test_votes_that_cost_more_than_all_are_refused() -> None:
-    votes = Votes(noise=Gaussian(noise_multiplier=0.3), sensitivity=1.0, rounds=1)
+    votes = first_votes(Gaussian(noise_multiplier=0.3), Poisson(sampling_rate=1.0))
     with pytest.raises(PrivacyError, match="the votes alone cost ε = .* lower --vote-share"):
         calibrate_noise(
             epsilon=1.0,
@@ -122,5 +128,5 @@ def test_votes_that_cost_more_than_all_are_refused() -> None:
             rounds=10,
             sampler=Poisson(sampling_rate=1.0),
             num_clients=CLIENTS,
-            votes=votes,
+            others=[votes],
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from laconic.errors import ConfigError
-from laconic.privacy.accounting.accountant import Accountant, Repeats
+from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.sampling import Sampler
@@ -57,7 +57,7 @@ def test_nothing_amplifies_and_epsilon_is_that_of_the_turns(rounds: int) -> None
 
 def test_a_repeated_round_is_a_participation_more() -> None:
     """Of ten charges two may be of a round that was charged before, with the same clients."""
-    asked = accountant(10).with_repeats(Repeats(training=2))
+    asked = accountant(10).with_repeats({"training": 2})
     assert asked.released_epsilon(12) == gaussian_epsilon(2.0 / math.sqrt(3), 1e-5)
     assert accountant(10, horizon=10).released_epsilon(12) == gaussian_epsilon(2.0 / math.sqrt(3), 1e-5)
 

@@ -12,7 +12,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from benchmarks.accountant import main as benchmark
 from laconic.privacy.accounting import composed_loss, tight
-from laconic.privacy.accounting.accountant import Accountant, epsilon
+from laconic.privacy.accounting.accountant import Accountant
+from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.accounting.tight import gaussian_epsilon, tight_epsilon
 from laconic.privacy.mechanism.gaussian import Gaussian

@@ -10,6 +10,8 @@ import torch
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.plan import RoundPlan
+from laconic.privacy.accounting.cyclic import Cyclic
+from laconic.privacy.accounting.releases import release_of
 from laconic.privacy.mechanism.bands import UNIT
 from laconic.privacy.mechanism.correlated import ESTIMATES, SCALE, SUMS, CorrelatedGaussian
 from laconic.privacy.mechanism.discrete_sampler import draw_around
@@ -107,7 +109,6 @@ def test_a_sum_that_takes_too_many_bits_is_refused() -> None:
 
 def test_it_cannot_be_taken_for_noise_that_is_independent_or_added_by_clients() -> None:
     for call in (
-        lambda: NOISE.event(sensitivity_scale=1.0, sensitivity=1.0, largest_cohort=10),
         lambda: NOISE.share(codes(0), sensitivity=1.0, plan=plan(), rng=Stream(0)),
         lambda: NOISE.released(codes(0), sensitivity=1.0, plan=plan(), survivors=6, rng=Stream(0)),
     ):
@@ -128,5 +129,6 @@ def test_other_coefficients_are_refused(wrong: tuple[int, ...]) -> None:
 
 
 def test_smoothing_costs_next_to_nothing() -> None:
-    assert 0 < 1 - NOISE.effective_multiplier() / 1.5 < 1e-8
+    release = release_of(NOISE, sampler=Cyclic(separation=8), num_clients=40)
+    assert 0 < 1 - release.multiplier / 1.5 < 1e-8
     assert math.isclose(SCALE, 32768)
