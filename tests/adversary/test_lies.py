@@ -223,7 +223,7 @@ def careful(world: World, **options: Any) -> tuple[Node, list[str]]:
         ({}, {"servers": ("ab" * 32,)}, "is not among the servers"),
         ({"rounds": 10**9}, {}, "1,000,000,000 rounds, more than max_rounds"),
         ({"size": 10**12}, {}, "1,000,000,000,000 weights, more than max_model_size"),
-        ({"num_clients": 10**9}, {}, "1,000,000,000 nodes, more than max_nodes"),
+        ({"num_clients": 200_000}, {}, "200,000 nodes, more than max_nodes"),
         ({"input_shape": (10**9, 10**9)}, {}, "values in a record, more than max_model_size"),
         ({"num_classes": 10**9}, {}, "classes, more than max_model_size"),
         ({}, {"max_epsilon": 0.01, "max_delta": 1e-5}, "planned ε"),

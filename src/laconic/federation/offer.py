@@ -6,10 +6,8 @@ Neighbours, thresholds, noise and ε are not in it. A node computes them itself 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
-import struct
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,15 +19,16 @@ from laconic.data.meaning import Meaning
 from laconic.errors import ConfigError, WireError
 from laconic.experiment.mechanism import Agreed, Mechanism
 from laconic.federation.front_ends import OfferedFrontEnd
+from laconic.guard.contract import CLIENT, LARGEST_SCALE, RECORD, Contract, SignedOffer, offer_digest, version_of
+from laconic.guard.contract import Release as ContractRelease
+from laconic.guard.contract import verify_offer as verify_offer
 from laconic.parts import non_negative_int, one_of, positive_int
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.releases import Rounds
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.record_noise import record_grid
-from laconic.scheme import Scheme
-from laconic.secagg.crypto import labels
-from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
-from laconic.secagg.crypto.labels import labelled
-from laconic.secagg.terms import RUN_BYTES, Terms, context_of
+from laconic.scheme import Phase, Scheme
+from laconic.secagg.terms import RUN_BYTES, Terms
 from laconic.train.local import LocalDPSGD
 
 if TYPE_CHECKING:
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
     from laconic.experiment.experiment import Experiment
 
 _DESCRIBED: dict[str, Callable[..., Any]] = {"front_end": OfferedFrontEnd, "meaning": Meaning}
-_HEAD = struct.Struct(f"<4sBI32s{SIGNATURE_BYTES}s")
-_MAGIC = b"LOFR"
-MOST_BYTES = 1 << 20
-"""No honest offer is longer; a longer one is not even looked at."""
-_LARGEST_SCALE = 2.0**45
-"""Of noise on a grid: integers of 64 bits hold it, and sums with it."""
 MOST_OPTIONS, MOST_VALUES = 64, 256
 """Of a model: how many it may have, and how many values are in a list."""
 
@@ -120,12 +113,17 @@ class Offer(Agreed):
     @cached_property
     def digest(self) -> bytes:
         """The hash of the whole offer. It goes into the terms, and so into every key and signature of the run."""
-        return hashlib.sha256(labelled(labels.OFFER, self.to_bytes())).digest()
+        return offer_digest(self.to_bytes())
+
+    @cached_property
+    def contract(self) -> Contract:
+        """What the offer makes a node keep, as the node reads it."""
+        return Contract.of(self.to_bytes())
 
     @property
     def context(self) -> bytes:
         """What the keys of the run are bound to."""
-        return context_of(self.run, self.digest)
+        return self.contract.context
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -134,16 +132,7 @@ class Offer(Agreed):
 
     def terms(self, beacon: bytes) -> Terms:
         """What secure aggregation is agreed on; the beacon is fixed when all keys are known."""
-        return Terms(
-            run=self.run,
-            offer=self.digest,
-            fingerprint=self.scheme.fingerprint,
-            beacon=beacon,
-            consistency=self.consistency,
-            max_dropouts=self.max_dropouts,
-            max_colluders=self.max_colluders,
-            least_cohort=self.sampler.least_cohort(self.num_clients, self.mechanism.slack, self.scheme.groups),
-        )
+        return self.contract.terms(beacon)
 
     def experiment(self, model: nn.Module, population: Population, **options: Any) -> Experiment:
         """The same experiment on both sides: with its records on a node, without any on the server."""
@@ -166,7 +155,26 @@ class Offer(Agreed):
         values |= {"scheme": self.scheme.to_dict(), "sampler": self.sampler.to_dict()}
         values |= {"budget": self.budget and self.budget.to_dict()}
         values |= {name: values[name] and dataclasses.asdict(values[name]) for name in _DESCRIBED}
+        values |= {"contract": self._contract}
         return json.dumps({"laconic": __version__} | values, sort_keys=True, separators=(",", ":")).encode()
+
+    @cached_property
+    def _contract(self) -> dict[str, Any]:
+        """The section that a node reads without the scheme: all of it follows from the rest of the offer."""
+        plan, budget, kinds = self.mechanism.typical_plan(), self.budget, self.mechanism.alone
+        return {
+            "name": self.scheme.name,
+            "fingerprint": self.scheme.fingerprint,
+            "masked": self.masked,
+            "least_cohort": plan.least_cohort,
+            "largest_cohort": plan.largest_cohort,
+            "planned_cohort": plan.planned_cohort,
+            "unit": RECORD if self.scheme.record_level else CLIENT,
+            "delta": budget and budget.delta,
+            "participations": min(self.attempts, (budget and budget.max_participations) or self.attempts),
+            "participant_epsilon": budget and budget.participant_epsilon,
+            "releases": [_released(phase, kinds[phase.name]) for phase in self.scheme.phases if phase.name in kinds],
+        }
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Offer:
@@ -174,9 +182,8 @@ class Offer(Agreed):
 
         try:
             values = json.loads(data)
-            version = values.pop("laconic")
-            if version != __version__:
-                raise WireError(f"the server runs laconic {version}, this node {__version__}: install the same")
+            version_of(values)
+            del values["laconic"], values["contract"]  # `open_offer` compares it with what follows from the rest
             values |= {"run": bytes.fromhex(values["run"]), "server": bytes.fromhex(values["server"])}
             values |= {"scheme": Scheme.from_dict(values["scheme"]), "sampler": Sampler.from_dict(values["sampler"])}
             values |= {"budget": values["budget"] and Budget.from_dict(values["budget"])}
@@ -189,57 +196,53 @@ class Offer(Agreed):
             raise WireError(f"the offer is damaged or not one of this version of laconic ({error})") from None
 
 
-@dataclasses.dataclass(frozen=True)
-class SignedOffer:
-    """An offer to one node whose signature is right. What it says has not been read yet."""
-
-    client: int
-    server: bytes
-    body: bytes
-
-    def open(self) -> Offer:
-        """The offer itself, if it is written as this version writes it and by the server that signed it."""
-        offer = Offer.from_bytes(self.body)
-        if offer.server != self.server:
-            raise WireError("the offer names another server than the one that signed it")
-        if offer.to_bytes() != self.body:
-            raise WireError("the offer is not written as this version of laconic writes it")
-        if self.client >= offer.num_clients:
-            raise WireError(f"the offer is to client {self.client} of {offer.num_clients}")
-        return offer
+def open_offer(signed: SignedOffer) -> Offer:
+    """The offer itself, if it is written as this version writes it, its contract too, and by who signed it."""
+    offer = Offer.from_bytes(signed.body)
+    if offer.server != signed.server:
+        raise WireError("the offer names another server than the one that signed it")
+    if offer.to_bytes() != signed.body:
+        raise WireError("the offer is not written as this version of laconic writes it")
+    if signed.client >= offer.num_clients:
+        raise WireError(f"the offer is to client {signed.client} of {offer.num_clients}")
+    return offer
 
 
 def sign_offer(offer: Offer, client: int, key: Ed25519PrivateKey) -> bytes:
-    """The offer to one node, with the number that it has in the run.
-
-    4 magic · 1 version · 4 client · 32 server · 64 signature · JSON
-    """
-    body = offer.to_bytes()
-    signature = key.sign(_statement(client, offer.server, body))
-    return _HEAD.pack(_MAGIC, labels.PROTOCOL, client, offer.server, signature) + body
-
-
-def verify_offer(data: bytes) -> SignedOffer:
-    """Who offers something to whom; refused, before any of it is read, unless the server's signature is right."""
-    if data[:4] != _MAGIC or len(data) < 5:
-        raise WireError("not an offer of this version of laconic: install the same on all machines")
-    if data[4] != labels.PROTOCOL:
-        raise WireError(
-            f"an offer of protocol version {data[4]}, but this is version {labels.PROTOCOL}: install the same laconic"
-        )
-    if not _HEAD.size <= len(data) <= MOST_BYTES:
-        raise WireError(f"an offer of {len(data)} bytes is cut short or too long")
-    _, _, client, server, signature = _HEAD.unpack_from(data)
-    body = data[_HEAD.size :]
-    if not is_signed(server, signature, _statement(client, server, body)):
-        raise WireError("the offer is not signed by the server that it names")
-    return SignedOffer(client, server, body)
+    """The offer to one node, with the number that it has in the run."""
+    signed = SignedOffer(client, offer.server, offer.to_bytes())
+    return signed.to_bytes(key.sign(signed.statement))
 
 
 def read_offer(data: bytes) -> tuple[int, Offer]:
     """(the node's number, the offer), if it is signed by the server that it names."""
     signed = verify_offer(data)
-    return signed.client, signed.open()
+    return signed.client, open_offer(signed)
+
+
+def _released(phase: Phase, kind: Mechanism) -> dict[str, Any]:
+    """What a node sends in a round of this phase, in the contract."""
+    parts, rounds, grid = phase.parts, phase.rounds or Rounds(), kind.grid
+    clip, bound = parts.clip.stated
+    steps = parts.train.steps_on_grid(kind.size)
+    release = phase.release(sampler=kind.sampler, num_clients=kind.num_clients, size=kind.size)
+    on_grid: dict[str, Any] = {} if grid is None else {"units": grid.units, "scale": grid.scale, "bits": grid.bits}
+    return dataclasses.asdict(
+        ContractRelease(
+            phase=phase.name,
+            after=rounds.after,
+            last=rounds.last,
+            every=rounds.every,
+            code_size=kind.code_size,
+            clip=clip,
+            bound=bound,
+            whole=parts.noise.for_signs,
+            # Noise that is drawn on no grid is none that a node could mask, or answer for.
+            multiplier=0.0 if grid is None and steps is None else release.multiplier,
+            steps=steps,
+            **on_grid,
+        )
+    )
 
 
 def check_noise_of_nodes(scheme: Scheme, sampler: Sampler) -> None:
@@ -270,7 +273,7 @@ def check_federated_records(scheme: Scheme, size: int) -> None:
         )
     # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
     grid = record_grid(size, train.clip_norm, train.sigma)
-    if not (grid.scale < _LARGEST_SCALE and 0 < grid.units < math.inf and train.records.batch_size < 2**31):
+    if not (grid.scale < LARGEST_SCALE and 0 < grid.units < math.inf and train.records.batch_size < 2**31):
         raise ConfigError(f"{scheme.name}: its clip_norm, noise_multiplier or batch_size is beyond all reason")
 
 
@@ -292,7 +295,3 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) < 2**63)
-
-
-def _statement(client: int, server: bytes, body: bytes) -> bytes:
-    return labelled(labels.OFFERED, client, server, body)

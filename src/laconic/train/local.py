@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from laconic.parts import Part, decided, one_of, positive, positive_int
 from laconic.privacy.accounting.record_sampling import RecordSampler
 from laconic.privacy.accounting.releases import EACH, RECORD, Release
 from laconic.privacy.mechanism.clip import check_norm
-from laconic.privacy.mechanism.record_noise import NOISES, record_delta_slack
+from laconic.privacy.mechanism.record_noise import NOISES, record_delta_slack, record_grid
+
+if TYPE_CHECKING:
+    from laconic.guard.contract import Steps
 
 OPTIMIZERS = ("sgd", "adam")
 BALANCES = ("none", "downsample", "oversample", "weights")
@@ -52,6 +55,10 @@ class LocalTraining(Part):
     def release(self, **about: Any) -> Release:
         """What a round releases of a record of a client that trains so; `about` is what else a `Release` says."""
         raise NotImplementedError
+
+    def steps_on_grid(self, size: int) -> Steps | None:
+        """The private steps of a round as a contract states them, for a model of so many weights; None without any."""
+        return None
 
     def delta_slack(self, size: int, rounds: int) -> float:
         """What the noise sampler's finite precision adds to δ over so many rounds, for a model of so many weights."""
@@ -201,6 +208,22 @@ class LocalDPSGD(LocalTraining):
             steps=self.local_steps,
             caveat=self.records.caveat,
             **about,
+        )
+
+    def steps_on_grid(self, size: int) -> Steps | None:
+        from laconic.guard.contract import Steps
+
+        if self.noise != "integer":
+            return None
+        grid = record_grid(size, self.clip_norm, self.sigma)
+        return Steps(
+            size=size,
+            rate=self.records.record_rate,
+            count=self.local_steps,
+            clip_norm=self.clip_norm,
+            noise_multiplier=self.sigma,
+            units=grid.units,
+            scale=grid.scale,
         )
 
     def delta_slack(self, size: int, rounds: int) -> float:

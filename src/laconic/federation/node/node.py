@@ -111,13 +111,13 @@ class Node:
         """Once per run: accept the offer, and announce a key for the run."""
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
-        from laconic.federation.offer import verify_offer
+        from laconic.federation.offer import open_offer, verify_offer
         from laconic.federation.weights import check_model
 
         data = bytes_in(fields, "offer")
         signed = verify_offer(data)
         self._refuse_if(refusals.against_server(self._policy, signed.server))
-        client, offer = signed.client, signed.open()
+        client, offer = signed.client, open_offer(signed)
         self._offered = offer.run
         self._refuse_if(refusals.against_sizes(self._policy, offer))
         known = self._folder.kept(offer.run, "offer")

@@ -51,6 +51,11 @@ class Clip(Part):
         """The largest L2 norm that one client's code can have."""
         raise NotImplementedError
 
+    @property
+    def stated(self) -> tuple[str, float]:
+        """(kind, number) as a contract states the bound: `laconic.guard.contract` knows the kinds."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoClip(Clip):
@@ -62,6 +67,10 @@ class NoClip(Clip):
     def sensitivity(self, code_size: int) -> float:
         return math.inf
 
+    @property
+    def stated(self) -> tuple[str, float]:
+        return "none", 0.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class UnitEntries(Clip):
@@ -72,6 +81,10 @@ class UnitEntries(Clip):
 
     def sensitivity(self, code_size: int) -> float:
         return math.sqrt(code_size)
+
+    @property
+    def stated(self) -> tuple[str, float]:
+        return "entries", 1.0
 
 
 def marks_of(ratio: float, code_size: int) -> int:
@@ -100,6 +113,10 @@ class Marks(Clip):
 
     def sensitivity(self, code_size: int) -> float:
         return math.sqrt(marks_of(self.ratio, code_size))
+
+    @property
+    def stated(self) -> tuple[str, float]:
+        return "marks", self.ratio
 
 
 def _norms(code: Tensor) -> Tensor:
@@ -145,3 +162,7 @@ class L2Clip(Clip):
 
     def sensitivity(self, code_size: int) -> float:
         return self.clip_norm
+
+    @property
+    def stated(self) -> tuple[str, float]:
+        return "l2", self.clip_norm
