@@ -49,7 +49,7 @@ def commands(path: Path) -> Iterator[list[str]]:
         "docs/python.md",
         "docs/datasets.md",
         "docs/front-end.md",
-        "docs/architecture.md",
+        "docs/extending.md",
         "docs/attacks.md",
         "docs/secure-aggregation.md",
     ],
