@@ -105,7 +105,8 @@ def clip_l2(code: np.ndarray, clip_norm: float) -> np.ndarray:
 
 def clip_entries(code: np.ndarray) -> np.ndarray:
     """Entries within ±1, as signs are: ‖code‖₂ ≤ √m (thesis section 5.2.1)."""
-    return np.nan_to_num(code, nan=0.0, posinf=1.0, neginf=-1.0).clip(-1, 1)
+    bounded: np.ndarray = np.nan_to_num(code, nan=0.0, posinf=1.0, neginf=-1.0).clip(-1, 1)
+    return bounded
 
 
 def clip_marks(code: np.ndarray, ratio: float) -> np.ndarray:
