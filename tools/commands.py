@@ -60,7 +60,8 @@ def _row(option: click.Option, context: click.Context) -> str:
     record = option.get_help_record(context)
     assert record is not None
     flags, help = (" ".join(text.split()) for text in record)
-    return f"| `{flags.replace('|', ' or ')}` | {_text(help).replace('|', ' or ')} |"
+    meaning = _text(help).replace("|", " or ").replace("[", r"\[")
+    return f"| `{flags.replace('|', ' or ')}` | {meaning} |"
 
 
 def _text(help: str | None) -> str:
