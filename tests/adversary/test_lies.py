@@ -22,7 +22,6 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from laconic import schemes
 from laconic.data.population import Records
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
-from laconic.federation import offer as offer_module
 from laconic.federation.entropy import TEST_SEED, federation_streams
 from laconic.federation.node.lifetime import Cost, charges, logged_costs, spent
 from laconic.federation.node.log import REFUSED, UPLOADED
@@ -31,6 +30,7 @@ from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import REFUSED as REFUSAL
 from laconic.federation.requests import bytes_in
+from laconic.guard.contract import SignedOffer
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
@@ -297,9 +297,8 @@ def test_a_refusal_is_short_in_the_log_whatever_was_sent(tmp_path: Path) -> None
     world.send(0, "upload", {"run": bytes(3_000_000), "round": 1})
     world.send(0, "x" * 100_000, {"run": bytes(16)})
     body = world.offer.to_bytes().replace(b'"laconic":"', b'"laconic":"\\ud800')
-    head = sign_offer(world.offer, 0, SERVER)[:41]
-    signature = SERVER.sign(offer_module._statement(0, world.offer.server, body))
-    assert REFUSAL in world.send(0, "keys", {"offer": head + signature + body})
+    signed = SignedOffer(0, world.offer.server, body)
+    assert REFUSAL in world.send(0, "keys", {"offer": signed.to_bytes(SERVER.sign(signed.statement))})
     assert len(logged(world, 0)) == 3
     assert (world.folder(0).path / "log.jsonl").stat().st_size < 20_000
 

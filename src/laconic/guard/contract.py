@@ -24,6 +24,7 @@ from typing import Any, NoReturn, Self
 
 from laconic import __version__
 from laconic.errors import PrivacyError, WireError
+from laconic.guard.noise import MEAN_BITS, marks_of
 from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
 from laconic.secagg.crypto.labels import labelled
@@ -39,7 +40,6 @@ SMALLEST_SHARE, SMALLEST_SUM, SMOOTHING = 4.0, 32.0, 2.0
 LARGEST_SCALE = 2.0**45
 """Of noise on a grid: integers of 64 bits hold it, and sums with it."""
 FEWEST_BITS, MOST_BITS = 8, 32
-_CUT = 2.0**-8
 _ROUNDING = 1e-9
 """By how much a computed float may be off."""
 _MOST_KINDS, _MOST_DIMENSIONS, _LONGEST_NAME = 8, 8, 100
@@ -119,7 +119,7 @@ class Steps:
             _number(**{name: getattr(self, name)})
         if not SMALLEST_SUM * (1 - _ROUNDING) <= self.scale < LARGEST_SCALE:
             _bad(f"a step's noise has a scale of {self.scale:g} grid units")
-        moved = self.units * self.clip_norm + math.sqrt(self.size) * _CUT
+        moved = self.units * self.clip_norm + math.sqrt(self.size) / 2**MEAN_BITS
         if self.noise_multiplier * moved > math.sqrt(self.scale**2 - SMOOTHING**2) * (1 + _ROUNDING):
             _bad("the noise of a step is less than its noise multiplier says")
 
@@ -159,7 +159,7 @@ class Release:
         if self.clip == L2:
             return self.bound
         if self.clip == MARKS:
-            return math.sqrt(min(self.code_size, math.ceil(self.bound * self.code_size)))
+            return math.sqrt(marks_of(self.bound, self.code_size))
         return math.sqrt(self.code_size) if self.clip == ENTRIES else math.inf
 
     def share_scale(self, shares: int) -> float:
