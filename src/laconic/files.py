@@ -1,4 +1,7 @@
-"""Files that are replaced in one step. Standard library only; errors are those of the operating system."""
+"""Files that are replaced in one step, and folders that their owner alone may enter.
+
+Standard library only; errors are those of the operating system.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,14 @@ def replace_file(target: Path, data: bytes, *, mode: int = 0o666, sync_name: boo
     os.replace(temporary, target)
     if sync_name:
         sync_folder(target.parent)
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that its owner alone may enter, and those above it that are missing. One that is there keeps its
+    mode: its owner may have shared it on purpose."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(exist_ok=True, mode=0o700)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The sampler's distance from the exact discrete Gaussian, computed and not estimated.
 
-`DiscreteTables.draw` maps a word of 128 bits to a value: 64 bits, and 64 more where those equal a boundary. It only
+`Tables.draw` maps a word of 128 bits to a value: 64 bits, and 64 more where those equal a boundary. It only
 compares words with boundaries, so it is constant between them. Asked once on either side of every boundary, the
 program's own code gives the exact number of words of each value. The true distribution is computed with 100 digits.
 """
@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from laconic.guard.noise import TABLE_TOTAL_VARIATION, Tables, draw_gap, draw_total_variation
 from laconic.privacy.mechanism import discrete_sampler
-from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_gap, draw_total_variation
-from laconic.privacy.mechanism.discrete_table import TABLE_TOTAL_VARIATION, DiscreteTables, discrete_tables
+from laconic.privacy.mechanism.discrete_sampler import StreamSource, discrete_tables, draw_discrete_gaussian
 from laconic.streams import Stream
 
 pytestmark = pytest.mark.stat
@@ -28,7 +28,7 @@ LARGEST = 2.0**31
 CPU = torch.device("cpu")
 
 
-class OldRule(DiscreteTables):
+class OldRule(Tables):
     """The sabotaged twin: of all entries that share a word's first 64 bits, at most one is stepped over."""
 
     def _decided(self, index: Tensor, words: Tensor, more: Tensor) -> Tensor:
@@ -52,16 +52,16 @@ class Scripted(Stream):
         return self
 
 
-def mapped(table: DiscreteTables, row: int, words: list[int]) -> list[int]:
+def mapped(table: Tables, row: int, words: list[int]) -> list[int]:
     """What the program makes of 128-bit words."""
     first = torch.tensor([(word >> 64) - 2**63 for word in words])
     then = torch.tensor([word % WORD - 2**63 for word in words])
     rows = torch.full((len(words),), row) if len(table.high) > 1 else None
-    drawn: list[int] = table.draw(rows, len(words), Scripted(0, first, then), CPU).tolist()
+    drawn: list[int] = table.draw(rows, len(words), StreamSource(Scripted(0, first, then), CPU)).tolist()
     return drawn
 
 
-def word_counts(table: DiscreteTables, row: int) -> dict[int, int]:
+def word_counts(table: Tables, row: int) -> dict[int, int]:
     """How many of the 2¹²⁸ words mean each value, by the program's own code."""
     high, low = ((part[row] + 0).tolist() for part in (table.high, table.low))
     # Where the answer may change: at a boundary's 64 bits, at its 128, and at the next 64 bits.
@@ -94,14 +94,14 @@ def distance(drawn: dict[int, Decimal], truth: dict[int, Decimal]) -> Decimal:
     return sum((abs(drawn.get(x, Decimal(0)) - truth.get(x, Decimal(0))) for x in values), Decimal(0)) / 2
 
 
-def table_distance(table: DiscreteTables, scale: float, row: int = 0) -> float:
+def table_distance(table: Tables, scale: float, row: int = 0) -> float:
     with localcontext() as context:
         context.prec = DIGITS
         counts = {x: Decimal(count) / WORD**2 for x, count in word_counts(table, row).items()}
         return float(distance(counts, exact(Decimal(row) / len(table.high), Decimal(scale) ** 2)))
 
 
-def old(table: DiscreteTables) -> OldRule:
+def old(table: Tables) -> OldRule:
     return OldRule(**{field.name: getattr(table, field.name) for field in fields(table)})
 
 
@@ -136,7 +136,7 @@ def test_the_tables_of_a_draw_are_together_as_near_as_is_stated(
     """Distances of independent draws add up at most when the draws are summed."""
     used: list[tuple[float, int]] = []
 
-    def noted(scale: float, num_means: int, device: str) -> DiscreteTables:
+    def noted(scale: float, num_means: int, device: str) -> Tables:
         used.append((scale, num_means))
         return discrete_tables(scale, num_means, device)
 
@@ -172,5 +172,5 @@ def test_words_on_no_boundary_are_drawn_as_before() -> None:
     for scale in (2.0, 50.0, 400.0):
         table = discrete_tables(scale, 1, "cpu")
         words = Stream(7).words(100_000, CPU)
-        script = Scripted(0, words, torch.zeros_like(words))
-        assert torch.equal(table.draw(None, 100_000, script, CPU), old(table).draw(None, 100_000, script, CPU))
+        script = StreamSource(Scripted(0, words, torch.zeros_like(words)), CPU)
+        assert torch.equal(table.draw(None, 100_000, script), old(table).draw(None, 100_000, script))

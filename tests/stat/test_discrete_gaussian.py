@@ -10,11 +10,11 @@ import torch
 from scipy import stats
 
 from laconic.errors import PrivacyError
+from laconic.guard.noise import draw_total_variation
 from laconic.packing import centred
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian, papers_bits
-from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian, draw_total_variation
-from laconic.privacy.mechanism.discrete_table import discrete_tables
+from laconic.privacy.mechanism.discrete_sampler import StreamSource, discrete_tables, draw_discrete_gaussian
 from laconic.streams import Stream, side_by_side
 
 pytestmark = pytest.mark.stat
@@ -271,7 +271,7 @@ def test_a_word_on_a_boundary_is_decided_by_more_bits() -> None:
         def fork(self, name: str) -> Stream:
             return Stream(5)
 
-    drawn = table.draw(None, 10_000, Scripted(0), torch.device("cpu")) - table.first
+    drawn = table.draw(None, 10_000, StreamSource(Scripted(0), torch.device("cpu"))) - table.first
     assert set(drawn.tolist()) == {entry, entry + 1}
     share = (int(table.low[0, entry]) + 2**63) / 2**64
     assert stats.binomtest(int((drawn == entry).sum()), 10_000, share).pvalue > ALPHA

@@ -14,9 +14,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from laconic.guard.noise import draw_around
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.mechanism.discrete_sampler import draw_around, fixed_point, sum_total_variation
+from laconic.privacy.mechanism.discrete_sampler import StreamSource, fixed_point, sum_total_variation
 from laconic.streams import Stream
 
 pytestmark = pytest.mark.stat
@@ -125,10 +126,18 @@ def test_small_scales_are_told_apart_and_the_mean_is_not_rounded() -> None:
     fixed = sum(fixed_point(torch.full((DRAWS,), mean)) for mean in means)
     assert isinstance(fixed, Tensor)
     good = shares_pmf(means, 1.2, values)
-    assert p_value(draw_around(fixed, 2.4, Stream(9)), values, good) > ALPHA
-    assert p_value(draw_around((fixed >> 8) << 8, 2.4, Stream(9)), values, good) < ALPHA
-    assert p_value(draw_around(fixed, 1.2 * math.sqrt(3), Stream(9)), values, good) < ALPHA
-    assert p_value(draw_around(fixed, 0.8, Stream(9)), values, shares_pmf(means, 0.4, values)) < ALPHA
+    words = StreamSource(Stream(9), torch.device("cpu"))
+    assert p_value(draw_around(fixed, 2.4, words), values, good) > ALPHA
+    assert p_value(draw_around((fixed >> 8) << 8, 2.4, words), values, good) < ALPHA
+    assert p_value(draw_around(fixed, 1.2 * math.sqrt(3), words), values, good) < ALPHA
+    assert (
+        p_value(
+            draw_around(fixed, 0.8, words),
+            values,
+            shares_pmf(means, 0.4, values),
+        )
+        < ALPHA
+    )
 
 
 def test_whole_numbers_without_noise_move_a_draw_and_change_nothing_else() -> None:

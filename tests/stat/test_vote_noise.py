@@ -13,9 +13,9 @@ from scipy import stats
 
 from laconic import Poisson, schemes
 from laconic.experiment.mechanism import Mechanism
+from laconic.guard.noise import marks_of
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.mechanism.clip import marks_of
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.round import bounded_codes, client_messages, server_step
 from laconic.scheme import Scheme

@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of adding a part is true: each is one file outside the package."""
+"""What docs/extending.md says of adding a part is true: each is one file outside the package."""
 
 from __future__ import annotations
 

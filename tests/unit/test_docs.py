@@ -21,6 +21,7 @@ from laconic.cli.reference import as_markdown
 from laconic.data.sources import SOURCES
 from laconic.parts import Part
 from laconic.settings.config import every_option
+from tools import commands as commands_page
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,7 +49,7 @@ def commands(path: Path) -> Iterator[list[str]]:
         "docs/python.md",
         "docs/datasets.md",
         "docs/front-end.md",
-        "docs/architecture.md",
+        "docs/extending.md",
         "docs/attacks.md",
         "docs/secure-aggregation.md",
     ],
@@ -143,6 +144,13 @@ def test_every_key_of_the_configuration_is_explained() -> None:
     assert (ROOT / "docs/options.md").read_text(encoding="utf-8") == as_markdown(every)
     declared = {one.name for one in every if one.section == "scheme"}
     assert {option for entry in SCHEMES.values() for option in entry.options} <= declared
+
+
+def test_every_command_is_in_the_reference() -> None:
+    page = commands_page.PAGE.read_text(encoding="utf-8")
+    assert page == commands_page.as_markdown(), "python -m tools.commands"
+    context = click.Context(cli)
+    assert {f"## laconic {name}" for name in cli.list_commands(context)} <= set(page.splitlines())
 
 
 def test_accuracies_are_those_of_the_recorded_rounds() -> None:

@@ -22,10 +22,10 @@ from torch.nn import functional
 from laconic.codecs.base import Codec, Importance
 from laconic.codecs.subset import Subset
 from laconic.errors import ConfigError
+from laconic.guard.noise import marks_of
 from laconic.packing import Encoding, integers
 from laconic.parts import positive, positive_int, rate
 from laconic.plan import RoundPlan
-from laconic.privacy.mechanism.clip import marks_of
 from laconic.streams import Stream
 
 

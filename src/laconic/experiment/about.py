@@ -18,9 +18,9 @@ from laconic.figures import rounded_up
 from laconic.group_testing.detector import Detector, detector_of
 from laconic.group_testing.evidence import chance_of_a_group
 from laconic.group_testing.forecast import Prospects
+from laconic.guard.noise import marks_of
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.mechanism.bands import last_error, mean_error, sensitivity_squared
-from laconic.privacy.mechanism.clip import marks_of
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.secagg.claims import CURIOUS
 

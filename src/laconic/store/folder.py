@@ -1,4 +1,4 @@
-"""The run folder: what is written there survives a kill at any instant.
+"""The run folder: what is written there survives a kill at any instant, and its owner alone can read it.
 
 config.toml         complete, re-runnable
 rounds.jsonl        one row per round
@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from laconic.errors import RunFolderError
-from laconic.files import replace_file, sync_folder
+from laconic.files import private_folder, replace_file, sync_folder
+
+_OWNER = 0o600
+"""Cohorts stand in most files, and exact sums in the state of some runs: in a folder that is open to others, too, the
+files are closed to them."""
 
 
 class RunFolder:
@@ -42,13 +46,13 @@ class RunFolder:
     def make(self) -> None:
         """Make the folder alone, for files that belong to no run."""
         with self._explained("create"):
-            self.path.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path)
 
     def open(self) -> None:
         """Make the folder if needed and lock it against a second process."""
         with self._explained("create"):
-            (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held until close()
+            private_folder(self.path / "checkpoint")
+            self._lock = open(self.path / ".lock", "w", opener=_for_the_owner)  # noqa: SIM115 - held until close()
         try:
             import fcntl
 
@@ -74,13 +78,14 @@ class RunFolder:
         """Replace a file in one step: a reader sees the old content or the new one, never half."""
         data = content.encode() if isinstance(content, str) else content
         with self._explained("write"):
-            replace_file(self.path / name, data, sync_name=False)
+            replace_file(self.path / name, data, mode=_OWNER, sync_name=False)
 
     def append(self, name: str, row: dict[str, Any]) -> None:
         """Add one JSON row; it is with the operating system (safe from a kill) when this returns."""
         with self._explained("write"):
             if name not in self._streams:
-                self._streams[name] = open(self.path / name, "ab+")  # noqa: SIM115 - kept open for the run
+                opened = open(self.path / name, "ab+", opener=_for_the_owner)  # noqa: SIM115 - kept open for the run
+                self._streams[name] = opened
             stream, line = self._streams[name], json_text(row).encode()
             stream.write(line + b"\n")
             stream.flush()
@@ -173,6 +178,10 @@ class RunFolder:
                 f"cannot {action} {error.filename or self.path}: {reason}; what was saved before is untouched"
                 " (choose another --out, or free it and --resume)"
             ) from None
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, _OWNER)
 
 
 def parsed_row(line: bytes) -> dict[str, Any]:

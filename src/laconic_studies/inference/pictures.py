@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from laconic.errors import ConfigError
+from laconic.files import private_folder
 from laconic.report.plots import pyplot
 
 Row = Mapping[str, Any]
@@ -125,7 +126,7 @@ _TITLES = {"single": "one client's code", "others": "sum of the others", "model"
 def write_rows(rows: Sequence[Row], path: Path) -> None:
     """As CSV, one line for each figure."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         with path.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, rows[0].keys(), lineterminator="\n")
             writer.writeheader()

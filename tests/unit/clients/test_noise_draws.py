@@ -19,10 +19,10 @@ from laconic.audit.setups import short_runs
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.experiment.experiment import Experiment
+from laconic.guard.noise import Tables
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism import discrete_gaussian
-from laconic.privacy.mechanism.discrete_table import DiscreteTables
 from laconic.runner.run import Run
 
 PRIVATE = ("fl-std-dp", "fl-sign-dp", "fl-top-dp")
@@ -51,13 +51,13 @@ def weights(e: Experiment) -> torch.Tensor:
 @pytest.mark.parametrize("name", PRIVATE)
 def test_a_simulation_draws_once_for_a_coordinate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    draw = DiscreteTables.draw
+    draw = Tables.draw
 
-    def noted(self: DiscreteTables, rows: Any, count: int, *others: Any) -> torch.Tensor:
+    def noted(self: Tables, rows: Any, count: int, *others: Any) -> torch.Tensor:
         drawn.append(count)
         return draw(self, rows, count, *others)
 
-    monkeypatch.setattr(DiscreteTables, "draw", noted)
+    monkeypatch.setattr(Tables, "draw", noted)
     for how, clients in (("auto", 1), ("per-client", 40)):
         e = experiment(name, rounds=1, noise_draws=how)
         drawn.clear()

@@ -24,7 +24,7 @@ def replace_file(target: Path, data: bytes) -> None:
     Killed at any instant, the file is the old one or the new one.
     """
     try:
-        target.parent.mkdir(exist_ok=True, mode=0o700)
+        files.private_folder(target.parent)
         files.replace_file(target, data, mode=0o600)
     except OSError as error:
         raise RunFolderError(f"cannot write {target}: {error.strerror}; nothing was sent") from None

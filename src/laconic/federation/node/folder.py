@@ -27,6 +27,7 @@ from laconic.federation.keys.original import is_copy, mark_original
 from laconic.federation.keys.permissions import check_private
 from laconic.federation.keys.secret import Secret
 from laconic.federation.node.log import NodeLog
+from laconic.files import private_folder
 from laconic.secagg.crypto.run_key import RunKey
 
 
@@ -36,7 +37,7 @@ class NodeFolder:
     def __init__(self, path: str | Path, secret: Secret | None = None) -> None:
         self.path = Path(path).expanduser()
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.path)
         except OSError as error:
             raise RunFolderError(f"cannot make the node's folder {self.path}: {error.strerror}") from None
         check_private(self.path)

@@ -16,6 +16,7 @@ from typing import IO, Self
 from laconic.errors import ConfigError, RunFolderError, how_to_install
 from laconic.federation.keys.secret import KEY_FILE_VARIABLE, PASSPHRASE_VARIABLE
 from laconic.federation.trial import guard
+from laconic.files import private_folder
 
 _WAIT_SECONDS = 30.0
 QUIET = {
@@ -90,7 +91,7 @@ class Processes:
 
 def _locked(path: Path) -> int:
     """The file, locked, once those who have it have ended."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(path.parent)
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     end = time.monotonic() + _WAIT_SECONDS
     while True:

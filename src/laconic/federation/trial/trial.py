@@ -33,6 +33,7 @@ from laconic.federation.trial.leases import sign_off
 from laconic.federation.trial.node import SOCKET
 from laconic.federation.trial.processes import Processes, environment, free_port, program
 from laconic.federation.trial.registration import register
+from laconic.files import private_folder
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
 _START_SECONDS = 60.0
@@ -52,7 +53,7 @@ class Trial:
         self.link: subprocess.Popen[bytes] | None = None
         self.keeper = Keeper()
         for part in ("link", "app", *(f"node-{number}" for number in range(nodes))):
-            (self.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.path / part)
         self._tls: TlsFiles = make_certificates(self.path, host)
         self._write_connection()
 
@@ -165,7 +166,7 @@ class Trial:
     def _write_connection(self) -> None:
         """Where Flower's own command line finds this trial's SuperLink."""
         home = self.path / "link" / "home"
-        home.mkdir(exist_ok=True)
+        private_folder(home)
         connection = {
             "superlink": {"default": "trial"},
             "superlink.trial": {

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laconic.errors import ConfigError
+from laconic.guard.noise import SAFE, marks_of
 from laconic.parts import Part, positive, rate
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SAFE = 1.0 - 2.0**-20
-"""Norms are clipped to S times this, so that float32 rounding cannot push one above S."""
 _LONG_ROW = 1 << 15
 SMALLEST_NORM, LARGEST_NORM = 1e-30, 1e30
 """Where float32 has all its bits: among the smallest numbers of all, rounding doubles a norm; and of the largest, the
@@ -72,11 +71,6 @@ class UnitEntries(Clip):
 
     def sensitivity(self, code_size: int) -> float:
         return math.sqrt(code_size)
-
-
-def marks_of(ratio: float, code_size: int) -> int:
-    """M = ⌈r·m⌉: how many of m entries may be marked."""
-    return min(code_size, math.ceil(ratio * code_size))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,16 +24,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.figures import rounded_up
+from laconic.guard.noise import MEAN_BITS, draw_around, draw_gap, draw_total_variation, theta_gap
 from laconic.parts import decided, positive
 from laconic.privacy.mechanism.bands import MOST_BANDS, UNIT
-from laconic.privacy.mechanism.discrete_sampler import (
-    MEAN_BITS,
-    draw_around,
-    draw_gap,
-    draw_total_variation,
-    fixed_point,
-    theta_gap,
-)
+from laconic.privacy.mechanism.discrete_sampler import StreamSource, fixed_point
 from laconic.privacy.mechanism.gaussian import Counted, Noise
 from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, SMALLEST_SUM, SMOOTHING, Grid
 
@@ -164,7 +158,8 @@ class CorrelatedGaussian(Noise):
         """(ĝ_t in units of the code, what is remembered now), from the sum of a round as it was opened."""
         exact = self._lifted(total, sensitivity=sensitivity, plan=plan)
         sums = self._known(SUMS, memory, exact)
-        drawn = draw_around(self.combined(exact, sums), SCALE, rng).double().div_(UNIT)
+        mean = self.combined(exact, sums)
+        drawn = draw_around(mean, SCALE, StreamSource(rng, mean.device)).double().div_(UNIT)
         estimates = self._known(ESTIMATES, memory, drawn)
         estimate = self.inverted(drawn, estimates)
         kept = {SUMS: _pushed(sums, exact), ESTIMATES: _pushed(estimates, estimate)} if self.bands > 1 else {}

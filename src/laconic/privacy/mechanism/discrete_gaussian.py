@@ -26,25 +26,27 @@ for every accountant and every sampler.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.figures import rounded_up
-from laconic.parts import decided, positive, positive_int
-from laconic.privacy.mechanism.discrete_sampler import (
+from laconic.guard.noise import (
     MEAN_BITS,
-    draw_around,
-    draw_discrete_gaussian,
+    TABLE_TOTAL_VARIATION,
     draw_gap,
     draw_total_variation,
-    fixed_point,
-    sum_total_variation,
+    noisy_residues,
     theta_gap,
 )
-from laconic.privacy.mechanism.discrete_table import TABLE_TOTAL_VARIATION
+from laconic.parts import decided, positive, positive_int
+from laconic.privacy.mechanism.discrete_sampler import (
+    StreamSource,
+    draw_discrete_gaussian,
+    fixed_point,
+    sum_total_variation,
+)
 from laconic.privacy.mechanism.gaussian import Counted, Noise
 from laconic.privacy.mechanism.grid import (
     FEWEST_BITS,
@@ -156,11 +158,8 @@ class DiscreteGaussian(Noise):
         """Residues mod 2^b (int64)."""
         grid = self.grid(code_size=code.shape[-1], sensitivity=sensitivity, plan=plan)
         scale = grid.share_scale(plan.noise_shares)
-        if self.signs:
-            drawn = draw_discrete_gaussian(code.double() * grid.units, scale, rng, integer_mean=True)
-        else:
-            drawn = draw_around(fixed_point(code, grid.units), scale, rng)
-        residues: Tensor = drawn.bitwise_and_(2**grid.bits - 1)
+        fixed = fixed_point(code, grid.units, whole=self.signs)
+        residues: Tensor = noisy_residues(fixed, scale, grid.bits, StreamSource(rng, code.device), whole=self.signs)
         return residues
 
     @property
@@ -170,10 +169,7 @@ class DiscreteGaussian(Noise):
     def terms(self, codes: Tensor, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Tensor:
         """u·code as `share` has it, in 256ths cut towards zero (of signs in whole units): int64, so sums are exact."""
         grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
-        if self.signs:
-            whole: Tensor = (codes.double() * grid.units).long()
-            return whole
-        return fixed_point(codes, grid.units)
+        return fixed_point(codes, grid.units, whole=self.signs)
 
     def bare_terms(self, messages: Tensor) -> Tensor:
         """Whole numbers move the mean, and the draw with it: DG(μ + n, ξ) is DG(μ, ξ) + n."""
@@ -182,15 +178,14 @@ class DiscreteGaussian(Noise):
     def around(self, total: Tensor, *, shares: int, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
         """DG(Σμ_k, ξ_k·√shares) mod 2^b, with Σμ_k exactly the sum of the points around which shares are drawn."""
         grid = self.grid(code_size=total.shape[-1], sensitivity=sensitivity, plan=plan)
+        residues: Tensor
         if shares:
             share = grid.share_scale(plan.noise_shares)
             # As many shares as make up ξ are ξ to the last bit: one table serves cohorts of every size.
             scale = grid.scale if shares == plan.noise_shares else share * math.sqrt(shares)
-            draw = functools.partial(draw_discrete_gaussian, integer_mean=True) if self.signs else draw_around
-            drawn = draw(total, scale, rng)
+            residues = noisy_residues(total, scale, grid.bits, StreamSource(rng, total.device), whole=self.signs)
         else:  # nobody adds noise, and only whole numbers were added up
-            drawn = total.clone() if self.signs else total >> MEAN_BITS
-        residues: Tensor = drawn.bitwise_and_(2**grid.bits - 1)
+            residues = (total if self.signs else total >> MEAN_BITS) & (2**grid.bits - 1)
         return residues
 
     def for_votes(self, noise_multiplier: float | None) -> DiscreteGaussian:

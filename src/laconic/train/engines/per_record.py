@@ -20,7 +20,7 @@ from torch.func import grad, vmap
 from laconic.data.inputs import Inputs, SparseRows, dense
 from laconic.data.population import gather_rows
 from laconic.errors import ConfigError
-from laconic.privacy.mechanism.clip import SAFE
+from laconic.guard.noise import SAFE
 from laconic.privacy.mechanism.record_noise import noisy_sum
 from laconic.streams import hashed
 from laconic.train.engines.engine import Task, Updates, make_optimizer, products_in

@@ -157,6 +157,6 @@ def test_a_taken_port_is_said_before_a_node_is_asked(tmp_path: Path) -> None:
         taken.listen()
         config = config_for("fl-std", federation__metrics_port=taken.getsockname()[1])
         federation = LocalFederation(tmp_path, config)
-        with pytest.raises(ConfigError, match="for metrics"):
+        with pytest.raises(ConfigError, match="choose another port"):
             federation.run()
     assert not federation.grid.sent

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from laconic.errors import ConfigError, PrivacyError
+from laconic.guard.noise import draw_around
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.releases import release_of
 from laconic.privacy.mechanism.bands import UNIT
 from laconic.privacy.mechanism.correlated import ESTIMATES, SCALE, SUMS, CorrelatedGaussian
-from laconic.privacy.mechanism.discrete_sampler import draw_around
+from laconic.privacy.mechanism.discrete_sampler import StreamSource
 from laconic.privacy.mechanism.gaussian import Noise
 from laconic.streams import Stream
 
@@ -57,7 +58,7 @@ def test_one_band_is_the_discrete_gaussian_around_the_sum_and_nothing_else() -> 
         )
         assert not memory
         exact = noise.terms(some, code_size=SIZE, sensitivity=1.0, plan=plan()).sum(0)
-        drawn = draw_around(UNIT * exact, SCALE, Stream(round))
+        drawn = draw_around(UNIT * exact, SCALE, StreamSource(Stream(round), torch.device("cpu")))
         assert torch.equal(estimate, (drawn.double() / UNIT / (32 / 1.5)).float())
 
 
@@ -70,7 +71,7 @@ def test_what_is_released_is_drawn_around_the_combination_and_the_estimate_follo
         sums.append(exact)
         mean = sum(n * sums[-1 - j] for j, n in enumerate(NOISE.coefficients) if j < len(sums))
         assert isinstance(mean, torch.Tensor)
-        released.append(draw_around(mean, SCALE, Stream(round)).double() / UNIT)
+        released.append(draw_around(mean, SCALE, StreamSource(Stream(round), torch.device("cpu"))).double() / UNIT)
         estimate, memory = NOISE.estimated(
             opened(NOISE, some), memory, sensitivity=1.0, plan=plan(round), rng=Stream(round)
         )
