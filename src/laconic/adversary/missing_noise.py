@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from laconic.adversary.attack import Attack
+from laconic.figures import at_most
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 
@@ -91,10 +92,10 @@ def about_missing_noise(
     weaker = accountant.weakened(worst.share)
     released = weaker.released(rounds, participations)
     participant = weaker.participant(participations)
+    left = at_most(released.best(method)), at_most(participant.best("pld"))
     text = (
         f"the ε above do not hold: {many}, and --max-colluders is {worst.max_colluders}. With the"
         f" {100 * worst.share:.3g} % of the noise's variance that are left, honest clients have"
-        f" {released.best(method):.3f} against an outsider ({method}) and {participant.best('pld'):.3f} against the"
-        f" server; {way_out}{shown}"
+        f" {left[0]} against an outsider ({method}) and {left[1]} against the server; {way_out}{shown}"
     )
     return found | {"released": released.to_dict(), "participant": participant.to_dict(), "text": text}

@@ -31,6 +31,7 @@ from laconic.advice.ranking import Step, best_step, farthest, noise_ratio, of_fe
 from laconic.advice.search import Candidate, candidates, messages
 from laconic.errors import ConfigError
 from laconic.experiment.mechanism import Mechanism
+from laconic.figures import as_flag, rounded_up
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise
 from laconic.privacy.accounting.sampling import Poisson
@@ -139,10 +140,11 @@ def run_command(question: Question, setting: Setting, dataset: str | None = None
     flags["sampling-rate"] = 1 if whole else f"{setting.cohort}/{question.num_clients}"
     flags["rounds"] = setting.rounds
     if question.against == SERVER and not whole:
-        flags |= {"noise-multiplier": f"{setting.noise_multiplier:g}", "participant-epsilon": f"{question.epsilon:g}"}
+        flags["noise-multiplier"] = as_flag(setting.noise_multiplier)
+        flags["participant-epsilon"] = as_flag(question.epsilon)
     else:
-        flags["epsilon"] = f"{question.epsilon:g}"
-    flags["delta"] = f"{question.delta:g}"
+        flags["epsilon"] = as_flag(question.epsilon)
+    flags["delta"] = as_flag(question.delta)
     if setting.participations is not None and not whole:
         flags["max-participations"] = setting.participations
     flags |= {"clip-norm": f"{setting.clip_norm:g}", "server-lr": f"{setting.server_lr:.6g}"}
@@ -318,7 +320,7 @@ def _relaxed(question: Question, best: Candidate) -> tuple[Relaxed, ...]:
     def add(what: str, to: str, **changes: Any) -> None:
         doubled.append((what, to, replace(question, **changes)))
 
-    add("ε", f"{2 * question.epsilon:g}", epsilon=2 * question.epsilon)
+    add("ε", rounded_up(2 * question.epsilon), epsilon=2 * question.epsilon)
     add("clients in all", f"{2 * question.num_clients:,}", num_clients=2 * question.num_clients)
     up, down = question.bytes_up, question.bytes_down
     if up is not None:
@@ -364,5 +366,6 @@ def _nothing(question: Question) -> str:
         return "not even one round fits within the bytes: raise --bytes-up and --bytes-down, or lower --weights"
     who = "an outsider" if question.against == OUTSIDER else "the server"
     return (
-        f"no noise keeps ε = {question.epsilon:g} against {who} at δ = {question.delta:g}: raise --epsilon or --delta"
+        f"no noise keeps ε = {rounded_up(question.epsilon)} against {who} at δ = {rounded_up(question.delta)}: raise"
+        " --epsilon or --delta"
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from laconic.figures import at_least, at_most, rounded_up
+
 CONSISTENT, VIOLATED, WEAK = "consistent", "VIOLATED", "weak"
 
 TESTS = 16
@@ -89,7 +91,8 @@ class AuditResult:
     def violations(self) -> list[str]:
         """What is off, a line each."""
         found = [
-            f"{b.adversary}, {b.about}: ε ≥ {b.lower:.3f} ({b.how}, δ = {b.delta:g}), but {b.claimed:.3f} is claimed"
+            f"{b.adversary}, {b.about}: ε ≥ {at_least(b.lower)} ({b.how}, δ = {rounded_up(b.delta)}), but"
+            f" {at_most(b.claimed)} is claimed"
             for b in self.bounds
             if b.verdict == VIOLATED
         ]

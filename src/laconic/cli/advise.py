@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laconic.cli.options import NUMBER, AllMissing, Number
+from laconic.figures import rounded_up
 
 if TYPE_CHECKING:
     from laconic.advice.answer import Advice
@@ -84,8 +85,8 @@ def _print(advice: Advice) -> None:
 
     question, console = advice.question, Console()
     console.print(
-        f"{question.num_clients:,} clients, ε = {question.epsilon:g} against the {question.against},"
-        f" δ = {question.delta:g}\n"
+        f"{question.num_clients:,} clients, ε = {rounded_up(question.epsilon)} against the {question.against},"
+        f" δ = {rounded_up(question.delta)}\n"
     )
     table = Table(title="Settings, the advised one first", title_justify="left", box=None, show_header=False)
     for name, *cells in _lines([advice.best, *advice.others]):
@@ -128,8 +129,8 @@ def _lines(settings: list[Setting]) -> Iterator[list[str]]:
     yield line("trained weights", lambda s: f"{s.weights:,}")
     yield line("noise multiplier σ", lambda s: f"{s.noise_multiplier:g}")
     yield line("noise/reach", lambda s: f"{s.noise_ratio:.3f}")
-    yield line("ε against the server", lambda s: f"{s.epsilon_server:.3g}")
-    yield line("ε against an outsider", lambda s: f"{s.epsilon_outsider:.3g}")
+    yield line("ε against the server", lambda s: rounded_up(s.epsilon_server, 3))
+    yield line("ε against an outsider", lambda s: rounded_up(s.epsilon_outsider, 3))
     yield line("kB up", lambda s: f"{s.bytes_up / 1000:,.2f}")
     yield line("kB down", lambda s: f"{s.bytes_down / 1000:,.2f}")
     if settings[0].seconds is not None:

@@ -104,13 +104,15 @@ def _print(result: AuditResult, path: Path) -> None:
     from rich.table import Table
 
     from laconic.audit.result import VIOLATED
+    from laconic.figures import at_least, at_most, rounded_up
 
     console = Console()
-    console.print(f"[bold]{result.scheme}[/bold], lower bounds on ε at δ = {result.delta:g}", highlight=False)
+    console.print(f"[bold]{result.scheme}[/bold], lower bounds on ε at δ = {rounded_up(result.delta)}", highlight=False)
     table = Table("who", "ε of", "how", "claimed", "at least", "verdict", box=None)
     for bound in result.bounds:
-        how = bound.how if bound.delta == result.delta else f"{bound.how}: {bound.delta:g}"
-        table.add_row(bound.adversary, bound.about, how, f"{bound.claimed:.3f}", f"{bound.lower:.3f}", bound.verdict)
+        how = bound.how if bound.delta == result.delta else f"{bound.how}: {rounded_up(bound.delta)}"
+        claimed, lower = at_most(bound.claimed), at_least(bound.lower)
+        table.add_row(bound.adversary, bound.about, how, claimed, lower, bound.verdict)
     console.print(table)
     estimates = [f"{b.adversary}, {b.how}: {b.estimate:.2f}" for b in result.bounds if b.estimate is not None]
     if estimates:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laconic.cli.options import NUMBER, AllMissing, papers_option
+from laconic.figures import at_most, rounded_up
 
 if TYPE_CHECKING:
     from laconic.privacy.accounting.accountant import RunAccountant
@@ -109,7 +110,8 @@ def epsilon(
         click.echo(_json(result))
         return
     head = (
-        f"δ = {delta:g}, σ = {noise_multiplier:g}, {rounds} rounds, {_described(sampler)}, {promise.relation} adjacency"
+        f"δ = {rounded_up(delta)}, σ = {noise_multiplier:g}, {rounds} rounds, {_described(sampler)},"
+        f" {promise.relation} adjacency"
     )
     click.echo(head + "\n")
     outsider = "sees all sums and models but not who took part"
@@ -120,7 +122,7 @@ def epsilon(
     click.echo(f"ε against an outsider, who {outsider}:")
     click.echo(f"  after {rounds} rounds:  {_figures(released, None if papers else accountant.method)}")
     if papers and published is not None:
-        click.echo(f"  as published (CHIL'21, Theorem 3.1; not proven):  moments: {published:.3f}")
+        click.echo(f"  as published (CHIL'21, Theorem 3.1; not proven):  moments: {at_most(published)}")
     if not promise.covers_server:
         click.echo("ε against the server: none, as it adds the noise itself (central)")
         participant = {}
@@ -190,10 +192,11 @@ def calibrate(
     terms = f"{_described(sampler)}, {example.promise.relation} adjacency"
     if not papers:
         click.echo(
-            f"σ = {sigmas[example.method]:.4f} for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {terms}"
+            f"σ = {sigmas[example.method]:.4f} for ε = {rounded_up(epsilon)}, δ = {rounded_up(delta)} after {rounds}"
+            f" rounds, {terms}"
         )
     else:
-        click.echo(f"σ for ε = {epsilon:g}, δ = {delta:g} after {rounds} rounds, {terms}:")
+        click.echo(f"σ for ε = {rounded_up(epsilon)}, δ = {rounded_up(delta)} after {rounds} rounds, {terms}:")
     for method, sigma in sigmas.items() if papers else ():
         click.echo(f"  {method}: {'not available' if sigma is None else f'{sigma:.4f}'}")
     for caveat in example.promise.caveats:
@@ -215,7 +218,9 @@ def _cautions(
 
     found = cautions(accountant, delta=delta, released=released, participant=participant, known=num_clients is not None)
     if num_clients is None and delta >= LARGE_UNCHECKED:
-        found.append(f"δ = {delta:g} means nothing for {1 / delta:.6g} clients or more: --num-clients has it checked")
+        found.append(
+            f"δ = {rounded_up(delta)} means nothing for {1 / delta:.6g} clients or more: --num-clients has it checked"
+        )
     return found
 
 
@@ -323,5 +328,5 @@ def _described(sampler: Any) -> str:
 def _figures(figures: dict[str, float | None], only: str | None) -> str:
     """Those of all accountants, or of one."""
     if only is not None:
-        return f"{figures[only]:.3f}"
-    return "   ".join(f"{name}: {'not available' if v is None else f'{v:.3f}'}" for name, v in figures.items())
+        return at_most(figures[only])
+    return "   ".join(f"{name}: {'not available' if v is None else at_most(v)}" for name, v in figures.items())

@@ -148,12 +148,13 @@ def _supervised(
 def _allowance(experiment: Experiment, spare: int) -> str:
     """What the nodes are asked to agree to."""
     from laconic.federation.node.refusals import planned_epsilons
+    from laconic.figures import at_most
 
     text = f"{experiment.rounds} rounds, and {spare} spare ones for rounds that are repeated after a crash"
     if experiment.budget is None:
         return text
     outsider, server = planned_epsilons(experiment.mechanism, spare)
-    return f"{text}: ε is at most {outsider:.3g} against an outsider and {server:.3g} against the server"
+    return f"{text}: ε is at most {at_most(outsider)} against an outsider and {at_most(server)} against the server"
 
 
 def _check_complete(summary: dict[str, Any]) -> None:

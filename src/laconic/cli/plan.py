@@ -33,6 +33,7 @@ def _print(result: dict[str, Any], papers: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from laconic.figures import at_most, rounded_up
     from laconic.privacy.statement.statement import bands_text, evaluations_text, grid_text, votes_text
     from laconic.report.ledger import human_bytes
 
@@ -51,8 +52,9 @@ def _print(result: dict[str, Any], papers: bool) -> None:
     if privacy:
         clip = "measured before the first round" if privacy["clip_norm"] is None else f"{privacy['clip_norm']:g}"
         console.print(
-            f"noise multiplier σ = {privacy['noise_multiplier']:g}, clip norm S = {clip}, δ = {privacy['delta']:g},"
-            f" {privacy['adjacency']} adjacency{' of one record' if privacy['unit'] == 'record' else ''}"
+            f"noise multiplier σ = {privacy['noise_multiplier']:g}, clip norm S = {clip},"
+            f" δ = {rounded_up(privacy['delta'])}, {privacy['adjacency']} adjacency"
+            f"{' of one record' if privacy['unit'] == 'record' else ''}"
         )
         for title, key, unit, quoted in (
             ("ε against an outsider", "released", "rounds", privacy["accountant"]),
@@ -64,11 +66,11 @@ def _print(result: dict[str, Any], papers: bool) -> None:
             shown = ["moments", "rdp", "pld"] if papers else [quoted]
             table = Table(unit, *shown if papers else ["ε"], title=title, title_justify="left", box=None)
             for count, figures in privacy[key].items():
-                cells = ["not available" if figures[v] is None else f"{figures[v]:.3f}" for v in shown]
+                cells = ["not available" if figures[v] is None else at_most(figures[v]) for v in shown]
                 table.add_row(str(count), *cells)
             console.print(table)
         if papers and privacy["published"] is not None:
-            console.print(f"as published (CHIL'21, Theorem 3.1; not proven): moments {privacy['published']:.3f}")
+            console.print(f"as published (CHIL'21, Theorem 3.1; not proven): moments {at_most(privacy['published'])}")
         if "correlation" in privacy:
             console.print(f"correlated noise: {bands_text(privacy['correlation'])}")
         if privacy["grid"]:

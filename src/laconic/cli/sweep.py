@@ -111,8 +111,8 @@ def _list(planned: Sweep, as_json: bool) -> None:
     """The runs and what they will promise and cost, a line as soon as it is known."""
     from dataclasses import asdict
 
+    from laconic.figures import at_most
     from laconic.report.ledger import human_bytes
-    from laconic.report.page.metrics import spent
     from laconic.store.folder import json_text
     from laconic.sweeps.grid import planned as lines_of
 
@@ -129,7 +129,7 @@ def _list(planned: Sweep, as_json: bool) -> None:
             continue
         private = "not private"
         if line.noise_multiplier is not None:
-            epsilon = "not available" if line.epsilon is None else spent(line.epsilon)
+            epsilon = "not available" if line.epsilon is None else at_most(line.epsilon)
             private = f"σ = {line.noise_multiplier:.4g}, ε = {epsilon}"
         click.echo(f"{name}: {private}, {human_bytes(line.bytes_up)} up, {human_bytes(line.bytes_down)} down")
 

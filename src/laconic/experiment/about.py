@@ -14,6 +14,7 @@ from laconic.experiment.checks import momentum_of
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
 from laconic.features.base import FrontEnd, describe
+from laconic.figures import rounded_up
 from laconic.group_testing.detector import Detector, detector_of
 from laconic.group_testing.evidence import chance_of_a_group
 from laconic.group_testing.forecast import Prospects
@@ -157,7 +158,7 @@ def _at_once(kind: Mechanism) -> str:
     if not kind.draws_per_sum or kind.scheme.noise.central:
         return ""
     far = kind.shares_distance()
-    counted = f" up to {far:.0e} in total variation over the run (counted)" if far else ""
+    counted = f" up to {rounded_up(far, 1)} in total variation over the run (counted)" if far else ""
     return f"; the shares of each sum are drawn at once, from the distribution of their sum{counted}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from laconic.errors import ConfigError, PrivacyError
+from laconic.figures import rounded_up
 from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
@@ -217,7 +218,8 @@ class Mechanism(Agreed):
     def _checked_slack(self, slack: float) -> float:
         assert self.budget is not None
         if slack > self.budget.delta / 100:
-            raise PrivacyError(f"the noise sampler would add {slack:g} to delta {self.budget.delta:g}: raise --delta")
+            delta = rounded_up(self.budget.delta)
+            raise PrivacyError(f"the noise sampler would add {rounded_up(slack)} to delta {delta}: raise --delta")
         return slack
 
 

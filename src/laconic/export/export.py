@@ -17,6 +17,7 @@ from laconic.export.formats import FORMATS, Ask
 from laconic.export.raw import Raw, raw_model
 from laconic.export.trained import Trained, trained_model
 from laconic.features.base import describe
+from laconic.figures import rounded_up
 from laconic.files import replace_file
 from laconic.privacy.statement.released import broken
 from laconic.report.model_card import model_card
@@ -162,8 +163,8 @@ def _metadata(summary: dict[str, Any], raw: Raw, trained: Trained | None) -> dic
     about = {"laconic": __version__, "scheme": summary["scheme"], "inputs": json.dumps(raw.inputs, ensure_ascii=False)}
     if statement["private"] and not broken(statement):
         released = statement["released"]
-        about["epsilon"] = f"{released['epsilon'][released['accountant']]:.6g}"
-        about["delta"] = f"{statement['delta']:g}"
+        about["epsilon"] = rounded_up(released["epsilon"][released["accountant"]])
+        about["delta"] = rounded_up(statement["delta"])
     classes = () if trained is None else _classes(trained)
     return about | ({"classes": json.dumps(classes, ensure_ascii=False)} if classes else {})
 

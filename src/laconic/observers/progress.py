@@ -8,8 +8,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from laconic.figures import at_most, epsilon_text
 from laconic.observers.observer import Ended, Observer, Row, Started
-from laconic.privacy.statement.statement import epsilon_text
 from laconic.report.ledger import human_bytes
 
 
@@ -50,7 +50,9 @@ class PlainProgress(Observer):
         parts = [f"{metric.replace('_', ' ')} {self._seen[metric]:.4f}"] if metric in self._seen else []
         parts += [text] if (text := measured_text(self._seen)) else []
         if "epsilon" in self._seen:
-            parts.append(f"ε {self._seen['epsilon']:.3f} (server {epsilon_text(self._seen['participant_epsilon'], 2)})")
+            parts.append(
+                f"ε {at_most(self._seen['epsilon'])} (server {epsilon_text(self._seen['participant_epsilon'], 2)})"
+            )
         parts.append(human_bytes(self._bytes))
         return "  ".join(parts)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from laconic import __version__
+from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.privacy.statement.released import METRICS, released_statement
-from laconic.privacy.statement.statement import epsilon_text
 from laconic.report.ledger import human_bytes
 from laconic.report.summary_lines import metric_text
 
@@ -54,8 +54,8 @@ def _in_short(statement: dict[str, Any]) -> str:
     released = statement["released"]
     figure = released["epsilon"][released["accountant"]]
     return (
-        f"It is ({figure:.3f}, {statement['delta']:g})-differentially private for {statement['unit']}, against whoever"
-        " sees the models, under the assumptions below."
+        f"It is ({at_most(figure)}, {rounded_up(statement['delta'])})-differentially private for {statement['unit']},"
+        " against whoever sees the models, under the assumptions below."
     )
 
 
@@ -68,7 +68,12 @@ def _promise(statement: dict[str, Any], released_only: bool) -> str:
             continue
         part = statement[key]
         rows.append(
-            (who, epsilon_text(part["epsilon"][part["accountant"]]), f"{statement['delta']:g}", part["adversary"])
+            (
+                who,
+                epsilon_text(part["epsilon"][part["accountant"]]),
+                rounded_up(statement["delta"]),
+                part["adversary"],
+            )
         )
     parts = [
         _table(("against", "ε", "δ", "who"), rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from laconic.privacy.statement.statement import epsilon_text
+from laconic.figures import epsilon_text, rounded_up
 from laconic.report.ledger import human_bytes
 
 _STOPPED = {"budget": "the budget is used up", "patience": "early stopping", "diverged": "diverged"}
@@ -50,7 +50,7 @@ def _promise_rows(statement: dict[str, Any]) -> list[tuple[str, str]]:
     for who, key in (("outsider", "released"), ("server", "participant")):
         part = statement[key]
         figure = part["epsilon"][part["accountant"]]
-        at = f" at δ = {statement['delta']:g}" if key == "released" else ""
+        at = f" at δ = {rounded_up(statement['delta'])}" if key == "released" else ""
         rows.append((f"ε, {who}", f"{epsilon_text(figure)}{at}"))
     if "attack" in statement and not statement["attack"]["holds"]:
         rows.append(("attention", "attackers left out noise, so these ε do not hold in this run"))

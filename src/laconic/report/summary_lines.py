@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from laconic.privacy.statement.statement import epsilon_text
+from laconic.figures import at_most, epsilon_text
 from laconic.report.ledger import human_bytes
 
 STOPPED = {
@@ -110,7 +110,7 @@ def _about_best(best: dict[str, Any]) -> list[tuple[str, str]]:
     text = "that of the whole run: all rounds decide which one is best"
     if "epsilon_if_planned_to_end_there" in best:
         outsider, server = (best[f"{name}epsilon_if_planned_to_end_there"] for name in ("", "participant_"))
-        text += f"; had the run been planned to end there, {outsider:.3f} (server's {epsilon_text(server)})"
+        text += f"; had the run been planned to end there, {at_most(outsider)} (server's {epsilon_text(server)})"
     return [("  its ε", text)]
 
 
@@ -133,7 +133,7 @@ def metric_text(row: dict[str, Any]) -> str:
     parts = [f"round {row['round']}"]
     parts += [f"{key} {row[key]:.4f}" for key in _METRICS if row.get(key) is not None]
     if "epsilon" in row:
-        parts.append(f"ε {row['epsilon']:.3f} (server's {epsilon_text(row['participant_epsilon'])})")
+        parts.append(f"ε {at_most(row['epsilon'])} (server's {epsilon_text(row['participant_epsilon'])})")
     return ", ".join(parts)
 
 

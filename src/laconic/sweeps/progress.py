@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from laconic.figures import at_most
 from laconic.observers.observer import Row
 from laconic.observers.progress import measured_text
 from laconic.report.page.metrics import NAMES
@@ -65,7 +66,7 @@ class SweepLines(Watch):
         metric = next((key for key in NAMES if isinstance(seen.get(key), float)), None)
         parts += [f"{NAMES[metric]} {seen[metric]:.4f}"] if metric else []
         parts += [text] if (text := measured_text(seen)) else []
-        parts += [f"ε {seen['epsilon']:.3f}"] if isinstance(seen.get("epsilon"), float) else []
+        parts += [f"ε {at_most(seen['epsilon'])}"] if isinstance(seen.get("epsilon"), float) else []
         return "  ".join(parts)
 
     def say(self, text: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import ConfigError, unknown
+from laconic.figures import at_most
 from laconic.report.ledger import human_bytes
 from laconic.report.page.metrics import (
     NAMES,
@@ -21,7 +22,6 @@ from laconic.report.page.metrics import (
     curve,
     short,
     smaller_is_better,
-    spent,
 )
 from laconic.report.page.reading import RunView, number, read_run, section
 from laconic.report.plots import line_style, plot_curves, pyplot
@@ -130,7 +130,7 @@ class Table:
             ]
         return [
             f"{alone} Whoever sees all {len(known)} runs of the same clients, or chooses"
-            f" settings by them, has up to ε = {spent(sum(known))}, their sum; δ adds up, too."
+            f" settings by them, has up to ε = {at_most(sum(known))}, their sum; δ adds up, too."
         ]
 
     def markdown(self) -> str:
@@ -209,7 +209,7 @@ def _spread(mean: Mean, name: str) -> str:
     if name not in mean.figures:
         return "none" if name == "participant_epsilon" and "epsilon" in mean.figures else "–"
     value, deviation = mean.figures[name]
-    shown = short(value) if name in ("last", "best") else spent(value)
+    shown = short(value) if name in ("last", "best") else at_most(value)
     return shown if deviation is None else f"{shown} ± {deviation:.2g}"
 
 

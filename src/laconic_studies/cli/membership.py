@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from laconic.cli.options import config_values, run_options
+from laconic.figures import at_most
 from laconic_studies.cli.shown import Said, table, words
 
 _ALL = "single,others,model,loss"
@@ -99,7 +100,7 @@ def _line(row: dict[str, Any], rates: tuple[float, ...]) -> list[str]:
     for rate in rates:
         at = f"_at_{100 * rate:g}%"
         allowed = [row[f"{name}{at}"] for name in ("bound", "gaussian_bound")]
-        line += [measured("tpr", at), " / ".join(f"{value:.3f}" for value in allowed if value is not None) or "–"]
+        line += [measured("tpr", at), " / ".join(at_most(value) for value in allowed if value is not None) or "–"]
     return line
 
 

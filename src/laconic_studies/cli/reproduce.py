@@ -212,6 +212,7 @@ def _side_by_side(table: Table, entries: list[dict[str, Any]]) -> list[list[str]
     from laconic_studies.reproduce.comparison import (
         accuracy_text,
         auroc_text,
+        bound_text,
         data_text,
         difference_text,
         number_text,
@@ -238,8 +239,9 @@ def _side_by_side(table: Table, entries: list[dict[str, Any]]) -> list[list[str]
         cells += [difference_text(entry)] if not table.stands_in else []
         cells += [pair(entry, "round", 0), pair(entry, "up", 2), pair(entry, "down", 2)]
         if private:
-            cells += [pair(entry, "epsilon", 2), number_text(entry["epsilon_released"], 3)]
-            cells.append(number_text(entry["epsilon_participant"], 2))
+            here = f"{number_text(entry['published']['epsilon'])} / {bound_text(entry['epsilon'], 2)}"
+            cells += [here, bound_text(entry["epsilon_released"])]
+            cells.append(bound_text(entry["epsilon_participant"], 2))
         lines.append(cells)
     return lines
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from laconic.figures import at_most
 from laconic_studies.reproduce.tables import BYTES, PER_PARAMETER, Published, Row, Table
 
 Entry = dict[str, Any]
@@ -275,12 +276,20 @@ def difference_text(entry: Entry) -> str:
     return "–" if entry["difference"] is None else f"{entry['difference']:+.4f}"
 
 
+def bound_text(epsilon: float | None, decimals: int = 3) -> str:
+    return "–" if epsilon is None else at_most(epsilon, decimals)
+
+
 def _published(name: str, digits: int = 2) -> Callable[[Entry], str]:
     return lambda entry: number_text(entry["published"][name], digits)
 
 
 def _measured(name: str, digits: int = 2) -> Callable[[Entry], str]:
     return lambda entry: number_text(entry[name], digits)
+
+
+def _bound(name: str, decimals: int = 3) -> Callable[[Entry], str]:
+    return lambda entry: bound_text(entry[name], decimals)
 
 
 def _columns(table: Table, with_epsilon: bool) -> list[tuple[str, Callable[[Entry], str]]]:
@@ -295,8 +304,8 @@ def _columns(table: Table, with_epsilon: bool) -> list[tuple[str, Callable[[Entr
     if table.of_attacks:
         columns += [*attack_columns(table), ("round", _measured("round", 0))]
         private = [
-            ("outsider's ε, had nobody attacked", _measured("epsilon_released", 3)),
-            ("without the attackers' noise", _measured("epsilon_attacked", 3)),
+            ("outsider's ε, had nobody attacked", _bound("epsilon_released")),
+            ("without the attackers' noise", _bound("epsilon_attacked")),
         ]
         return columns + (private if with_epsilon else [])
     if _with_auroc(table):
@@ -313,9 +322,9 @@ def _columns(table: Table, with_epsilon: bool) -> list[tuple[str, Callable[[Entr
     if with_epsilon:
         columns += [
             ("ε: paper", _published("epsilon")),
-            ("ε here", _measured("epsilon", 3)),
-            ("outsider's ε", _measured("epsilon_released", 3)),
-            ("server's ε", _measured("epsilon_participant", 2)),
+            ("ε here", _bound("epsilon")),
+            ("outsider's ε", _bound("epsilon_released")),
+            ("server's ε", _bound("epsilon_participant", 2)),
         ]
     return columns
 

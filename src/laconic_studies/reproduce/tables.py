@@ -22,6 +22,7 @@ from typing import Any
 
 from laconic.catalogue import scheme_entry
 from laconic.errors import ConfigError, unknown
+from laconic.figures import rounded_up
 
 Sections = dict[str, dict[str, Any]]
 """Values by section and key, as in a run's configuration."""
@@ -100,7 +101,7 @@ class Row:
         if not self.attacked:
             return []
         epsilon = self.settings.get("privacy", {}).get("epsilon")
-        parts = [] if epsilon is None else [f"ε = {epsilon:g}"]
+        parts = [] if epsilon is None else [f"ε = {rounded_up(epsilon)}"]
         attack = self.settings["attack"]
         return [*parts, f"{attack['kind']} {100 * attack['fraction']:g} %"]
 

@@ -24,6 +24,7 @@ from laconic.aggregate.medians import Median
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
+from laconic.figures import at_most
 from laconic.planning import plan_for
 from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.accounting.releases import epsilon
@@ -148,7 +149,7 @@ def test_the_statement_says_that_epsilon_does_not_hold_and_which_one_does() -> N
     assert about["participant"]["pld"] > found["participant"]["epsilon"]["pld"]
     (text,) = [text for heading, text in statement_lines(found) if heading == "Attack"]
     assert "the ε above do not hold: 3 of a cohort of 10 clients attacked and added no noise" in text
-    assert f"{about['participant']['pld']:.3f} against the server; --max-colluders 3 makes up for them" in text
+    assert f"{at_most(about['participant']['pld'])} against the server; --max-colluders 3 makes up for them" in text
 
 
 def test_enough_max_colluders_cover_the_attackers() -> None:

@@ -30,6 +30,7 @@ from laconic.export.real_scattering import without_complex_numbers
 from laconic.export.trained import Trained
 from laconic.features.kinds import scattering_front_end
 from laconic.features.scattering import ScatteringFrontEnd
+from laconic.figures import at_most
 from laconic.models.registry import build_model
 from laconic.report.model_card import model_card
 from laconic.runner.run import Run, run_in
@@ -307,7 +308,7 @@ def test_the_card_has_data_promise_limits_and_how_to_cite(digits: Path, tmp_path
         "How to cite",
     ):
         assert f"## {heading}\n" in card
-    assert f"| outsider | {released:.3f} |" in card and f"| server | {server:.3f} |" in card
+    assert f"| outsider | {at_most(released)} |" in card and f"| server | {at_most(server)} |" in card
     for text in (*summary["statement"]["assumptions"], *summary["statement"]["not_covered"]):
         assert text in unmarked(card)
     assert "digits: handwritten digits" in card and "| clients | 50 |" in card and "CC BY 4.0" in card
@@ -317,9 +318,9 @@ def test_the_card_has_data_promise_limits_and_how_to_cite(digits: Path, tmp_path
 def test_a_card_for_others_has_nothing_that_only_the_server_may_know(digits: Path, tmp_path: Path) -> None:
     card = export_run(digits, "card", out=tmp_path / "card.md", released_only=True).card.read_text(encoding="utf-8")
     summary = finished_run(digits).summary
-    assert f"{summary['last']['participant_epsilon']:.3f}" not in card
+    assert at_most(summary["last"]["participant_epsilon"]) not in card
     assert "| server |" not in card and " in all" not in card and "seed 0" not in card
-    assert f"| outsider | {summary['last']['epsilon']:.3f} |" in card
+    assert f"| outsider | {at_most(summary['last']['epsilon'])} |" in card
 
 
 def test_a_card_of_a_run_without_privacy_says_so(patients: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 import laconic
 from laconic.errors import ConfigError, RunFolderError
+from laconic.figures import at_most
 from laconic.runner.outcome import RunResult
 from laconic.schemes import fl_std, fl_std_dp
 
@@ -120,7 +121,7 @@ def test_a_result_is_a_short_table(finished: RunResult) -> None:
     assert len(lines) < 12 and max(map(len, lines[:-1])) < 100
     for start in ("scheme       fl-std-dp", "accuracy", "ε, outsider", "ε, server", "bytes", "time", "folder"):
         assert any(line.startswith(start) for line in lines), start
-    assert f"{finished.last['epsilon']:.3f} at δ = 1e-05" in repr(finished)
+    assert f"{at_most(finished.last['epsilon'])} at δ = 1e-05" in repr(finished)
     plain = laconic.run(fl_std(**TRAIN), **COMMON)
     assert "none: this scheme adds no noise" in repr(plain) and "folder" not in repr(plain)
 

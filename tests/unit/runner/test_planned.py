@@ -13,6 +13,7 @@ from torch import nn
 import laconic
 from conftest import make_population, make_records
 from laconic import schemes
+from laconic.figures import at_most
 from laconic.privacy.statement.statement import statement_lines
 from laconic.report.summary_lines import result_lines
 from laconic.runner.run import Run
@@ -61,8 +62,8 @@ def test_the_best_round_carries_the_epsilon_of_the_whole_run(tmp_path: Path) -> 
     assert result.best["participant_epsilon_if_planned_to_end_there"] == row["participant_epsilon"]
     assert json.loads((tmp_path / "run/summary.json").read_text())["best"] == result.best
     lines = dict(result_lines(result.summary()))
-    assert f"ε {result.last['epsilon']:.3f}" in lines["Best round"]
-    assert f"had the run been planned to end there, {row['epsilon']:.3f}" in lines["  its ε"]
+    assert f"ε {at_most(result.last['epsilon'])}" in lines["Best round"]
+    assert f"had the run been planned to end there, {at_most(row['epsilon'])}" in lines["  its ε"]
     report = (tmp_path / "run/report.html").read_text()
     assert "that of the whole run: all rounds decide which one is best" in report
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from laconic.figures import at_most, rounded_up
 from laconic.parts import probability
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _show(
     for run, row in runs.items():
         of = " of a record" if row["unit"] == "record" else ""
         figure = row["participant_epsilon"]
-        epsilon = "" if figure is None else f", ε{of} against the server {figure:.3f}"
+        epsilon = "" if figure is None else f", ε{of} against the server {at_most(figure)}"
         click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
         if row["own_metrics"] is not None:
             click.echo(f"  here    {_own(row['own_metrics'])}")
@@ -165,7 +166,7 @@ def _in_words(lifetime: dict[str, Any]) -> str:
     return (
         f"all runs  {_shown(lifetime, 'participations')} participations,"
         f" ε against the servers {_shown(lifetime, 'participant_epsilon')},"
-        f" against an outsider {_shown(lifetime, 'epsilon')} (δ = {lifetime['delta']:g})"
+        f" against an outsider {_shown(lifetime, 'epsilon')} (δ = {rounded_up(lifetime['delta'])})"
     )
 
 
@@ -178,8 +179,8 @@ def _of_a_record(record: dict[str, Any]) -> str:
 
 def _shown(figures: dict[str, Any], name: str) -> str:
     value, limit = figures[name], figures["limits"][name]
-    figure = "∞" if value is None else f"{value}" if isinstance(value, int) else f"{value:.3f}"
-    return figure if limit is None else f"{figure} of {limit:g}"
+    figure = f"{value}" if isinstance(value, int) else at_most(value)
+    return figure if limit is None else f"{figure} of {rounded_up(limit)}"
 
 
 def _finite(value: float) -> float | None:

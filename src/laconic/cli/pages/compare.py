@@ -117,14 +117,15 @@ def _print(rows: dict[str, dict[str, Any]], metric: str | None) -> None:
 
 
 def _figures(row: dict[str, Any]) -> list[str]:
+    from laconic.figures import at_most
     from laconic.report.ledger import human_bytes
-    from laconic.report.page.metrics import short, spent
+    from laconic.report.page.metrics import short
 
     figures = ["–" if row[key] is None else short(row[key]) for key in ("last", "best")]
     figures.append("–" if row["best_round"] is None else str(row["best_round"]))
     outsider, server = row["epsilon"], row["participant_epsilon"]
     figures += [
-        "–" if outsider is None else spent(outsider),
-        ("–" if outsider is None else "none") if server is None else spent(server),
+        "–" if outsider is None else at_most(outsider),
+        ("–" if outsider is None else "none") if server is None else at_most(server),
     ]
     return [str(row["rounds"]), *figures, *(human_bytes(row[key]) for key in ("bytes_up", "bytes_down"))]

@@ -25,6 +25,7 @@ from laconic.federation.server.outcome import outcome
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
 from laconic.federation.server.watchers import Watchers
+from laconic.figures import at_most
 from laconic.observers.observer import Together
 from laconic.observers.progress import measured_text
 from laconic.runner.outcome import RunResult
@@ -150,7 +151,8 @@ def wait_for_nodes(grid: Grid, settings: Settings) -> list[int]:
 
 
 def _show(row: dict[str, Any]) -> None:
-    parts = [f"{name} {row[name]:.4g}" for name in ("accuracy", "loss", "epsilon") if name in row]
+    parts = [f"{name} {row[name]:.4g}" for name in ("accuracy", "loss") if name in row]
+    parts += [f"epsilon {at_most(row['epsilon'])}"] if "epsilon" in row else []
     parts += [text] if (text := measured_text(row)) else []
     parts += [f"discarded: {row['discarded']} (the round {what_became(row)})"] if "discarded" in row else []
     _LOG.log(INFO, "round %s: %s", row["round"], ", ".join(parts))

@@ -28,6 +28,7 @@ from laconic.federation.node.masking import keep_terms, masking
 from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_own_keys, on_records
 from laconic.federation.requests import Fields, UploadRequest, bytes_in, run_in
 from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
+from laconic.figures import rounded_up
 from laconic.secagg import SecAggClient, SumPlan
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.terms import RUN_BYTES
@@ -382,8 +383,8 @@ def _check_delta(offer: Offer, num_records: int) -> None:
     """Refuse a δ that allows one of this node's records to be published. Only the node knows how many it has."""
     if offer.scheme.record_level and offer.budget is not None and offer.budget.delta * num_records >= 1:
         raise PrivacyError(
-            f"δ {offer.budget.delta:g} is one over this node's {num_records} records or more: it allows one of them to"
-            " be published; lower max_delta in the policy"
+            f"δ {rounded_up(offer.budget.delta)} is one over this node's {num_records} records or more: it allows one"
+            " of them to be published; lower max_delta in the policy"
         )
 
 

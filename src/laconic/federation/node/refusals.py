@@ -20,6 +20,7 @@ from laconic.federation.node.lifetime import (
     charges,
     spent,
 )
+from laconic.figures import at_most, rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,9 +87,11 @@ def _against_cost(policy: Policy, offer: Offer) -> list[str]:
     delta = math.inf if offer.budget is None else offer.budget.delta
     reasons = [reason for unit in UNITS for reason in _against_planned(policy, offer, unit)]
     if policy.max_delta is not None and delta > policy.max_delta:
-        reasons.append(f"δ {delta:g} is above max_delta {policy.max_delta:g}")
+        reasons.append(f"δ {rounded_up(delta)} is above max_delta {rounded_up(policy.max_delta)}")
     if offer.budget is not None and delta * offer.num_clients >= 1:
-        reasons.append(f"δ {delta:g} is 1/{offer.num_clients} nodes or more: it allows one node's data to be published")
+        reasons.append(
+            f"δ {rounded_up(delta)} is 1/{offer.num_clients} nodes or more: it allows one node's data to be published"
+        )
     most = most_participations(offer.mechanism, offer.spare_rounds)
     if policy.max_participations is not None and most > policy.max_participations:
         reasons.append(f"up to {most} participations, above max_participations {policy.max_participations}{over}")
@@ -117,7 +120,7 @@ def _against_planned(policy: Policy, offer: Offer, unit: str) -> list[str]:
     for name, against, figure in ((outside, "", released), (server, " against the server", participant)):
         if name in limits and _above(figure, limits[name]):
             what = f"planned ε{_OF[unit]}{against}"
-            reasons.append(f"{what} {_figure(figure)} is above {name} {limits[name]:g}{_over(offer)}")
+            reasons.append(f"{what} {_figure(figure)} is above {name} {rounded_up(limits[name])}{_over(offer)}")
     return reasons
 
 
@@ -167,15 +170,15 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], co
     if limit is not None:
         released = accountant.released_epsilon(charged, budget.accountant, participations)
         if _above(released, limit):
-            reasons.append(f"ε would be {_figure(released)}, above {limit:g}")
+            reasons.append(f"ε would be {_figure(released)}, above {rounded_up(limit)}")
     limit = _least(getattr(policy, server), budget.participant_epsilon)
     if limit is not None:
         participant = accountant.participant_epsilon(participations)
         if _above(participant, limit):
-            reasons.append(f"ε against the server would be {_figure(participant)}, above {limit:g}")
+            reasons.append(f"ε against the server would be {_figure(participant)}, above {rounded_up(limit)}")
     limit = None if record_level else _least(policy.max_record_epsilon, policy.max_record_participant_epsilon)
     if limit is not None and _above(of_record := _record_epsilon(accountant, participations), limit):
-        reasons.append(f"ε of a record would be {_figure(of_record)}, above {limit:g}")
+        reasons.append(f"ε of a record would be {_figure(of_record)}, above {rounded_up(limit)}")
     return reasons
 
 
@@ -198,7 +201,9 @@ def against_lifetime(policy: Policy, before: Mapping[str, Cost], run: str, cost:
         value = getattr(spent(after, policy.max_delta or 1.0, unit), figure)
         if _above(value, limit):
             shown = "∞ (uploads without noise, or for single records)" if value == math.inf else _figure(value)
-            reasons.append(f"over the lifetime of this node's data {what} would be {shown}, above {name} {limit:g}")
+            reasons.append(
+                f"over the lifetime of this node's data {what} would be {shown}, above {name} {rounded_up(limit)}"
+            )
     return reasons
 
 
@@ -238,4 +243,4 @@ def _least(*limits: float | None) -> float | None:
 def _figure(value: float) -> str:
     if math.isinf(value):
         return "∞ (no noise)"
-    return f"{value}" if isinstance(value, int) else f"{value:.3f}"
+    return f"{value}" if isinstance(value, int) else at_most(value)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from laconic.errors import ConfigError, PrivacyError
+from laconic.figures import at_most, rounded_up
 from laconic.parts import one_of, positive, positive_int
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.releases import EVALUATIONS, METHODS, VOTES, Release
@@ -125,14 +126,14 @@ def smallest_noise(
         cost = alone.released_epsilon(planned, chosen) if planned else 0.0
         if cost >= epsilon:
             raise PrivacyError(
-                f"the {release.phase} alone cost ε = {cost:.3f} of --epsilon {epsilon:g} ({chosen}):"
+                f"the {release.phase} alone cost ε = {at_most(cost)} of --epsilon {rounded_up(epsilon)} ({chosen}):"
                 f" {_CHEAPER.get(release.phase, 'raise their noise multiplier')}"
             )
     floor = -math.log(delta) / 32
     if chosen == "moments" and epsilon <= floor:
         raise PrivacyError(
-            f"the papers' moments accountant (λ up to 32) cannot show an epsilon below {floor:.3f} at delta {delta:g}:"
-            " use --accountant rdp or pld"
+            f"the papers' moments accountant (λ up to 32) cannot show an epsilon below {at_most(floor)} at delta"
+            f" {rounded_up(delta)}: use --accountant rdp or pld"
         )
 
     def excess(noise_multiplier: float, by: str) -> float:
@@ -148,8 +149,8 @@ def smallest_noise(
         high *= 2
         if high > _LARGEST:
             raise PrivacyError(
-                f"no noise_multiplier up to {_LARGEST:g} reaches epsilon {epsilon:g} at delta {delta:g}:"
-                " raise --epsilon or --delta, or run fewer rounds"
+                f"no noise_multiplier up to {_LARGEST:g} reaches epsilon {rounded_up(epsilon)} at delta"
+                f" {rounded_up(delta)}: raise --epsilon or --delta, or run fewer rounds"
             )
     sigma = _root(lambda s: excess(s, rough), high)
     if chosen != rough:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from laconic.errors import ConfigError, PrivacyError
+from laconic.figures import rounded_up
 from laconic.guard.noise import MEAN_BITS, draw_around, draw_gap, draw_total_variation, theta_gap
 from laconic.parts import decided, positive
 from laconic.privacy.mechanism.bands import MOST_BANDS, UNIT
@@ -113,8 +114,8 @@ class CorrelatedGaussian(Noise):
         gap = 2 * code_size * math.log1p(draw_gap(SCALE) + 3 * theta_gap(SMOOTHING))
         return (
             f"the noise is drawn on integers and correlated over {self.bands} rounds: over the run that adds at most"
-            f" {rounds * gap:.0e} to ε (neglected) and, by the sampler's finite precision, {delta_slack:.0e} to δ"
-            " (counted)"
+            f" {rounded_up(rounds * gap, 1)} to ε (neglected) and, by the sampler's finite precision,"
+            f" {rounded_up(delta_slack, 1)} to δ (counted)"
         )
 
     def grid(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Grid:

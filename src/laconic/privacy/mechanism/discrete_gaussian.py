@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from laconic.errors import ConfigError, PrivacyError
+from laconic.figures import rounded_up
 from laconic.guard.noise import (
     MEAN_BITS,
     TABLE_TOTAL_VARIATION,
@@ -129,8 +130,8 @@ class DiscreteGaussian(Noise):
     def about(self, *, code_size: int, sensitivity: float, plan: RoundPlan, rounds: int, delta_slack: float) -> str:
         epsilon = self.epsilon_slack(code_size=code_size, sensitivity=sensitivity, plan=plan)
         return (
-            f"the noise is drawn on integers: over the run that adds at most {rounds * epsilon:.0e} to ε (neglected)"
-            f" and, by the sampler's finite precision, {delta_slack:.0e} to δ (counted)"
+            f"the noise is drawn on integers: over the run that adds at most {rounded_up(rounds * epsilon, 1)} to ε"
+            f" (neglected) and, by the sampler's finite precision, {rounded_up(delta_slack, 1)} to δ (counted)"
         )
 
     def bits_by_the_papers(self, *, code_size: int, cohort: int) -> int | None:

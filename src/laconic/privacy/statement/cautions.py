@@ -10,6 +10,7 @@ code in it as ε says, but secure aggregation hides nothing from the other one o
 from __future__ import annotations
 
 from laconic.errors import ConfigError
+from laconic.figures import rounded_up
 from laconic.privacy.accounting.accountant import RunAccountant
 
 LARGE_EPSILON = 20.0
@@ -27,8 +28,8 @@ def check_delta(delta: float, *, units: int, one: str, allowed: bool) -> None:
     """Refuse a δ that a mechanism could meet by publishing one of so many `one`s, unless that is `allowed` by name."""
     if delta_is_large(delta, units) and not allowed:
         raise ConfigError(
-            f"delta {delta:g} {_too_large(units, one)}: publishing one {one}'s data in full could meet it, so its ε"
-            " means nothing; lower --delta, or insist with --allow-large-delta"
+            f"delta {rounded_up(delta)} {_too_large(units, one)}: publishing one {one}'s data in full could meet it, so"
+            " its ε means nothing; lower --delta, or insist with --allow-large-delta"
         )
 
 
@@ -43,8 +44,8 @@ def cautions(
     found = []
     if delta_is_large(delta, units):
         found.append(
-            f"δ = {delta:g} {_too_large(units, one)}: a mechanism may publish one {one}'s data in full and still meet"
-            " the definition, whatever ε is; the figures promise nothing"
+            f"δ = {rounded_up(delta)} {_too_large(units, one)}: a mechanism may publish one {one}'s data in full and"
+            " still meet the definition, whatever ε is; the figures promise nothing"
         )
     if not accountant.promise.covers_server:
         found.append(
@@ -55,8 +56,8 @@ def cautions(
     for who, figure in (("an outsider", released), ("the server", participant)):
         if figure > LARGE_EPSILON:
             found.append(
-                f"ε = {figure:.4g} against {who} promises next to nothing: above {LARGE_EPSILON:g} or so, what is"
-                f" released may give one {one}'s data away almost surely"
+                f"ε = {rounded_up(figure, 4)} against {who} promises next to nothing: above {LARGE_EPSILON:g} or so,"
+                f" what is released may give one {one}'s data away almost surely"
             )
     if honest is None or not known:
         return found

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from laconic.figures import at_most, rounded_up
+
 METRICS = ("loss", "accuracy", "balanced_accuracy", "auroc")
 """Of the released model, on records that are no client's."""
 _MEASURED = (*(f"clients_{name}" for name in METRICS), "clients_noise")
@@ -36,7 +38,10 @@ def released_statement(statement: dict[str, Any]) -> dict[str, Any]:
     figure = released["epsilon"][released["accountant"]]
     return {
         **{name: statement[name] for name in _PARTS if name in statement},
-        "summary": f"({figure:.3f}, {delta:g})-DP for {statement['unit']} against an outsider{broken(statement)}",
+        "summary": (
+            f"({at_most(figure)}, {rounded_up(delta)})-DP for {statement['unit']} against an outsider"
+            f"{broken(statement)}"
+        ),
         "cautions": [text for text in statement.get("cautions", ()) if "the server" not in text],
         "assumptions": [_SEED.sub("the seed", text) for text in statement["assumptions"]],
         "not_covered": [_LEFT_OUT.sub("", text) for text in statement["not_covered"]],

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.statement.cautions import cautions
@@ -46,7 +47,7 @@ def privacy_statement(
     planned = "" if rounds_planned is None else " planned"
     against_server = participant.best("pld") if promise.covers_server else math.inf
     server = (
-        f"({against_server:.3f}, {budget.delta:g})-DP against the server, for the client that took part"
+        f"({at_most(against_server)}, {rounded_up(budget.delta)})-DP against the server, for the client that took part"
         f" most often ({participations} of {rounds}{planned} rounds)"
     )
     if not promise.covers_server:
@@ -54,8 +55,8 @@ def privacy_statement(
     return {
         "private": True,
         "summary": (
-            f"({released.best(method):.3f}, {budget.delta:g})-DP per {promise.one} against an outsider ({method});"
-            f" {server}"
+            f"({at_most(released.best(method))}, {rounded_up(budget.delta)})-DP per {promise.one} against an outsider"
+            f" ({method}); {server}"
             f"{'' if attack is None or attack['holds'] else '; NOT in this run: attackers left out noise'}"
         ),
         "unit": promise.unit,
@@ -101,7 +102,7 @@ def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[t
         *(_published(statement["released"]) if papers else []),
         ("Server's ε", _figures(statement["participant"], papers)),
         ("  who", _server(statement["participant"])),
-        ("δ", f"{statement['delta']:g}"),
+        ("δ", rounded_up(statement["delta"])),
         *([("Attack", statement["attack"]["text"])] if "attack" in statement else []),
         *[("Caution", text) for text in statement.get("cautions", ())],
         ("Unit", statement["unit"]),
@@ -125,11 +126,6 @@ def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[t
     return lines
 
 
-def epsilon_text(figure: float | None, digits: int = 3) -> str:
-    """An ε for people; one that is not finite, which files hold as null, is none."""
-    return "none (∞)" if figure is None or not math.isfinite(figure) else f"{figure:.{digits}f}"
-
-
 def votes_text(votes: dict[str, Any]) -> str:
     """How the kept coordinates were chosen, in a sentence or two."""
     rounds = "round 1" if votes["rounds"] == 1 else f"rounds 1 to {votes['rounds']}"
@@ -143,8 +139,8 @@ def votes_text(votes: dict[str, Any]) -> str:
     alone = min(figure for figure in votes["alone"].values() if figure is not None)
     return (
         f"{text}, so the sensitivity is √{votes['marks']:,} = {votes['sensitivity']:.4g}, with noise multiplier"
-        f" {votes['noise']['noise_multiplier']:g}; alone they would cost ε = {alone:.3f}, and both ε of the run have"
-        " them in"
+        f" {votes['noise']['noise_multiplier']:g}; alone they would cost ε = {at_most(alone)}, and both ε of the run"
+        " have them in"
     )
 
 
@@ -159,8 +155,8 @@ def evaluations_text(evaluations: dict[str, Any]) -> str:
     alone = min(figure for figure in evaluations["alone"].values() if figure is not None)
     return (
         f"{text}: {evaluations['cells']} cells with sensitivity {evaluations['sensitivity']:g} and noise multiplier"
-        f" {evaluations['noise']['noise_multiplier']:g}; alone they would cost ε = {alone:.3f}, and both ε of the run"
-        " have them in"
+        f" {evaluations['noise']['noise_multiplier']:g}; alone they would cost ε = {at_most(alone)}, and both ε of the"
+        " run have them in"
     )
 
 
@@ -207,7 +203,7 @@ def _planned(released: dict[str, Any]) -> list[tuple[str, str]]:
 def _published(released: dict[str, Any]) -> list[tuple[str, str]]:
     if "published" not in released:
         return []
-    figure = f"moments {released['published']:.3f}"
+    figure = f"moments {at_most(released['published'])}"
     return [("  as published", f"{figure} (CHIL'21, Theorem 3.1; not proven: it lets no model show who took part)")]
 
 
@@ -217,5 +213,5 @@ def _figures(part: dict[str, Any], papers: bool) -> str:
     if part.get("covered") is False:
         return epsilon_text(None)
     if not papers:
-        return f"{figures[quoted]:.3f} ({quoted})"
-    return ", ".join(f"{name} {'not available' if v is None else f'{v:.3f}'}" for name, v in figures.items())
+        return f"{at_most(figures[quoted])} ({quoted})"
+    return ", ".join(f"{name} {'not available' if v is None else at_most(v)}" for name, v in figures.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from laconic.figures import at_most, rounded_up
 from laconic.report.drawing import Axis, Markup, Series, axis_for, chart, tag
 from laconic.report.ledger import human_bytes
 from laconic.report.page.metrics import NAMES, budget_of, curve, main_metric, present, sent_up, short
@@ -79,7 +80,7 @@ def _over_epsilon(view: RunView, metric: str) -> Markup | None:
     if not series:
         return None
     every = [point for one in series for point in one.points]
-    x = axis_for("ε spent so far", [e for e, _ in every], log=True, written=short)
+    x = axis_for("ε spent so far", [e for e, _ in every], log=True, written=at_most)
     title = f"{_capital(NAMES[metric])} over ε"
     return chart("metric-epsilon", title, series, x, value_axis(metric, [v for _, v in every]))
 
@@ -118,8 +119,10 @@ def spending(view: RunView) -> Markup | None:
     for place, (limit, name) in enumerate(zip(budget_of(view), (OUTSIDER, SERVER), strict=True)):
         if limit is not None:
             ends = [(0.0, limit), (float(last), limit)]
-            series.append(Series(name=f"budget of the {name}: {short(limit)}", points=ends, kind="limit", number=place))
-    y = axis_for("ε", [value for one in series for _, value in one.points], log=True, written=short)
+            series.append(
+                Series(name=f"budget of the {name}: {rounded_up(limit)}", points=ends, kind="limit", number=place)
+            )
+    y = axis_for("ε", [value for one in series for _, value in one.points], log=True, written=at_most)
     picture = chart("epsilon-rounds", "ε over rounds", series, round_axis([*rounds, last]), y)
     text = "Every round that is charged makes both ε larger. A run stops before the round that would exceed a budget."
     if all(limit is None for limit in budget_of(view)):

@@ -99,8 +99,3 @@ def short(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.3f}" if 0.001 <= abs(value) < 10 else f"{value:.3g}"
-
-
-def spent(epsilon: float) -> str:
-    """An ε as the statement writes it: a bound must not become smaller by being shortened."""
-    return f"{epsilon:.3f}" if epsilon < 1000 else f"{epsilon:.5g}"

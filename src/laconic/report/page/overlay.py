@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from laconic.figures import at_most
 from laconic.report.drawing import Axis, Markup, Series, axis_for, chart, joined, table, tag
 from laconic.report.ledger import human_bytes
 from laconic.report.page.curves import round_axis, round_bytes, value_axis
 from laconic.report.page.document import document
-from laconic.report.page.metrics import NAMES, best, curve, sent_up, short, smaller_is_better, spent
+from laconic.report.page.metrics import NAMES, best, curve, sent_up, short, smaller_is_better
 from laconic.report.page.reading import RunView, number
 
 _DRAWN = 21
@@ -89,7 +90,7 @@ def _row(name: str, view: RunView, metric: str | None, links: Mapping[str, str])
         short(found[-1][1]) if found else "–",
         short(top[1]) if top else "–",
         f"{top[0]:,}" if top else "–",
-        *("–" if e is None else spent(e) for e in view.epsilons()),
+        *("–" if e is None else at_most(e) for e in view.epsilons()),
         *(human_bytes(sum(number(row, f"bytes_{way}") or 0.0 for row in view.rows)) for way in ("up", "down")),
     ]
 
@@ -146,7 +147,7 @@ def _overlaid(
     if not series:
         return None
     if x is None:
-        writing = {"written": human_bytes, "marked": round_bytes} if over == "bytes" else {"written": short}
+        writing = {"written": human_bytes, "marked": round_bytes} if over == "bytes" else {"written": at_most}
         values = [value for one in series for value, _ in one.points]
         x = axis_for(_LABELS[over], values, log=True, **writing)
     name = NAMES.get(metric, metric)

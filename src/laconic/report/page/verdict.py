@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from laconic.figures import at_most, rounded_up
 from laconic.report.drawing import Axis, Markup, Series, chart, joined, tag
-from laconic.report.page.metrics import spent
 from laconic.report.page.reading import RunView, number, section, texts
 
 Pairs = Sequence[tuple[float, float]]
@@ -122,7 +122,7 @@ def _adversary(title: str, view: RunView, name: str, delta: float) -> Markup:
     elif not pairs:
         figure, words = "ε unknown", tag("p", "No finite ε is known.")
     else:
-        figure = f"ε = {spent(pairs[0][0])}"
+        figure = f"ε = {at_most(pairs[0][0])}"
         found, right = most_true_positives(_ALARMS, pairs), most_certain(pairs)
         words = tag(
             "p",
@@ -133,7 +133,7 @@ def _adversary(title: str, view: RunView, name: str, delta: float) -> Markup:
     return tag(
         "div",
         tag("h3", title),
-        tag("p", tag("strong", figure), f", δ = {delta:g}", class_="figure"),
+        tag("p", tag("strong", figure), f", δ = {rounded_up(delta)}", class_="figure"),
         words,
         _left_over(view, name),
         tag("p", f"This adversary {who}.", class_="note") if who else None,
@@ -147,7 +147,7 @@ def _left_over(view: RunView, name: str) -> Markup | None:
     stated = number(section(part, "epsilon"), str(part.get("accountant")))
     if not view.broken or stated is None:
         return None
-    return tag("p", f"This is with the noise that was left. ε = {spent(stated)} was planned and does not hold.")
+    return tag("p", f"This is with the noise that was left. ε = {at_most(stated)} was planned and does not hold.")
 
 
 def _later(view: RunView) -> Markup | None:
@@ -180,7 +180,7 @@ def _picture(view: RunView, one: str) -> Markup | None:
     known = [(who, found) for who, name in _WHO.items() if (found := view.pairs(name))]
     if not known:
         return None
-    series = [Series(name=f"{who}, ε = {spent(p[0][0])}", points=trade_off(p, _LEAST)) for who, p in known]
+    series = [Series(name=f"{who}, ε = {at_most(p[0][0])}", points=trade_off(p, _LEAST)) for who, p in known]
     series.append(Series(name="guessing", points=trade_off([(0.0, 0.0)], _LEAST), kind="limit", number=6))
     several = max(len(found) for _, found in known)
     by = f"from ε at {several - 1} values of δ" if several > 1 else "from this ε and δ alone, so it is rather large"

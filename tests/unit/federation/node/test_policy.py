@@ -31,8 +31,8 @@ def test_what_keeps_within_the_limits_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        ({"max_epsilon": 0.5}, "planned ε 1.997 is above max_epsilon 0.5"),
-        ({"max_participant_epsilon": 0.5}, "against the server 1.997 is above max_participant_epsilon 0.5"),
+        ({"max_epsilon": 0.5}, "planned ε 1.998 is above max_epsilon 0.5"),
+        ({"max_participant_epsilon": 0.5}, "against the server 1.998 is above max_participant_epsilon 0.5"),
         ({"max_delta": 1e-6}, "δ 1e-05 is above max_delta 1e-06"),
         ({"max_participations": 3}, "up to 4 participations, above max_participations 3"),
         ({"min_cohort": 6}, "sums of 5 honest nodes may be opened, fewer than min_cohort 6"),

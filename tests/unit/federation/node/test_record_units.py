@@ -20,6 +20,7 @@ from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, Spent, accoun
 from laconic.federation.node.policy import Policy
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, sign_offer
+from laconic.figures import at_most
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.accounting.tight import gaussian_epsilon
@@ -75,13 +76,13 @@ def test_a_limit_on_records_holds_for_schemes_that_protect_the_whole() -> None:
     of_record = gaussian_epsilon(accountant.main.multiplier / 2 / 2, accountant.delta - accountant.main.delta_slack)
     assert of_record > 2 * whole
     told = refusals(max_record_epsilon=whole)
-    assert f"planned ε of a record {of_record:.3f} is above max_record_epsilon" in told
+    assert f"planned ε of a record {at_most(of_record)} is above max_record_epsilon" in told
     assert refusals(max_record_epsilon=of_record, max_record_participant_epsilon=of_record) == ""
     policy = Policy(max_delta=1e-5, max_record_epsilon=0.9 * of_record)
     before = [(1, 0), (2, 0), (3, 0)]
     assert node_refusals.against_round(policy, OFFER, uploads=before, cohort=5) == []
     told = "; ".join(node_refusals.against_round(policy, OFFER, uploads=[*before, (4, 0)], cohort=5))
-    assert f"ε of a record would be {of_record:.3f}" in told
+    assert f"ε of a record would be {at_most(of_record)}" in told
 
 
 def test_rounds_of_records_are_counted_by_the_node_itself() -> None:

@@ -14,8 +14,8 @@ from page_tools import Elements, rows_of, small_run, write_rows
 from scipy.stats import norm
 
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
+from laconic.figures import at_most
 from laconic.report.page.curves import spending
-from laconic.report.page.metrics import spent
 from laconic.report.page.overlay import overlay_page
 from laconic.report.page.reading import read_run
 from laconic.report.page.verdict import most_certain, most_true_positives, verdict
@@ -110,7 +110,7 @@ def test_where_attackers_left_out_noise_the_page_is_of_the_noise_that_was_left(a
         assert view.epsilon(name) == statement["attack"][name]["pld"] > planned
         assert pairs[0][0] == view.epsilon(name) and len(pairs) == 10
         assert pairs[0] in [pytest.approx(pair) for pair in pairs[1:]]
-        assert f"ε = {spent(planned)} was planned and does not hold" in words(attacked)
+        assert f"ε = {at_most(planned)} was planned and does not hold" in words(attacked)
     assert "those that do are above" in str(spending(view))
     assert "overlay-epsilon" not in Elements(overlay_page({"run": view}, "accuracy")).charts()
 
@@ -135,8 +135,8 @@ def test_a_published_figure_is_not_called_a_bound(folder: Path) -> None:
 
 
 def test_an_epsilon_is_written_as_the_statement_writes_it() -> None:
-    """Three digits of 12.349 would be less than was spent."""
-    assert [spent(e) for e in (0.5, 12.3494, 123.456, 2345.6)] == ["0.500", "12.349", "123.456", "2345.6"]
+    """12.349 would be less than was spent."""
+    assert [at_most(e) for e in (0.5, 12.3494, 123.456, 2345.6)] == ["0.500", "12.350", "123.456", "2345.6"]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 1e-5), (1.0, -0.1), (1.0, 2.0), ("x", 1e-5), (None, None)])
