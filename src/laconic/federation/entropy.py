@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from laconic.errors import ConfigError, PrivacyError
+from laconic.guard.noise import Tables, exact_tables
 from laconic.streams import Stream, Streams
 
 if TYPE_CHECKING:
@@ -57,6 +58,27 @@ class SystemStream(Stream):
         import torch
 
         return torch.Generator(device=device).manual_seed(secrets.randbits(63))
+
+
+@dataclass(frozen=True)
+class StreamWords:
+    """The words of a stream for the guard's sampler, in numpy's arrays: only for tests that repeat a federation."""
+
+    stream: Stream
+
+    def words(self, count: int) -> np.ndarray:
+        import torch
+
+        return self.stream.words(count, torch.device("cpu")).numpy()
+
+    def words_at(self, places: np.ndarray, count: int) -> np.ndarray:
+        return self.words(len(places))
+
+    def fork(self, name: str) -> StreamWords:
+        return StreamWords(self.stream.fork(name))
+
+    def tables(self, scale: float, num_means: int) -> Tables:
+        return exact_tables(scale, num_means)
 
 
 def federation_streams(public_seed: int, *, test_seed_allowed: bool = True) -> Streams:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, Self
 
 from laconic import __version__
 from laconic.errors import PrivacyError, WireError
-from laconic.guard.noise import MEAN_BITS, marks_of
+from laconic.guard.noise import LARGEST_NORM, MEAN_BITS, SMALLEST_NORM, marks_of
 from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
 from laconic.secagg.crypto.labels import labelled
@@ -115,8 +115,9 @@ class Steps:
         _within(1, 2**48, size=self.size)
         _within(1, 2**31, count=self.count)
         _number(rate=self.rate, most=1.0)
-        for name in ("clip_norm", "noise_multiplier", "units", "scale"):
+        for name in ("noise_multiplier", "units", "scale"):
             _number(**{name: getattr(self, name)})
+        _number(clip_norm=self.clip_norm, least=SMALLEST_NORM, most=LARGEST_NORM)
         if not SMALLEST_SUM * (1 - _ROUNDING) <= self.scale < LARGEST_SCALE:
             _bad(f"a step's noise has a scale of {self.scale:g} grid units")
         moved = self.units * self.clip_norm + math.sqrt(self.size) / 2**MEAN_BITS
@@ -185,6 +186,8 @@ class Release:
             _bad("it states a bound of a kind that this version does not know")
         for name in ("bound", "units", "scale", "multiplier"):
             _number(**{name: getattr(self, name)}, least=0.0)
+        if self.clip == L2:
+            _number(bound=self.bound, least=SMALLEST_NORM, most=LARGEST_NORM)
         if self.steps is not None:
             self.steps.check()
         if (unit == RECORD) != (self.steps is not None):
@@ -206,6 +209,8 @@ class Release:
             _bad("whole codes are on a grid of whole units")
         if not SMALLEST_SUM * (1 - _ROUNDING) <= self.scale < LARGEST_SCALE:
             _bad(f"the noise of a sum has a scale of {self.scale:g} grid units")
+        if not self.units * self.sensitivity < LARGEST_SCALE:
+            _bad(f"a code has a norm of up to {self.units * self.sensitivity:g} grid units")
         smoothed = math.sqrt(self.scale**2 - SMOOTHING**2)
         if self.bound <= 0 or self.multiplier * self.units * self.sensitivity > smoothed * (1 + _ROUNDING):
             _bad("the noise of a sum is less than its noise multiplier says")

@@ -45,6 +45,9 @@ For the tables in use it is 2^−111 or less; a test computes it exactly."""
 MEAN_BITS = 8
 SAFE = 1.0 - 2.0**-20
 """Norms are clipped to S times this, so that float32 rounding cannot push one above S."""
+SMALLEST_NORM, LARGEST_NORM = 1e-30, 1e30
+"""Where float32 has all its bits: among the smallest numbers of all, rounding doubles a norm; and of the largest, the
+sum of a few is infinite."""
 _SMALL, _COARSE, _LARGE = 2.0, 100.0, 1024.0
 _BLOCK = 1 << 16
 

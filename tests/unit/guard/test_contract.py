@@ -215,11 +215,23 @@ def multiplied(field: str, factor: float) -> Callable[[dict[str, Any]], None]:
     return change
 
 
+def many(*changes: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    def change(values: dict[str, Any]) -> None:
+        for one in changes:
+            one(values)
+
+    return change
+
+
 LIES = {
     "less noise than the price says": multiplied("releases.0.multiplier", 1.01),
     "a finer grid under the same noise": multiplied("releases.0.units", 1.01),
     "a smaller scale": multiplied("releases.0.scale", 0.99),
     "a larger bound": multiplied("releases.0.bound", 1.01),
+    "a bound among numbers that round to twice as much": many(
+        multiplied("releases.0.bound", 1e-43), multiplied("releases.0.units", 1e43)
+    ),
+    "a grid that no integer holds": many(multiplied("releases.0.units", 1e18), told("releases.0.multiplier", 1e-18)),
     "no bound": told("releases.0.clip", "none"),
     "another bound": told("releases.0.clip", "entries"),
     "an unknown bound": told("releases.0.clip", "l1"),
@@ -271,6 +283,9 @@ def test_no_lie_in_a_contract_is_believed(lie: str) -> None:
 STEPS = {
     "less noise": multiplied("releases.0.steps.noise_multiplier", 1.01),
     "a larger gradient": multiplied("releases.0.steps.clip_norm", 1.01),
+    "a gradient among numbers that round to twice as much": many(
+        multiplied("releases.0.steps.clip_norm", 1e-43), multiplied("releases.0.steps.units", 1e43)
+    ),
     "a smaller scale": multiplied("releases.0.steps.scale", 0.99),
     "a higher price": multiplied("releases.0.multiplier", 1.01),
     "many more weights": told("releases.0.steps.size", 10**9),

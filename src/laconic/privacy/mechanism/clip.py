@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laconic.errors import ConfigError
-from laconic.guard.noise import SAFE, marks_of
+from laconic.guard.noise import LARGEST_NORM, SAFE, SMALLEST_NORM, marks_of
 from laconic.parts import Part, positive, rate
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _LONG_ROW = 1 << 15
-SMALLEST_NORM, LARGEST_NORM = 1e-30, 1e30
-"""Where float32 has all its bits: among the smallest numbers of all, rounding doubles a norm; and of the largest, the
-sum of a few is infinite."""
 
 
 def check_norm(clip_norm: float) -> None:
