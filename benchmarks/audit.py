@@ -46,7 +46,7 @@ def too_little_noise() -> Patch:
     def smaller(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return lambda mean, scale, *rest, **named: draw(mean, 0.9 * scale, *rest, **named)
 
-    names = ("draw_discrete_gaussian", "draw_around")
+    names = ("draw_discrete_gaussian", "noisy_residues")
     return [(discrete_gaussian, name, smaller(getattr(discrete_gaussian, name))) for name in names]
 
 

@@ -6,6 +6,7 @@ Standard library only; errors are those of the operating system.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -35,8 +36,12 @@ def private_folder(path: Path) -> None:
     """Make a folder that its owner alone may enter, and those above it that are missing. One that is there keeps its
     mode: its owner may have shared it on purpose."""
     for folder in (*reversed(path.parents), path):
-        if not folder.is_dir():
+        if folder.is_dir():
+            continue
+        try:
             folder.mkdir(exist_ok=True, mode=0o700)
+        except FileExistsError:  # a file stands there: say so of the path that was asked for
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,17 +13,20 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from laconic.federation import roster as roster_module
 from laconic.federation.node import node as node_module
 from laconic.federation.node.node import Node
-from laconic.federation.offer import Offer
+from laconic.guard.contract import Contract
 from laconic.secagg import attempts, messages
 from laconic.secagg import client as client_module
 from laconic.secagg.crypto import keys
 from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys
 from laconic.secagg.crypto.run_key import montgomery
+from laconic.secagg.terms import context_of
 
 
 def offers_unbound(patch: pytest.MonkeyPatch) -> None:
     """Keys, masks and signatures do not depend on what was offered."""
-    patch.setattr(Offer, "digest", property(lambda self: bytes(32)))
+    terms = Contract.terms
+    patch.setattr(Contract, "context", property(lambda self: context_of(self.run, bytes(32))))
+    patch.setattr(Contract, "terms", lambda self, beacon: replace(terms(self, beacon), offer=bytes(32)))
 
 
 def possession_unproven(patch: pytest.MonkeyPatch) -> None:

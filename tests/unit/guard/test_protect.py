@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_contract import CASES, ROUNDS
+from offer_tools import CASES, ROUNDS
 
 from laconic.errors import PrivacyError
 from laconic.federation.entropy import StreamWords

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from laconic.federation.offer import _HEAD
+from laconic.guard.contract import _HEAD
 from laconic.secagg import claims
 from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
