@@ -124,15 +124,15 @@ def plan_of_sum(
     scheme's.
     """
     groups = scheme.groups if groups is None else groups
-    return RoundPlan(
-        round=round,
-        attempt=attempt,
-        cohort=cohort,
-        planned_cohort=sampler.planned_cohort(num_clients, groups),
-        least_cohort=sampler.least_cohort(num_clients, max_dropouts + max_colluders, groups, num_excluded),
-        largest_cohort=sampler.largest_cohort(num_clients, groups),
+    return sampler.plan_of_sum(
+        cohort,
+        num_clients,
         max_dropouts=max_dropouts,
         max_colluders=max_colluders,
+        groups=groups,
+        excluded=num_excluded,
+        round=round,
+        attempt=attempt,
         run_seed=streams.public_seed("public"),
         round_seed=streams.public_seed("public", round, attempt),
         fingerprint=scheme.fingerprint,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +15,214 @@ from laconic.figures import at_most, rounded_up
 
 if TYPE_CHECKING:
     from laconic.privacy.accounting.accountant import RunAccountant
+    from laconic.privacy.accounting.releases import Release
+    from laconic.privacy.accounting.sampling import Sampler
+    from laconic.privacy.mechanism.gaussian import Noise
+
+_USUAL_SIZE = 10_000_000
+"""m for which draws are counted unless it is given: shorter codes cost less, by less than anybody prints."""
 
 
-def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What both commands are told of a run."""
+
+    sampling_rate: float | None
+    cohort_size: int | None
+    separation: int | None
+    noise_bands: int
+    momentum: float
+    num_clients: int | None
+    as_published: bool
+    max_participations: int | None
+    record_rate: float | None
+    local_steps: int
+    noise: str | None
+    noise_draws: str
+    code_size: int | None
+    signs: bool
+    max_dropouts: int
+    max_colluders: int
+    groups: int
+    rounds: int
+    delta: float
+    allow_large_delta: bool
+
+    @functools.cached_property
+    def sampler(self) -> Sampler:
+        from laconic.errors import ConfigError
+        from laconic.privacy.accounting.cyclic import Cyclic
+        from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
+
+        if [self.sampling_rate, self.cohort_size, self.separation].count(None) != 2:
+            raise ConfigError(
+                "give either --sampling-rate (Poisson) or --cohort-size with --num-clients (fixed size) or --separation"
+                " (clients take turns)"
+            )
+        if self.as_published and self.cohort_size is None:
+            given = "--separation" if self.separation is not None else "--sampling-rate"
+            raise ConfigError(f"--as-published goes with --cohort-size and --num-clients, not with {given}")
+        if self.separation is not None:
+            return Cyclic(separation=self.separation)
+        if self.sampling_rate is not None:
+            return Poisson(sampling_rate=self.sampling_rate)
+        if self.num_clients is None:
+            raise ConfigError("--cohort-size needs --num-clients")
+        assert self.cohort_size is not None
+        return (AsPublished if self.as_published else FixedSize)(cohort_size=self.cohort_size)
+
+    @property
+    def population(self) -> int:
+        """How many clients; the fewest that there can be, if nobody says. Of fewer the noise is on a coarser grid."""
+        if self.num_clients is not None:
+            return self.num_clients
+        return 1 if self.separation is None else self.separation
+
+    @property
+    def kind(self) -> str:
+        """Whether the noise is integer or continuous; unless given, as in a run."""
+        return self.noise or ("integer" if self.record_rate is None else "continuous")
+
+    @property
+    def slack(self) -> int:
+        return self.max_dropouts + self.max_colluders
+
+    def check(self) -> None:
+        """Refuse what no run could be."""
+        from laconic.errors import ConfigError
+        from laconic.parts import non_negative_int, one_of, positive_int
+        from laconic.privacy.accounting.budget import Budget
+
+        positive_int(rounds=self.rounds, groups=self.groups)
+        non_negative_int(max_dropouts=self.max_dropouts, max_colluders=self.max_colluders)
+        one_of(("per-sum", "per-client"), noise_draws=self.noise_draws)
+        one_of(("integer", "continuous"), noise=self.kind)
+        if self.code_size is not None:
+            positive_int(code_size=self.code_size)
+        needs = {
+            "--max-dropouts": self.max_dropouts > 0,
+            "--max-colluders": self.max_colluders > 0,
+            "--groups": self.groups > 1,
+            "--noise-draws per-client": self.noise_draws == "per-client",
+        }
+        for flag in [flag for flag, given in needs.items() if given and self.num_clients is None]:
+            raise ConfigError(f"{flag} needs --num-clients")
+        if self.signs and self.code_size is None:
+            raise ConfigError("--signs needs --code-size: a bound on a vector of signs follows from its length")
+        self.sampler.check(self.population)
+        Budget(delta=self.delta, max_participations=self.max_participations).check(self.sampler)
+        if self.slack:
+            self.sampler.check_slack(self.population, self.slack, self.groups)
+
+    def accountant(self, noise_multiplier: float) -> RunAccountant:
+        """That of one client, or of one record if there is a rate for records."""
+        from laconic.privacy.accounting.accountant import RunAccountant
+        from laconic.privacy.accounting.releases import SHARES
+
+        release = (
+            self._of_clients(noise_multiplier)
+            if self.record_rate is None
+            else self._of_records(noise_multiplier, self.record_rate)
+        )
+        return RunAccountant(
+            releases=(release,),
+            delta=self.delta,
+            slack=self.slack if release.added_by == SHARES else 0,
+            groups=self.groups,
+            max_participations=self.max_participations,
+            horizon=self.rounds,
+        )
+
+    def _of_clients(self, noise_multiplier: float) -> Release:
+        from laconic.privacy.accounting.releases import draws_slack, most_rounds, release_of
+
+        noise, code_size = self._noise(noise_multiplier), self.code_size or _USUAL_SIZE
+        sensitivity = math.sqrt(code_size) if self.signs else 1.0
+        slack = draws_slack(
+            noise,
+            sampler=self.sampler,
+            num_clients=self.population,
+            code_size=code_size,
+            sensitivity=sensitivity,
+            plan=self.sampler.typical_plan(
+                self.population, max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, groups=self.groups
+            ),
+            rounds=most_rounds(self.rounds),
+            groups=self.groups,
+            at_once=self.noise_draws == "per-sum",
+        )
+        return release_of(
+            noise,
+            sampler=self.sampler,
+            num_clients=self.population,
+            sensitivity=sensitivity,
+            groups=self.groups,
+            delta_slack=self._checked(slack),
+        )
+
+    def _of_records(self, noise_multiplier: float, record_rate: float) -> Release:
+        from laconic.errors import ConfigError
+        from laconic.privacy.accounting.releases import EACH, RECORD, Release, most_rounds
+        from laconic.privacy.mechanism.record_noise import record_delta_slack
+
+        if not self.sampler.amplifies:
+            raise ConfigError(
+                "for single records no accountant answers where clients take turns: leave out --separation"
+            )
+        slack, steps = 0.0, most_rounds(self.rounds) * self.local_steps
+        if self.kind == "integer":
+            slack = record_delta_slack(self.code_size or _USUAL_SIZE, steps, noise_multiplier)
+        return Release(
+            unit=RECORD,
+            added_by=EACH,
+            noise_multiplier=noise_multiplier,
+            coins=record_rate,
+            steps=self.local_steps,
+            sampler=self.sampler,
+            num_clients=self.population,
+            delta_slack=self._checked(slack),
+        )
+
+    def _checked(self, slack: float) -> float:
+        """As in the run. Without the number of values it is at most what a run may have."""
+        from laconic.privacy.accounting.releases import checked_slack
+
+        return min(slack, self.delta / 100) if self.code_size is None else checked_slack(slack, self.delta)
+
+    def _noise(self, noise_multiplier: float) -> Noise:
+        from laconic.errors import ConfigError
+        from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+        from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+        from laconic.privacy.mechanism.gaussian import Gaussian
+
+        if self.bands is not None:
+            if self.kind == "continuous" or self.signs:
+                raise ConfigError(
+                    "--noise-bands correlates integer noise in sums of codes: leave out what is against it"
+                )
+            return CorrelatedGaussian(noise_multiplier=noise_multiplier, coefficients=self.bands)
+        if self.kind == "continuous":
+            return Gaussian(noise_multiplier=noise_multiplier)
+        return DiscreteGaussian(noise_multiplier=noise_multiplier, signs=self.signs)
+
+    @functools.cached_property
+    def bands(self) -> tuple[int, ...] | None:
+        """The bands of correlated noise, as a run would choose them; None where the noise is independent."""
+        from laconic.errors import ConfigError
+        from laconic.privacy.mechanism.bands import choose_bands
+
+        if self.noise_bands == 1:
+            if self.momentum:
+                raise ConfigError("--momentum means nothing without --noise-bands: leave it out")
+            return None
+        if self.separation is None:
+            raise ConfigError("--noise-bands needs clients that take turns: give --separation")
+        return choose_bands(
+            bands=self.noise_bands, separation=self.separation, rounds=self.rounds, momentum=self.momentum
+        )
+
+
+def _about_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
             click.option("--sampling-rate", type=NUMBER, help="Poisson sampling: each client's probability per round."),
@@ -29,14 +237,37 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="With --separation: noise that the server adds, correlated over so many rounds.  [1]",
             ),
             click.option("--momentum", type=NUMBER, default=0.0, help="With --noise-bands: that of the server.  [0]"),
-            click.option("--num-clients", type=int, help="Population: for fixed-size sampling, and to check δ."),
+            click.option(
+                "--num-clients",
+                type=int,
+                help="Population: for fixed-size sampling, to check δ, and for the grid of the noise: without it the"
+                " coarsest there is.",
+            ),
             click.option("--as-published", is_flag=True, help="Account a fixed size as Poisson, as the papers do."),
+            click.option("--max-participations", type=int, help="How often one client takes part at most (Poisson)."),
             click.option(
                 "--record-rate",
                 type=NUMBER,
                 help="Protect single records: the largest probability of a record to be drawn in a client's step.",
             ),
             click.option("--local-steps", type=int, default=1, help="With --record-rate: a client's steps.  [1]"),
+            click.option(
+                "--noise", help="integer or continuous.  [integer, as in a run; continuous with --record-rate]"
+            ),
+            click.option(
+                "--noise-draws",
+                default="per-sum",
+                help="per-sum, as in a simulation, or per-client, as with masked sums.  [per-sum]",
+            ),
+            click.option(
+                "--code-size",
+                type=int,
+                help=f"How many values a client sends: for the finite precision of the noise.  [{_USUAL_SIZE:,}]",
+            ),
+            click.option("--signs", is_flag=True, help="Clients send signs (fl-sign-dp); with --code-size."),
+            click.option("--max-dropouts", type=int, default=0, help="Clients of a cohort that may drop out.  [0]"),
+            click.option("--max-colluders", type=int, default=0, help="Clients of a cohort that may collude.  [0]"),
+            click.option("--groups", type=int, default=1, help="In how many groups a cohort is summed.  [1]"),
             click.option("--rounds", type=int, required=True, help="Number of rounds."),
             click.option("--delta", type=NUMBER, default=1e-5, show_default=True, help="δ."),
             click.option("--allow-large-delta", is_flag=True, help="Take a δ of 1/clients or more."),
@@ -49,55 +280,42 @@ def _sampler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(cls=AllMissing)
-@_sampler_options
+@_about_a_run
 @click.option("--noise-multiplier", type=NUMBER, required=True, help="σ: the noise in the sum is σ·S.")
 @click.option("--participations", type=int, multiple=True, help="Rounds one client takes part in (repeatable).")
 def epsilon(
-    sampling_rate: float | None,
-    cohort_size: int | None,
-    separation: int | None,
-    noise_bands: int,
-    momentum: float,
-    num_clients: int | None,
-    as_published: bool,
-    record_rate: float | None,
-    local_steps: int,
-    rounds: int,
-    delta: float,
-    allow_large_delta: bool,
-    papers: bool,
-    as_json: bool,
-    noise_multiplier: float,
-    participations: tuple[int, ...],
+    papers: bool, as_json: bool, noise_multiplier: float, participations: tuple[int, ...], **about: Any
 ) -> None:
     """ε of a run before it is run: against an outsider, and against the server.
+
+    The figures are those of the run if it has the same clients, noise and slack. Votes, evaluations and how often each
+    client really came are known to `laconic plan` and to the run alone.
 
     Example: laconic epsilon --sampling-rate 1/60 --noise-multiplier 1.54 --rounds 200 --delta 1e-5
     """
     from laconic.parts import positive_int
 
-    sampler, population = _sampler(sampling_rate, cohort_size, separation, num_clients, as_published)
-    made = _accountant(
-        sampler, population, delta, record_rate, local_steps, _bands(sampler, noise_bands, rounds, momentum)
-    )
-    accountant = made(noise_multiplier)
-    _check_delta(accountant, delta, allow_large_delta)
-    positive_int(rounds=rounds)
+    asked = _Asked(**about)
+    asked.check()
+    sampler, rounds, delta = asked.sampler, asked.rounds, asked.delta
+    accountant = asked.accountant(noise_multiplier)
+    _check_delta(accountant, asked)
     for count in participations:
         positive_int(participations=count)
-    expected = sampler.usual_participations(rounds, population)
+    expected = sampler.usual_participations(rounds, asked.population)
     counts = sorted(set(participations) or {1, expected})
     released, published = accountant.released(rounds).to_dict(), accountant.published(rounds)
     promise, caveat = accountant.promise, "; ".join(accountant.promise.caveats)
     participant = {count: accountant.participant(count).to_dict() for count in counts}
     warned = _cautions(
-        accountant, delta, num_clients, accountant.released_epsilon(rounds), accountant.participant_epsilon(counts[-1])
+        accountant, asked, accountant.released_epsilon(rounds), accountant.participant_epsilon(counts[-1])
     )
     if as_json:
         result = {
             "sampler": sampler.to_dict(),
             "unit": promise.one,
             "adjacency": promise.relation,
+            "noise": asked.kind,
             "noise_multiplier": noise_multiplier,
             "rounds": rounds,
             "delta": delta,
@@ -111,7 +329,7 @@ def epsilon(
         return
     head = (
         f"δ = {rounded_up(delta)}, σ = {noise_multiplier:g}, {rounds} rounds, {_described(sampler)},"
-        f" {promise.relation} adjacency"
+        f" {promise.relation} adjacency, {asked.kind} noise"
     )
     click.echo(head + "\n")
     outsider = "sees all sums and models but not who took part"
@@ -141,28 +359,10 @@ def epsilon(
 
 
 @click.command(cls=AllMissing)
-@_sampler_options
+@_about_a_run
 @click.option("--epsilon", type=NUMBER, required=True, help="The ε to keep, against an outsider.")
-def calibrate(
-    sampling_rate: float | None,
-    cohort_size: int | None,
-    separation: int | None,
-    noise_bands: int,
-    momentum: float,
-    num_clients: int | None,
-    as_published: bool,
-    record_rate: float | None,
-    local_steps: int,
-    rounds: int,
-    delta: float,
-    allow_large_delta: bool,
-    papers: bool,
-    as_json: bool,
-    epsilon: float,
-) -> None:
-    """The smallest noise multiplier σ that keeps a promised ε, of continuous noise.
-
-    Integer noise needs up to 0.2 % more: `laconic run --epsilon` counts that in.
+def calibrate(papers: bool, as_json: bool, epsilon: float, **about: Any) -> None:
+    """The smallest noise multiplier σ that keeps a promised ε: that of `laconic run --epsilon`, given the same.
 
     Example: laconic calibrate --epsilon 1 --sampling-rate 1/60 --rounds 200 --delta 1e-5
     """
@@ -171,25 +371,31 @@ def calibrate(
     from laconic.privacy.accounting.calibrate import smallest_noise
     from laconic.privacy.accounting.releases import METHODS
 
-    probability(delta=delta)
-    sampler, population = _sampler(sampling_rate, cohort_size, separation, num_clients, as_published)
-    bands = _bands(sampler, noise_bands, rounds, momentum)
-    accountant = _accountant(sampler, population, delta, record_rate, local_steps, bands)
-    example = accountant(1.0)
-    _check_delta(example, delta, allow_large_delta)
-    warned = _cautions(example, delta, num_clients, epsilon, 0.0)
+    asked = _Asked(**about)
+    probability(delta=asked.delta)
+    asked.check()
+    sampler, rounds, delta = asked.sampler, asked.rounds, asked.delta
+    example = asked.accountant(1.0)
+    _check_delta(example, asked)
+    warned = _cautions(example, asked, epsilon, 0.0)
     sigmas: dict[str, float | None] = dict.fromkeys(METHODS)
     for method in example.figures if papers or as_json else (example.method,):
         try:
-            sigmas[method] = smallest_noise(accountant, epsilon=epsilon, rounds=rounds, method=method)
+            sigmas[method] = smallest_noise(asked.accountant, epsilon=epsilon, rounds=rounds, method=method)
         except PrivacyError:
             if method != "moments":  # moments cannot show a small ε at all; the others may
                 raise
     if as_json:
-        result = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "sampler": sampler.to_dict()}
+        result = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "rounds": rounds,
+            "noise": asked.kind,
+            "sampler": sampler.to_dict(),
+        }
         click.echo(_json(result | {"noise_multiplier": sigmas, "cautions": warned}))
         return
-    terms = f"{_described(sampler)}, {example.promise.relation} adjacency"
+    terms = f"{_described(sampler)}, {example.promise.relation} adjacency, {asked.kind} noise"
     if not papers:
         click.echo(
             f"σ = {sigmas[example.method]:.4f} for ε = {rounded_up(epsilon)}, δ = {rounded_up(delta)} after {rounds}"
@@ -205,111 +411,22 @@ def calibrate(
         click.echo(f"Caution: {text}.")
 
 
-def _check_delta(accountant: RunAccountant, delta: float, allowed: bool) -> None:
+def _check_delta(accountant: RunAccountant, asked: _Asked) -> None:
     from laconic.privacy.statement.cautions import check_delta
 
-    check_delta(delta, units=accountant.units, one=accountant.promise.one, allowed=allowed)
+    check_delta(asked.delta, units=accountant.units, one=accountant.promise.one, allowed=asked.allow_large_delta)
 
 
-def _cautions(
-    accountant: RunAccountant, delta: float, num_clients: int | None, released: float, participant: float
-) -> list[str]:
+def _cautions(accountant: RunAccountant, asked: _Asked, released: float, participant: float) -> list[str]:
     from laconic.privacy.statement.cautions import LARGE_UNCHECKED, cautions
 
-    found = cautions(accountant, delta=delta, released=released, participant=participant, known=num_clients is not None)
-    if num_clients is None and delta >= LARGE_UNCHECKED:
+    known, delta = asked.num_clients is not None, asked.delta
+    found = cautions(accountant, delta=delta, released=released, participant=participant, known=known)
+    if not known and delta >= LARGE_UNCHECKED:
         found.append(
             f"δ = {rounded_up(delta)} means nothing for {1 / delta:.6g} clients or more: --num-clients has it checked"
         )
     return found
-
-
-def _bands(sampler: Any, noise_bands: int, rounds: int, momentum: float) -> tuple[int, ...] | None:
-    """The bands of correlated noise, as a run would choose them; None where the noise is independent."""
-    from laconic.errors import ConfigError
-    from laconic.privacy.accounting.cyclic import Cyclic
-    from laconic.privacy.mechanism.bands import choose_bands
-
-    if noise_bands == 1:
-        if momentum:
-            raise ConfigError("--momentum means nothing without --noise-bands: leave it out")
-        return None
-    if not isinstance(sampler, Cyclic):
-        raise ConfigError("--noise-bands needs clients that take turns: give --separation")
-    return choose_bands(bands=noise_bands, separation=sampler.separation, rounds=rounds, momentum=momentum)
-
-
-def _accountant(
-    sampler: Any,
-    num_clients: int,
-    delta: float,
-    record_rate: float | None,
-    local_steps: int,
-    bands: tuple[int, ...] | None,
-) -> Callable[[float], RunAccountant]:
-    """From σ to the accountant of one client, or of one record if there is a rate for records."""
-    from laconic.errors import ConfigError
-    from laconic.privacy.accounting.accountant import RunAccountant
-    from laconic.privacy.accounting.releases import EACH, RECORD, Release, release_of
-    from laconic.privacy.mechanism.correlated import CorrelatedGaussian
-    from laconic.privacy.mechanism.gaussian import Gaussian, Noise
-
-    if record_rate is not None and not sampler.amplifies:
-        raise ConfigError("for single records no accountant answers where clients take turns: leave out --separation")
-
-    about = {"sampler": sampler, "num_clients": num_clients}
-
-    def release(noise_multiplier: float) -> Release:
-        if record_rate is not None:
-            return Release(
-                unit=RECORD,
-                added_by=EACH,
-                noise_multiplier=noise_multiplier,
-                coins=record_rate,
-                steps=local_steps,
-                **about,
-            )
-        noise: Noise = Gaussian(noise_multiplier=noise_multiplier)
-        if bands is not None:
-            noise = CorrelatedGaussian(noise_multiplier=noise_multiplier, coefficients=bands)
-        return release_of(noise, **about)
-
-    return lambda sigma: RunAccountant(releases=(release(sigma),), delta=delta)
-
-
-def _sampler(
-    sampling_rate: float | None,
-    cohort_size: int | None,
-    separation: int | None,
-    num_clients: int | None,
-    as_published: bool,
-) -> Any:
-    """(sampler, population)."""
-    from laconic.errors import ConfigError
-    from laconic.privacy.accounting.cyclic import Cyclic
-    from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
-
-    if [sampling_rate, cohort_size, separation].count(None) != 2:
-        raise ConfigError(
-            "give either --sampling-rate (Poisson) or --cohort-size with --num-clients (fixed size) or --separation"
-            " (clients take turns)"
-        )
-    if separation is not None:
-        if as_published:
-            raise ConfigError("--as-published goes with --cohort-size and --num-clients, not with --separation")
-        turns = Cyclic(separation=separation)
-        turns.check(separation if num_clients is None else num_clients)
-        return turns, separation if num_clients is None else num_clients
-    if sampling_rate is not None:
-        if as_published:
-            raise ConfigError("--as-published goes with --cohort-size and --num-clients, not with --sampling-rate")
-        return Poisson(sampling_rate=sampling_rate), num_clients if num_clients is not None else 1
-    if num_clients is None:
-        raise ConfigError("--cohort-size needs --num-clients")
-    assert cohort_size is not None
-    sampler = (AsPublished if as_published else FixedSize)(cohort_size=cohort_size)
-    sampler.check(num_clients)
-    return sampler, num_clients
 
 
 def _json(result: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -286,12 +285,7 @@ def check_rounds(scheme: Scheme, sampler: Sampler, num_clients: int, budget: Bud
     if budget is None:
         raise ConfigError(f"{scheme.name} is private and needs a delta (--delta)")
     budget.check(sampler, METHODS if scheme.record_level else None)
-    planned = sampler.planned_cohort(num_clients, scheme.groups)
-    what = "cohort" if scheme.groups == 1 else "group"
-    if slack >= (math.floor(planned) if sampler.dealt(num_clients) else planned):
-        raise ConfigError(
-            f"max_dropouts + max_colluders = {slack} leaves nobody of a {what} of {planned:g} to add the noise"
-        )
+    sampler.check_slack(num_clients, slack, scheme.groups)
 
 
 def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:

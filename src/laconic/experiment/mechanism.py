@@ -6,22 +6,27 @@ the secure sum, by the seed (`vanishing_clients`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from laconic.errors import ConfigError, PrivacyError
-from laconic.figures import rounded_up
+from laconic.errors import ConfigError
 from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
-from laconic.planning import plan_of_sum
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.accounting.releases import EVALUATIONS, SHARES, TRAINING, VOTES
+from laconic.privacy.accounting.releases import (
+    EVALUATIONS,
+    SHARES,
+    TRAINING,
+    VOTES,
+    checked_slack,
+    draws_slack,
+    most_rounds,
+)
 from laconic.privacy.accounting.sampling import Poisson, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.scheme import Scheme
@@ -150,18 +155,12 @@ class Mechanism(Agreed):
         """The plan of a sum of as many clients as are expected: for bits, bytes and precision beforehand."""
         groups = self.scheme.groups if groups is None else groups
         merged = -(-self.scheme.groups // groups)
-        expected = max(1 + merged * self.slack, round(self.sampler.planned_cohort(self.num_clients, groups)))
-        return plan_of_sum(
-            self.scheme,
-            self.sampler,
-            np.arange(expected),
-            streams=Streams(0),
-            round=1,
-            attempt=0,
-            num_clients=self.num_clients,
+        return self.sampler.typical_plan(
+            self.num_clients,
             max_dropouts=merged * self.max_dropouts,
             max_colluders=merged * self.max_colluders,
             groups=groups,
+            fingerprint=self.scheme.fingerprint,
         )
 
     @property
@@ -188,15 +187,19 @@ class Mechanism(Agreed):
     def _delta_slack(self) -> float:
         assert self.budget is not None
         if self.scheme.record_level:
-            return self._checked_slack(self.scheme.train.delta_slack(self.size, self._most_rounds))
-        noise = self.scheme.noise
-        slack = (noise.at_once_slack if self.draws_per_sum else noise.delta_slack)(
+            return checked_slack(self.scheme.train.delta_slack(self.size, self._most_rounds), self.budget.delta)
+        slack = draws_slack(
+            self.scheme.noise,
+            sampler=self.sampler,
+            num_clients=self.num_clients,
             code_size=self.code_size,
-            num_draws=float(self.code_size * self._draws * self._most_rounds),
             sensitivity=self.sensitivity,
             plan=self.largest_plan,
+            rounds=self._most_rounds,
+            groups=self.scheme.groups,
+            at_once=self.draws_per_sum,
         )
-        return self._checked_slack(slack * (1 + math.exp(20)))  # so often a distance counts in δ, for any ε up to 20
+        return checked_slack(slack, self.budget.delta)
 
     def shares_distance(self) -> float:
         """How far sums whose noise is drawn at once are from sums of shares: total variation, over the run."""
@@ -204,23 +207,8 @@ class Mechanism(Agreed):
         return each * self.code_size * self.scheme.groups * self._most_rounds
 
     @property
-    def _draws(self) -> int:
-        """Draws for a coordinate in a round: one by each client; or for each sum one, and one by the server."""
-        if self.draws_per_sum:
-            return 2 * self.scheme.groups
-        return max(1, round(self.sampler.planned_cohort(self.num_clients)))
-
-    @property
     def _most_rounds(self) -> int:
-        """Twice as many as are planned, since cohorts vary and rounds repeat; more if more are agreed on."""
-        return max(2 * self.rounds, self.rounds + self.spare_rounds)
-
-    def _checked_slack(self, slack: float) -> float:
-        assert self.budget is not None
-        if slack > self.budget.delta / 100:
-            delta = rounded_up(self.budget.delta)
-            raise PrivacyError(f"the noise sampler would add {rounded_up(slack)} to delta {delta}: raise --delta")
-        return slack
+        return most_rounds(self.rounds, self.spare_rounds)
 
 
 def taking_turns(sampler: Sampler) -> Cyclic:

@@ -26,7 +26,7 @@ def printed(*words: str) -> str:
 @pytest.mark.parametrize(
     ("words", "tight"),
     [
-        (("epsilon", "--noise-multiplier", "1.54"), "0.681"),
+        (("epsilon", "--noise-multiplier", "1.54"), "0.683"),
         (("epsilon", "--noise-multiplier", "1.54", "--record-rate", "0.5"), "after 200 rounds:  "),
         (("calibrate", "--epsilon", "4"), "σ = "),
     ],
@@ -109,8 +109,11 @@ def test_where_clients_take_turns_the_server_s_figure_is_that_of_the_busiest() -
 @pytest.mark.parametrize("who", [("--separation", "5"), ("--sampling-rate", "0.1"), ("--sampling-rate", "1")])
 @pytest.mark.parametrize("sigma", ["1e-20", "1e-100", "1e-200"])
 def test_next_to_no_noise_has_a_huge_epsilon_or_none(who: tuple[str, ...], sigma: str) -> None:
-    found = json.loads(printed("epsilon", *who, "--rounds", "3", "--noise-multiplier", sigma, "--json"))
+    words = ("epsilon", *who, "--rounds", "3", "--noise-multiplier", sigma, "--json")
+    found = json.loads(printed(*words, "--noise", "continuous"))
     assert all(value is None or value > 1e20 for value in found["released"].values())
+    with pytest.raises(LaconicError, match="raise --noise-multiplier"):  # on integers no run has so little
+        printed(*words)
 
 
 @pytest.mark.parametrize(

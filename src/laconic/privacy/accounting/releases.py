@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, PrivacyError
+from laconic.figures import rounded_up
 from laconic.parts import Part, non_negative_int, one_of, positive_int, rate
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.record_events import FirstThenLater, Occasional, RecordEvent
@@ -32,6 +33,8 @@ from laconic.privacy.mechanism.grid import SMALLEST_SUM, SMOOTHING
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+    from laconic.plan import RoundPlan
 
 VOTES, EVALUATIONS, TRAINING = "votes", "evaluations", "training"
 """The phases of today's schemes. A phase has a name; nothing else depends on it."""
@@ -377,6 +380,53 @@ def release_of(
         unit=unit,
         **about,
     )
+
+
+def draws_slack(
+    noise: Noise,
+    *,
+    sampler: Sampler,
+    num_clients: int,
+    code_size: int,
+    sensitivity: float,
+    plan: RoundPlan,
+    rounds: int,
+    groups: int = 1,
+    at_once: bool = True,
+) -> float:
+    """What the finite precision of draws adds to δ over so many rounds, for any ε up to 20: a distance counts so often.
+
+    Args:
+        noise: the noise in a sum.
+        sampler: which clients take part in a round.
+        num_clients: the size of the population.
+        code_size: m, the values of a code.
+        sensitivity: S.
+        plan: that of the largest sum of the run.
+        rounds: for how many.
+        groups: in how many groups a cohort is summed.
+        at_once: whether the shares of the noise in a sum are drawn at once, as a simulation can.
+    """
+    # For each coordinate one by each client; or one for each sum, and one by the server.
+    draws = 2 * groups if at_once else max(1, round(sampler.planned_cohort(num_clients)))
+    num_draws = float(code_size * draws * rounds)
+    slack = noise.at_once_slack if at_once else noise.delta_slack
+    return slack(code_size=code_size, num_draws=num_draws, sensitivity=sensitivity, plan=plan) * (1 + math.exp(20))
+
+
+def most_rounds(rounds: int, spare: int = 0) -> int:
+    """For how many rounds the draws are counted: twice as many as are planned, since cohorts vary and rounds repeat;
+    more if more are agreed on."""
+    return max(2 * rounds, rounds + spare)
+
+
+def checked_slack(slack: float, delta: float) -> float:
+    """What draws add to δ, refused where that is not negligible."""
+    if slack > delta / 100:
+        raise PrivacyError(
+            f"the noise sampler would add {rounded_up(slack)} to delta {rounded_up(delta)}: raise --delta"
+        )
+    return slack
 
 
 @functools.lru_cache(maxsize=256)

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from laconic.errors import ConfigError
 from laconic.parts import Part, positive_int, rate
+from laconic.plan import RoundPlan
 from laconic.streams import Streams, hashed
 
 if TYPE_CHECKING:
@@ -68,6 +69,52 @@ class Sampler(Part):
     def largest_cohort(self, num_clients: int, groups: int = 1) -> int:
         """The largest one; only a freak of chance is larger."""
         raise NotImplementedError
+
+    def plan_of_sum(
+        self,
+        cohort: np.ndarray,
+        num_clients: int,
+        *,
+        max_dropouts: int = 0,
+        max_colluders: int = 0,
+        groups: int = 1,
+        excluded: int = 0,
+        **named: Any,
+    ) -> RoundPlan:
+        """The plan of one sum: of these clients, who are the cohort or one group of it. `named`: round and seeds."""
+        return RoundPlan(
+            cohort=cohort,
+            planned_cohort=self.planned_cohort(num_clients, groups),
+            least_cohort=self.least_cohort(num_clients, max_dropouts + max_colluders, groups, excluded),
+            largest_cohort=self.largest_cohort(num_clients, groups),
+            max_dropouts=max_dropouts,
+            max_colluders=max_colluders,
+            **named,
+        )
+
+    def typical_plan(
+        self, num_clients: int, *, max_dropouts: int = 0, max_colluders: int = 0, groups: int = 1, **named: Any
+    ) -> RoundPlan:
+        """The plan of a sum of as many clients as are expected: for bits, bytes and precision beforehand."""
+        expected = max(1 + max_dropouts + max_colluders, round(self.planned_cohort(num_clients, groups)))
+        named = dict[str, Any](round=1, attempt=0, run_seed=0, round_seed=0, fingerprint="") | named
+        return self.plan_of_sum(
+            np.arange(expected),
+            num_clients,
+            max_dropouts=max_dropouts,
+            max_colluders=max_colluders,
+            groups=groups,
+            **named,
+        )
+
+    def check_slack(self, num_clients: int, slack: int, groups: int = 1) -> None:
+        """Refuse slack that leaves nobody of a cohort, or of a group, to add the noise."""
+        planned = self.planned_cohort(num_clients, groups)
+        if slack >= (math.floor(planned) if self.dealt(num_clients) else planned):
+            raise ConfigError(
+                f"max_dropouts + max_colluders = {slack} leaves nobody of a {'cohort' if groups == 1 else 'group'} of"
+                f" {planned:g} to add the noise"
+            )
 
     def dealt(self, num_clients: int) -> bool:
         """Whether groups are dealt, so that their sizes differ by one at most."""

@@ -117,7 +117,10 @@ def choose_grid(
             )
         bits = ring_bits
     if bits > MOST_BITS:
-        raise PrivacyError(f"the sum of a round would need {bits} bits, more than {MOST_BITS}: lower the noise")
+        raise PrivacyError(
+            f"the sum of a round would need {bits} bits, more than {MOST_BITS}: raise --noise-multiplier, or have fewer"
+            " clients in a round"
+        )
     sigmas = ((2.0**bits - 1) / 2 - units * codes) / released(units)
     wrap = math.log2(2 * code_size) - sigmas**2 / (2 * math.log(2))
     if plan.usual_cohort < plan.largest_cohort:
