@@ -64,7 +64,7 @@ class Line:
 
 
 def printed(browser: Browser, address: str | Path) -> tuple[list[Line], list[str]]:
-    """The lines of a page as it is printed on A4, and what is wrong with them: over each other, or beyond the margin."""
+    """The lines of a page printed on A4, and what is wrong with them: over each other, or beyond the margin."""
     context, opened = open_page(browser, address)
     data = opened.page.pdf(format="A4", print_background=True)
     context.close()
