@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from laconic.clients import simulated
 from laconic.clients.simulated import SimulatedClients
 from laconic.codecs.measured import Evaluations
 from laconic.data.population import FunctionPopulation
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, LaconicError
 from laconic.experiment.experiment import Experiment
 from laconic.guard.noise import draw_around
 from laconic.plan import RoundPlan
@@ -37,6 +38,8 @@ from laconic.privacy.mechanism.discrete_sampler import StreamSource
 from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
+from laconic.settings.build import settle
+from laconic.settings.config import RunConfig
 from laconic.streams import Stream, Streams
 from laconic.train.engines.engine import Trained, Updates
 from laconic.train.engines.per_record import WholeGradients
@@ -383,3 +386,118 @@ def test_parts_that_a_module_holds_twice_stay_the_same_parts() -> None:
     options: dict[str, Any] = {"engine": "one-by-one", "rounds": 2}
     ours, theirs = (scheme_tools.run(scheme("fl-std"), model=one, **options).model for one in (Listed(), plain))
     assert all(torch.equal(one, other) for one, other in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+# One record decides the shape of the released model.
+
+
+def write_folder(path: Path, labels: list[list[int]], kind: str) -> Path:
+    """Three clients' arrays, tables or texts; the last label of the last client may be one that no other has."""
+    path.mkdir()
+    for client, some in enumerate(labels):
+        rows = np.arange(3.0 * len(some), dtype=np.float32).reshape(-1, 3) % 7
+        if kind == "arrays":
+            np.savez(path / f"{client}.npz", inputs=rows, targets=np.array(some))
+        else:
+            words = [" ".join(map(str, row)) for row in rows.tolist()]
+            head = "text,target" if kind == "texts" else "a,b,c,target"
+            cells = words if kind == "texts" else [",".join(map(str, row)) for row in rows.tolist()]
+            lines = [f"{cell},{label}" for cell, label in zip(cells, some, strict=True)]
+            (path / f"{client}.csv").write_text("\n".join([head, *lines]) + "\n")
+    return path
+
+
+def write_table(path: Path, labels: list[list[int]]) -> Path:
+    every = [label for some in labels for label in some]
+    lines = [f"{number % 5},{number % 3},{label}" for number, label in enumerate(every)]
+    path.write_text("\n".join(["a,b,target", *lines]) + "\n")
+    return path
+
+
+def write_pictures(path: Path, labels: list[list[int]], *, colours: bool = False) -> Path:
+    from PIL import Image
+
+    for client, some in enumerate(labels):
+        for number, label in enumerate(some):
+            (path / f"{client}" / f"class{label}").mkdir(parents=True, exist_ok=True)
+            last = client == len(labels) - 1 and number == 0
+            picture = Image.new("RGB" if colours and last else "L", (4, 4))
+            picture.save(path / f"{client}" / f"class{label}" / f"{number}.png")
+    return path
+
+
+USUAL = [[0, 1, 2, 0, 1, 2] for _ in range(3)]
+ODD = [*USUAL[:2], [0, 1, 2, 0, 1, 9]]
+OWN_DATA = {
+    "arrays": {"data.classes": "10"},
+    "tables": {"data.classes": "10"},
+    "texts": {"data.classes": "10", "data.text_column": "text"},
+    "table": {"data.classes": "10", "data.num_clients": 3},
+    "pictures": {"data.classes": ",".join(f"class{label}" for label in range(10)), "data.channels": 1},
+}
+
+
+def written(path: Path, kind: str, labels: list[list[int]], **about: bool) -> Path:
+    if kind == "pictures":
+        return write_pictures(path, labels, **about)
+    return write_table(path.with_suffix(".csv"), labels) if kind == "table" else write_folder(path, labels, kind)
+
+
+def shapes_of(dataset: Path, scheme_name: str, **values: Any) -> list[tuple[int, ...]]:
+    """Of the model that a run would release."""
+    given: dict[str, Any] = {"scheme.name": scheme_name, "scheme.local_lr": 0.1, "run.rounds": 1} | values
+    if scheme_name.endswith("-dp"):
+        given |= {"scheme.clip_norm": 1.0, "scheme.noise_multiplier": 1.0, "privacy.delta": 0.1}
+        given |= {"privacy.allow_large_delta": True}
+    settled = settle(RunConfig().with_values(given | {"data.dataset": str(dataset), "model.name": "logistic"}))
+    return [tuple(weight.shape) for weight in settled.experiment.model.parameters()]
+
+
+@pytest.mark.parametrize("kind", OWN_DATA)
+def test_no_record_decides_the_shape_of_a_private_model(kind: str, tmp_path: Path) -> None:
+    usual, odd = (written(tmp_path / name, kind, some) for name, some in (("usual", USUAL), ("odd", ODD)))
+    said = OWN_DATA[kind]
+    rest = {key: value for key, value in said.items() if key not in ("data.classes", "data.channels")}
+    for dataset in (usual, odd):
+        with pytest.raises(ConfigError, match="no record may decide the shape.*--classes"):
+            shapes_of(dataset, "fl-std-dp", **rest)
+    assert shapes_of(usual, "fl-std-dp", **said) == shapes_of(odd, "fl-std-dp", **said)
+    # Without privacy it may follow from the records: that is the mistake, and it shows.
+    assert shapes_of(usual, "fl-std", **rest) != shapes_of(odd, "fl-std", **rest)
+
+
+def test_classes_that_are_read_from_private_records_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laconic.settings.build.check_declared", lambda federation: None)
+    usual, odd = (written(tmp_path / name, "arrays", some) for name, some in (("usual", USUAL), ("odd", ODD)))
+    assert shapes_of(usual, "fl-std-dp") != shapes_of(odd, "fl-std-dp")
+
+
+def test_one_coloured_picture_decides_no_shape_either(tmp_path: Path) -> None:
+    grey = written(tmp_path / "grey", "pictures", USUAL)
+    coloured = written(tmp_path / "coloured", "pictures", USUAL, colours=True)
+    said: dict[str, Any] = {"data.classes": "class0,class1,class2"}
+    with pytest.raises(ConfigError, match="--channels 1"):
+        shapes_of(grey, "fl-std-dp", **said)
+    for channels in (1, 3):
+        both = [shapes_of(one, "fl-std-dp", **said, **{"data.channels": channels}) for one in (grey, coloured)]
+        assert both[0] == both[1]
+    assert shapes_of(grey, "fl-std", **said) != shapes_of(coloured, "fl-std", **said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        ("arrays", {"data.classes": "9"}, "class target 9, but --classes declares 0 to 8"),
+        ("arrays", {"data.classes": "1"}, "targets are whole numbers"),
+        ("arrays", {"data.classes": "0"}, "two classes or more"),
+        ("arrays", {"data.classes": "a,a"}, "each once"),
+        ("arrays", {"data.classes": "10", "data.channels": 1}, "--channels means nothing"),
+        ("pictures", {"data.classes": "10", "data.channels": 1}, "names are needed"),
+        ("pictures", {"data.classes": "class0,class1", "data.channels": 1}, "class9.* is not declared|class2.* is not"),
+        ("digits", {"data.classes": "10"}, "means nothing to this data set"),
+    ],
+)
+def test_what_is_declared_must_fit(kind: str, values: dict[str, Any], message: str, tmp_path: Path) -> None:
+    dataset = Path(kind) if kind == "digits" else written(tmp_path / "odd", kind, ODD)
+    with pytest.raises(LaconicError, match=message):
+        shapes_of(dataset, "fl-std-dp", **values)
