@@ -34,6 +34,12 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def noise_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs of a seed draw the same noise, so that the rest of what they do can be compared bit for bit."""
+    monkeypatch.setattr("laconic.clients.simulated.noise_name", lambda experiment: "")
+
+
 def make_records(count: int, *, features: int = 6, classes: int = 3, seed: int = 0) -> Records:
     """Records of well separated Gaussian classes."""
     rng = np.random.default_rng(seed)

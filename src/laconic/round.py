@@ -115,16 +115,12 @@ def client_message(scheme: Scheme, plan: RoundPlan, update: Tensor, *, stream: S
 
 def noise_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
     """The client's noise in this attempt: a repeated round draws new noise."""
-    return streams.stream("noise", plan.round, plan.attempt, client)
+    return streams.stream(*streams.of_run("noise", plan.round, plan.attempt, client))
 
 
 def sum_noise_stream(streams: Streams, plan: RoundPlan, group: int = 0) -> Stream:
-    """The noise of a whole sum in this attempt, where it is drawn at once.
-
-    Other runs of this seed, with another scheme or cohort, must not have the same: the difference of two releases would
-    be bare.
-    """
-    return streams.stream("noise", plan.round, plan.attempt, "sum", group, plan.fingerprint, _who(plan))
+    """The noise of a whole sum in this attempt, where it is drawn at once."""
+    return streams.stream(*streams.of_run("noise", plan.round, plan.attempt, "sum", group, _who(plan)))
 
 
 def _who(plan: RoundPlan) -> str:
@@ -182,7 +178,7 @@ def client_weight(scheme: Scheme, num_records: int) -> float:
 
 def release_stream(streams: Streams, plan: RoundPlan) -> Stream:
     """The server's own noise in this attempt (see `server_step`)."""
-    return streams.stream("release", plan.round, plan.attempt)
+    return streams.stream(*streams.of_run("release", plan.round, plan.attempt))
 
 
 def first_server_state(scheme: Scheme, size: int, code_size: int, device: torch.device) -> State:
@@ -244,17 +240,14 @@ def server_step(
 def _with_central_noise(
     scheme: Scheme, plan: RoundPlan, total: Tensor, state: State, stream: Stream
 ) -> tuple[Tensor, State]:
-    """The mean code with noise that the server adds, and the state with what it remembers for the next rounds.
-
-    The stream is named after scheme and cohort: another run of this seed must not have the same noise on other sums.
-    """
+    """The mean code with noise that the server adds, and the state with what it remembers for the next rounds."""
     memory = {name.removeprefix(NOISE): value for name, value in state.items() if name.startswith(NOISE)}
     estimate, memory = scheme.noise.estimated(
         total,
         memory,
         sensitivity=scheme.clip.sensitivity(len(total)),
         plan=plan,
-        rng=stream.fork(f"central {plan.fingerprint} {_who(plan)}"),
+        rng=stream.fork(f"central {_who(plan)}"),
     )
     return estimate / plan.planned_cohort, state | {NOISE + name: value for name, value in memory.items()}
 

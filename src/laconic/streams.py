@@ -1,6 +1,6 @@
 """Randomness by name: every draw comes from a stream that is named by what it is for.
 
-A stream depends only on the run's seed and its path (`"noise", round, attempt, client`), never on how many draws
+A stream depends only on the run's seed and its path (`"noise", round, attempt, client, run`), never on how many draws
 came before. So a resumed run, another engine or a separate process sees the same numbers, and nothing has to be
 saved. Paths are hashed one way: publishing the public seed of a round says nothing about its cohort or its noise.
 """
@@ -23,6 +23,12 @@ class Streams:
     """All the streams of one run."""
 
     seed: int
+    run: str = ""
+    """What the run is, in the names of its noise (`noise_name`); empty where nothing is private."""
+
+    def of_run(self, *path: str | int) -> tuple[str | int, ...]:
+        """The path of something that no other run may draw, with another model or other data, say."""
+        return (*path, self.run) if self.run else path
 
     def key(self, *path: str | int) -> int:
         """The 128-bit name of a stream."""

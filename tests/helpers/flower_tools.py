@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from conftest import make_population, make_records
+from laconic.clients.simulated import SimulatedClients
 from laconic.data.federated import FederatedData
 from laconic.federation.flower.client_app import courier_app
 from laconic.federation.flower.courier import FlowerCourier
@@ -35,6 +36,7 @@ from laconic.runner.run import Run
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
+from laconic.streams import Streams
 
 SIZES = [14, 9, 11, 12, 7]
 FIRST_NODE = 1000
@@ -149,7 +151,10 @@ class LocalFederation:
 
     def simulated(self, config: RunConfig | None = None) -> RunResult:
         """The same run in the simulator, in which every client draws its share of the noise as a node does."""
-        return Run(replace(self.settled(config).experiment, noise_draws="per-client")).run()
+        experiment = replace(self.settled(config).experiment, noise_draws="per-client")
+        clients = SimulatedClients(experiment)
+        clients.streams = Streams(experiment.seed)  # under a test's seed, nodes name their noise by it alone
+        return Run(experiment, clients=clients).run()
 
     def settled(self, config: RunConfig | None = None) -> Settled:
         everything = FederatedData(self.population, self.test, None, self.public, 3, (6,))

@@ -60,6 +60,8 @@ class ModelView:
         some, self.first_targets = first_look(e.population, 2)
         self.example = record_features(some, e.front_end, self.device)
         self.model = FlatModel(e.model, example=self.example_pair, loss=e.loss).to(self.device)
+        if e.scheme.private:
+            self.model.check_memory()
         self.model.check_classes(self.first_targets)
         for records in (e.test, e.holdout, e.public):
             if records is not None:

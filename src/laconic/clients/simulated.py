@@ -20,6 +20,7 @@ from laconic.clients.work import ClientWork, Tamper
 from laconic.experiment.about import about_sum
 from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.identity import noise_name
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
 from laconic.round import (
@@ -49,7 +50,7 @@ class SimulatedClients(Clients):
         through: Callable[[Engine], Engine] = lambda engine: engine,
     ) -> None:
         self._through = through
-        super().__init__(experiment, Streams(experiment.seed))
+        super().__init__(experiment, Streams(experiment.seed, noise_name(experiment)))
         self.work = self._make_work(tamper)
         engine = self.work.engine
         way = f"{engine.name}, {engine.at_once} at once, {experiment.precision} precision"

@@ -32,6 +32,8 @@ class FederatedData:
     """Whether the records were dealt out, so that the number of clients is a setting, not a fact about the data."""
     client: str = ""
     """What a client is: "a person", "a random shard of pictures"."""
+    inferred: tuple[str, ...] = ()
+    """What was read from the records themselves and decides the shape of a model: options by which to say it."""
     classes: tuple[str, ...] = ()
     """The names of the classes, where only the data know them."""
     features: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.errors import ConfigError, RunFolderError
+from laconic.experiment.identity import structure_of
 from laconic.features.base import FrontEnd
 from laconic.features.kinds import factory_of
 from laconic.models.registry import build_model
@@ -20,7 +21,7 @@ from laconic.settings.data.record_kind import FILE, RecordKind, schema_kind
 from laconic.store.checkpoint import BEST
 from laconic.store.finished import MODEL, Finished
 from laconic.store.front_end import FILE as FRONT_END
-from laconic.store.identity import IDENTITY, structure_of
+from laconic.store.identity import IDENTITY
 from laconic.streams import Streams
 
 

@@ -102,6 +102,12 @@ class DataSection:
         "The column of a table that says whose each record is. Without it they are dealt out to --num-clients.",
     )
     target: str = option("target", "The column of the user's own data that is to be predicted.")
+    classes: str | None = option(
+        None,
+        "Your own data: how many classes there are, such as 3; or their names, such as cat,dog; or 1 for quantities. A"
+        " private run takes it from here, as the records must not decide the shape of a released model.",
+        shown="those in the records",
+    )
     text_column: str | None = option(None, "The column of the user's own tables that holds texts to learn from.")
     vocabulary: str | None = option(
         None,
@@ -117,6 +123,12 @@ class DataSection:
     )
     image_size: str | None = option(
         None, "The user's own pictures: resize them to HEIGHTxWIDTH, such as 32x32.", shown="as they are"
+    )
+    channels: int | None = option(
+        None,
+        "The user's own pictures: 1 (grey) or 3 (colours). A private run takes it from here.",
+        shown="as in the pictures",
+        check=positive_int,
     )
     schema: str | None = option(
         None, "The TOML file that says what the columns of your table are: laconic schema init drafts one."

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from laconic.errors import ConfigError, LaconicError, RankFailed
+from laconic.experiment.identity import identity_of
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
 from laconic.store.chain import digest_of
 from laconic.store.folder import json_text
-from laconic.store.identity import identity_of
 
 if TYPE_CHECKING:
     from laconic.ranks.clients import RankedClients
@@ -127,5 +127,5 @@ def _device(ranks: Ranks, name: str) -> str:
 
 def _about(clients: RankedClients) -> dict[str, str]:
     """The settings that must be the same on every rank."""
-    identity = identity_of(clients.experiment, clients.model)
+    identity = identity_of(clients.experiment)
     return {"experiment": digest_of(json_text(identity).encode()), "environment": clients.environment}

@@ -14,6 +14,7 @@ from laconic.clients.base import Clients, Collected, shared_bytes
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import Diverged, PrivacyError, RankLost, RunFolderError
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.identity import identity_of
 from laconic.observers.observer import Ended, Observer, Row, as_observer
 from laconic.plan import RoundPlan
 from laconic.planning import plan_for, plan_round
@@ -39,7 +40,7 @@ from laconic.store.checkpoint import save_state, weights_bytes, weights_check
 from laconic.store.finished import digests_of
 from laconic.store.folder import RunFolder
 from laconic.store.front_end import keep_front_end
-from laconic.store.identity import check_identity, identity_of, keep_identity
+from laconic.store.identity import NOISE_NAMES, check_identity, keep_identity
 from laconic.store.journal import Journal
 from laconic.store.restore import Restored, first_state, keep_repeats
 from laconic.store.round_rows import RoundRows
@@ -133,7 +134,7 @@ class Run(Progress):
 
     def begin(self) -> None:
         """Read the journal and the checkpoint, or start anew; refuse a folder that cannot be gone on with."""
-        identity = identity_of(self.experiment, self.model) if self.folder else {}
+        identity = self._identity() if self.folder else {}
         self.journal = Journal(self.folder, self.clients.environment)
         if self.folder:
             check_identity(self.folder, identity, self.journal.saves)
@@ -147,6 +148,10 @@ class Run(Progress):
         if self.folder:
             self._open_folder(self.folder, identity, restored)
         self._begun = True
+
+    def _identity(self) -> dict[str, Any]:
+        named = self.clients.streams.run
+        return identity_of(self.experiment) | ({NOISE_NAMES: named} if named else {})
 
     def _finished_plans(self) -> list[RoundPlan]:
         """The plans of the rounds that were finished before this process."""

@@ -34,6 +34,7 @@ from laconic.settings.attack import class_names, make_attack
 from laconic.settings.check import check_config
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
+from laconic.settings.data.declared import check_declared
 from laconic.settings.front_end import settle_front_end, with_front_end_defaults
 from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise
@@ -75,6 +76,8 @@ def settle(
     config = with_front_end_defaults(config)
     streams = Streams(config.run.seed)
     federation = federation or load_federation(config.data, holdout=config.run.holdout, streams=streams)
+    if entry.private:
+        check_declared(federation)
     _check_classes(federation)
     front_end = settle_front_end(config, federation, streams, stored=stored, fit=fit)
     shape = federation.input_shape if front_end is None else front_end.output_shape

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from laconic.catalogue import scheme_entry
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, RunFolderError
 from laconic.models.registry import MODELS
@@ -47,13 +46,9 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
     """The folder's configuration. Only the number of rounds may be raised, and a server's patience and who watches may
     be others, which are no part of the mechanism; any other difference is refused."""
     try:
-        written = read_toml(folder.path / "config.toml")
-        stored = RunConfig.from_dict(written)
+        stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
     except ConfigError as error:
         raise RunFolderError(f"{folder.path}/config.toml is damaged ({error}): restore it or start a new run") from None
-    if "noise_draws" not in written.get("secagg", {}) and scheme_entry(stored.scheme.name).private:
-        # An earlier version's: there every client drew its share.
-        stored = stored.with_values({"secagg.noise_draws": "per-client"})
     # Through RunConfig, so that 1 and 1.0, defaults and spellings compare alike.
     wanted = stored.with_values(asked).to_dict()
     have = stored.to_dict()

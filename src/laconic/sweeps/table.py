@@ -25,6 +25,7 @@ from laconic.report.page.metrics import (
 )
 from laconic.report.page.reading import RunView, number, read_run, section
 from laconic.report.plots import line_style, plot_curves, pyplot
+from laconic.store.identity import IDENTITY, NOISE_NAMES
 from laconic.sweeps.grid import Grid, Point, value_text
 from laconic.sweeps.jobs import SweepFolder
 
@@ -145,28 +146,32 @@ class Table:
 
 def table_of(folder: SweepFolder, grid: Grid, points: Sequence[Point], metric: str | None = None) -> Table:
     """The table of all runs of the grid, as far as they are there. `metric` is one that runs have."""
-    views = [read_run(folder.run(point)) for point in points]
+    folders = [folder.run(point) for point in points]
+    views = [read_run(run) for run in folders]
     chosen, failures = asked_metric([view.rows for view in views], metric), folder.failures()
     lines = [
         Line(
-            point, _state(view, point.name in failures), len(view.rows), _figures(view, chosen), view.rows, _noise(view)
+            point,
+            _state(view, point.name in failures),
+            len(view.rows),
+            _figures(view, chosen),
+            view.rows,
+            _noise(view, run),
         )
-        for point, view in zip(points, views, strict=True)
+        for point, view, run in zip(points, views, folders, strict=True)
     ]
     return Table(grid, chosen, lines)
 
 
-def _noise(view: RunView) -> tuple[str, ...]:
-    """The name of a run's noise: of its seed, and of scheme and sampler where it is drawn for whole sums."""
+def _noise(view: RunView, folder: Path) -> tuple[str, ...]:
+    """The name of a run's noise: of its seed, and of all that its sums depend on. Older runs have the seed alone."""
     if not view.private:
         return ()
-    sums, unit = section(view.config, "secagg"), str(view.statement.get("unit"))
-    seed = str(section(view.config, "run").get("seed"))
-    per_client = sums.get("noise_draws") == "per-client" or sums.get("mode") == "masked"
-    if per_client or unit.startswith("one record"):
-        return (seed,)
-    scheme = str(section(view.statement, "mechanism").get("fingerprint"))
-    return seed, scheme, json.dumps(view.statement.get("sampler"), sort_keys=True)
+    try:
+        identity = json.loads((folder / IDENTITY).read_bytes())
+    except (OSError, ValueError):
+        identity = {}
+    return str(section(view.config, "run").get("seed")), str(identity.get(NOISE_NAMES))
 
 
 def _state(view: RunView, failed: bool) -> str:

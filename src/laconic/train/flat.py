@@ -34,6 +34,7 @@ from laconic.train.losses import (
     two_class_metrics,
     two_class_scores,
 )
+from laconic.train.memory import check_memory, let_forget
 
 
 class FlatModel:
@@ -48,6 +49,7 @@ class FlatModel:
         with_keyed_dropout(self.module)
         with_keyed_attention(self.module)
         with_keyed_recurrence(self.module)
+        self._own_layers = let_forget(self.module)
         named = [(n, m) for n, m in self.module.named_modules() if isinstance(m, KeyedDropout)]
         self._dropout_names, self._dropouts = [n for n, _ in named], [m for _, m in named]
         trained = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
@@ -63,6 +65,7 @@ class FlatModel:
         outputs = self._tried(example[0])
         self.loss = choose_loss(loss, outputs, example[1])
         self._try_loss(outputs, example[1])
+        self._own_code = self._own_layers or not isinstance(loss, str)
         self.deterministic = self._draws_nothing(example[0])
 
     def _draws_nothing(self, inputs: Tensor) -> bool:
@@ -180,18 +183,45 @@ class FlatModel:
 
     def _remember_constants(self) -> None:
         keys = {f"{name}.key" for name in self._dropout_names}
-        self._constants = {n: (b, b.clone()) for n, b in self.module.named_buffers() if n not in keys}
+        self._constants = {n: (b, b.clone()) for n, b in self._fixed().items() if n not in keys}
+
+    def _fixed(self) -> dict[str, Tensor]:
+        """Buffers, and the frozen parameters that layers of the user's own could change."""
+        frozen = {n: p for n, p in self.module.named_parameters() if not p.requires_grad} if self._own_layers else {}
+        return dict(self.module.named_buffers()) | frozen
 
     def check_constants(self) -> None:
         """Refuse a module that changed its buffers in training: they would carry one client's data to the next."""
-        now = dict(self.module.named_buffers())
+        now = self._fixed()
         for name, (buffer, value) in self._constants.items():
             # Another tensor in its place is a change too; inside vmap it cannot even be compared.
-            if now[name] is not buffer or not torch.equal(buffer, value):
+            if now.get(name) is not buffer or not torch.equal(buffer, value):
                 raise ConfigError(
                     f"the model changes its buffer '{name}' while it trains, which is neither clipped nor noised:"
                     " leave such layers out"
                 )
+        added = now.keys() - self._constants.keys() - {f"{name}.key" for name in self._dropout_names}
+        if added:
+            raise ConfigError(
+                f"the model makes a buffer '{min(added)}' while it trains, which is neither clipped nor noised: leave"
+                " such layers out"
+            )
+
+    def check_memory(self) -> None:
+        """Refuse a module or loss of the user's own whose gradients depend on what it saw before: see `memory`."""
+        if self._own_code:
+            check_memory(self._one_gradient, *self.example)
+
+    def _one_gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The gradient by all trained weights on some records, with the same random numbers every time."""
+        named = dict(self.module.named_parameters())
+        with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []), torch.enable_grad():
+            torch.manual_seed(0)
+            losses = self.loss(self.module.train()(inputs), targets)
+            params = [named[name] for name in self.names]
+            found = torch.autograd.grad(losses.sum(), params, allow_unused=True)
+        self.check_constants()
+        return self.join([torch.zeros_like(p) if g is None else g for g, p in zip(found, params, strict=True)])
 
     def set_dropout_key(self, key: Tensor) -> None:
         """The same masks as `mean_loss` draws, for a direct call of the module."""

@@ -44,6 +44,7 @@ def grid_of(e: Experiment) -> Any:
     return e.grid
 
 
+@pytest.mark.usefixtures("noise_by_seed")
 def test_boosted_signs_go_into_the_ring_without_noise() -> None:
     e = experiment(SIGN_DP, GradientAscent(**WHO, boost=5000))
     codes, grid = sent(e), grid_of(e)

@@ -162,6 +162,7 @@ def test_a_masked_run_is_the_simulated_one_bit_for_bit_and_so_is_a_resumed_one(
         "model": scheme_tools.model(),
         "clients": make_population(scheme_tools.SIZES),
         "test": make_records(60, seed=1),
+        "public": make_records(20, seed=2),
         "sampler": sampler,
         "rounds": 3,
         "delta": 1e-5,

@@ -67,6 +67,7 @@ def test_who_is_not_drawn_is_not_in_the_sum() -> None:
     assert seen.server.along[:, 0] == pytest.approx(expected, abs=0.06)
 
 
+@pytest.mark.usefixtures("noise_by_seed")
 @pytest.mark.parametrize("name", ["fl-std-dp", "fl-sign-dp", "fl-top-dp", "fl-cs-dp"])
 def test_honest_clients_do_as_they_did(name: str) -> None:
     """Beside canaries they send the same codes, to the bit, and the audit knows their sum."""

@@ -125,6 +125,7 @@ def cohort(number: int) -> list[int]:
     return [int(client) for client in chosen]
 
 
+@pytest.mark.usefixtures("noise_by_seed")
 @pytest.mark.parametrize("secagg", ["simulated", "masked"])
 def test_a_round_with_too_few_survivors_is_discarded_charged_and_reported(secagg: str, tmp_path: Path) -> None:
     """Most of the clients vanish and none may: every round is lost, training goes on, and noise alone is released."""

@@ -129,14 +129,15 @@ class _OneOfThree:
 
 
 def test_what_goes_wrong_in_another_rank_is_said_by_rank_0(tmp_path: Path) -> None:
-    """Client 8 is in the second chunk, which is rank 1's."""
+    """Client 8 is in the second chunk, which is rank 1's. (A private run reads all records before it starts.)"""
 
     def make(client: int) -> tuple[np.ndarray, np.ndarray]:
         inputs = np.full((4, 6), np.nan if client == 8 else 1.0)
         return inputs, np.zeros(4, dtype=np.int64)
 
     settings = {
-        "scheme": scheme("fl-std-dp"),
+        "scheme": scheme("fl-std"),
+        "budget": None,
         "population": FunctionPopulation(40, make),
         "sampler": laconic.Poisson(sampling_rate=1.0),
         "test": None,

@@ -21,6 +21,7 @@ from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError
 from laconic.experiment.checks import untested
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.identity import identity_of
 from laconic.observers.progress import PlainProgress
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.tight import gaussian_epsilon
@@ -29,7 +30,6 @@ from laconic.privacy.statement.statement import statement_lines
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.store.folder import RunFolder
-from laconic.store.identity import identity_of
 
 SIZES = [6, 9, 3, 12, 7, 5, 4, 8] * 2
 
@@ -181,7 +181,7 @@ def test_what_is_held_out_is_part_of_a_run_with_evaluations_and_of_no_other() ->
     """So a folder that was begun before there were any goes on."""
     for chosen, part in ((measuring(), True), (scheme("fl-std-dp"), False)):
         run = Run(experiment(chosen))
-        assert ("held_out" in identity_of(run.experiment, run.model)) is part
+        assert ("held_out" in identity_of(run.experiment)) is part
 
 
 def test_patience_stops_on_what_clients_measured_and_the_statement_is_of_the_whole_plan() -> None:

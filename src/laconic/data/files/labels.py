@@ -14,9 +14,13 @@ MANY, TIMES = 100, 10
 
 
 class ClassCount:
-    """Looks at one client's targets after another's; keeps the distinct classes and whose the largest is."""
+    """Looks at one client's targets after another's; keeps the distinct classes and whose the largest is.
 
-    def __init__(self) -> None:
+    With a `declared` number of classes (1 for quantities) the targets decide nothing: they are only checked.
+    """
+
+    def __init__(self, declared: int | None = None) -> None:
+        self._declared = declared
         self._seen: set[int] = set()
         self._largest = -1
         self._whose: Path | str = ""
@@ -24,6 +28,10 @@ class ClassCount:
 
     def add(self, targets: Tensor, whose: Path | str) -> None:
         """`whose` names the file in messages."""
+        if self._declared is not None and targets.is_floating_point() != (self._declared == 1):
+            said = "quantities (--classes 1)" if self._declared == 1 else f"{self._declared} classes (--classes)"
+            found = "numbers such as 0.5" if targets.is_floating_point() else "whole numbers"
+            raise refused(whose, f"its targets are {found}, and {said} were declared; write 1.0 for 1, or change one")
         if targets.is_floating_point():
             self._real = True
             return
@@ -40,6 +48,14 @@ class ClassCount:
         if self._real:
             return 1
         classes = self._largest + 1
+        if self._declared is not None:
+            if classes > self._declared:
+                raise refused(
+                    self._whose,
+                    f"has the class target {self._largest}, but --classes declares 0 to {self._declared - 1}: renumber"
+                    " the classes, or declare all of them",
+                )
+            return self._declared
         if classes > max(MANY, TIMES * len(self._seen)):
             raise refused(
                 self._whose,
@@ -50,8 +66,8 @@ class ClassCount:
         return max(2, classes)
 
 
-def num_classes(targets: Tensor, whose: Path | str) -> int:
+def num_classes(targets: Tensor, whose: Path | str, declared: int | None = None) -> int:
     """The number of classes among the targets of one source."""
-    count = ClassCount()
+    count = ClassCount(declared)
     count.add(targets, whose)
     return count.number

@@ -159,21 +159,28 @@ def holds_pictures(folder: Path) -> bool:
     return any(path.is_dir() for path in inside) and not any(path.is_file() and suffix(path) for path in inside)
 
 
-def read_picture_folder(path: str | Path, size: tuple[int, int] | None = None) -> PictureFolder:
+def read_picture_folder(
+    path: str | Path,
+    size: tuple[int, int] | None = None,
+    *,
+    classes: tuple[str, ...] = (),
+    channels: int | None = None,
+) -> PictureFolder:
     """Every picture, decoded once; one `DataError` lists all that cannot be used.
 
     All pictures have one height and width, or are resized to `size`. If any has colours, grey ones get three channels.
-    A client need not have every class; the classes are those of all clients, sorted by name.
+    A client need not have every class; the classes are those of all clients, sorted by name. Declared `classes` and
+    `channels` are taken as they are.
     """
     folder = Path(path).expanduser()
     clients, test = _list_clients(folder)
-    classes = _classes(folder, clients, test)
+    classes = _declared(classes, clients, test) if classes else _classes(folder, clients, test)
     parts = [*clients, *([test] if test else [])]
     every = [file for part in parts for file in part.pictures()]
     looks: list[Look] = []
     _each(folder, every, lambda _, file: looks.append(look_at(file)))
     height, width = _one_size(every, looks) if size is None else size
-    channels = max(look.channels for look in looks)
+    channels = max(look.channels for look in looks) if channels is None else channels
     _refuse_too_many(folder, len(every), height * width * channels)
     images = np.empty((len(every), channels, height, width), dtype=np.uint8)
 
@@ -267,6 +274,14 @@ def _listing(folder: Path) -> list[Path]:
     except OSError as error:
         raise refused(folder, f"cannot be read ({error.strerror or error})") from None
     return [path for path in found if path.name.lower() not in _IGNORED]
+
+
+def _declared(classes: tuple[str, ...], clients: Sequence[_Listed], test: _Listed | None) -> tuple[str, ...]:
+    """The declared classes; pictures of any other are refused."""
+    for part in (*clients, *([test] if test else [])):
+        if strange := [name for name in part.files if name not in classes]:
+            raise refused(part.folder, f"class {named(strange[0])} is not declared; --classes says {listed(classes)}")
+    return classes
 
 
 def _classes(folder: Path, clients: Sequence[_Listed], test: _Listed | None) -> tuple[str, ...]:

@@ -14,6 +14,12 @@ is a whole number of 256ths of a 1024th of a grid unit: y_t is drawn on the grid
 exactly Σ_j n_j·g_{t−j}, with scale ξ = 1024·32. Nothing is rounded after the clip, so what one client moves is bounded
 by S·c_j in every release, as on real numbers. DG(μ, ξ) is within a factor 1 ± 3θ(2) of a continuous Gaussian of scale
 √(ξ² − 4) that is post-processed (`discrete_gaussian`), so σ·√(1 − 4/ξ²) is what the accountant counts on.
+
+*In a ring.* Clients' sums come as residues mod 2^b, and so does everything up to the noise: n_j·g mod 2^b follows from
+g mod 2^b. Only y_t, with its noise, is lifted to the numbers around zero. So what is released is a function of the
+Gaussian mechanism's output even where a client sends codes that are not clipped. Lifted before the noise, a sum at the
+edge of the ring would show the sign of another client's code: it jumps by the whole ring. b is so large that y_t does
+not wrap around for clipped codes, but for a chance of 2^−40.
 """
 
 from __future__ import annotations
@@ -24,12 +30,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.figures import rounded_up
-from laconic.guard.noise import MEAN_BITS, draw_around, draw_gap, draw_total_variation, theta_gap
+from laconic.guard.noise import MEAN_BITS, draw_gap, draw_total_variation, noisy_residues, theta_gap
 from laconic.parts import decided, positive
 from laconic.privacy.mechanism.bands import MOST_BANDS, UNIT
 from laconic.privacy.mechanism.discrete_sampler import StreamSource, fixed_point
 from laconic.privacy.mechanism.gaussian import Counted, Noise
-from laconic.privacy.mechanism.grid import FEWEST_BITS, MOST_BITS, SMALLEST_SUM, SMOOTHING, Grid
+from laconic.privacy.mechanism.grid import FEWEST_BITS, SMALLEST_SUM, SMOOTHING, WRAP_BITS, Grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,9 +44,11 @@ if TYPE_CHECKING:
     from laconic.streams import Stream
 
 SUMS, ESTIMATES = "sums", "estimates"
-"""What is remembered of the last b − 1 rounds, the last one first: exact sums, which are secret, and estimates."""
+"""What is remembered of the last rounds, the last one first: exact sums (their residues), a secret, and estimates."""
 SCALE = UNIT * SMALLEST_SUM
 """ξ of what is released, in units of the finer grid."""
+MOST_BITS = 48
+"""Of the ring. Nothing is masked here, so it may be larger than that of masked sums."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,16 +127,22 @@ class CorrelatedGaussian(Noise):
         )
 
     def grid(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> Grid:
-        """The grid on which clients' codes are summed, in steps of 256ths. No sum of codes leaves it."""
-        units = self._units(sensitivity) * 2**MEAN_BITS
-        bits = max(FEWEST_BITS, math.ceil(math.log2(2 * plan.largest_cohort * units * sensitivity + 1)))
+        """The grid on which clients' codes are summed, in steps of 256ths, and the ring of all that is released.
+
+        In 256ths of the finer grid, |Σ_j n_j·g_{t−j}| ≤ |K|·u·S·256·Σ_j n_j, and the noise has a scale of 256·ξ.
+        """
+        units, scale = self._units(sensitivity) * 2**MEAN_BITS, SCALE * 2**MEAN_BITS
+        largest = plan.largest_cohort * units * sensitivity * sum(self.coefficients)
+        tail = math.sqrt(2 * (math.log(2) * (WRAP_BITS + 1) + math.log(code_size)))
+        bits = max(FEWEST_BITS, math.ceil(math.log2(2 * (largest + tail * scale) + 1)))
         if bits > MOST_BITS:
             raise PrivacyError(
                 f"the sum of a round would need {bits} bits, more than {MOST_BITS}: have fewer clients in a round"
                 " (raise --separation), or raise --noise-multiplier"
             )
-        scale = SMALLEST_SUM * 2**MEAN_BITS
-        return Grid(units, bits, scale, scale, -math.inf)
+        sigmas = (2.0 ** (bits - 1) - largest) / scale
+        wrap = math.log2(2 * code_size) - sigmas**2 / (2 * math.log(2))
+        return Grid(units, bits, scale / UNIT, scale / UNIT, wrap)
 
     def _units(self, sensitivity: float) -> float:
         if not math.isfinite(sensitivity):
@@ -155,22 +169,29 @@ class CorrelatedGaussian(Noise):
     def estimated(
         self, total: Tensor, memory: dict[str, Tensor], *, sensitivity: float, plan: RoundPlan, rng: Stream
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """(ĝ_t in units of the code, what is remembered now), from the sum of a round as it was opened."""
-        exact = self._lifted(total, sensitivity=sensitivity, plan=plan)
-        sums = self._known(SUMS, memory, exact)
-        mean = self.combined(exact, sums)
-        drawn = draw_around(mean, SCALE, StreamSource(rng, mean.device)).double().div_(UNIT)
+        """(ĝ_t in units of the code, what is remembered now), from the sum of a round: its residues mod 2^b."""
+        if total.is_floating_point():
+            raise TypeError("integer noise is summed in integers: the sum must be one too")
+        bits = self.grid(code_size=len(total), sensitivity=sensitivity, plan=plan).bits
+        sums = self._known(SUMS, memory, total)
+        drawn = self._released(self.combined(total, sums), bits, rng)
         estimates = self._known(ESTIMATES, memory, drawn)
         estimate = self.inverted(drawn, estimates)
-        kept = {SUMS: _pushed(sums, exact), ESTIMATES: _pushed(estimates, estimate)} if self.bands > 1 else {}
+        kept = {SUMS: _pushed(sums, total), ESTIMATES: _pushed(estimates, estimate)} if self.bands > 1 else {}
         return (estimate / self._units(sensitivity)).float(), kept
+
+    def _released(self, mean: Tensor, bits: int, rng: Stream) -> Tensor:
+        """y_t on the clients' grid: noise first, mod 2^b, and lifted last. `mean` counts mod 2^b, in 256ths."""
+        whole = bits - MEAN_BITS
+        drawn = noisy_residues(mean & (2**bits - 1), SCALE, whole, StreamSource(rng, mean.device), whole=False)
+        return _lifted(drawn, whole).double().div_(UNIT)
 
     def _known(self, name: str, memory: dict[str, Tensor], like: Tensor) -> Tensor:
         """What is remembered of the last b − 1 rounds; zeros before the first one."""
         return memory[name] if memory else like.new_zeros((self.bands - 1, len(like)))
 
     def combined(self, exact: Tensor, sums: Tensor) -> Tensor:
-        """Σ_j n_j·g_{t−j}, in 256ths of the finer grid (int64)."""
+        """Σ_j n_j·g_{t−j}, in 256ths of the finer grid. int64 overflows mod 2^64, which changes no residue."""
         total = self.coefficients[0] * exact
         for units, earlier in zip(self.coefficients[1:], sums, strict=True):
             total += units * earlier
@@ -183,18 +204,9 @@ class CorrelatedGaussian(Noise):
             estimate -= factor * earlier
         return estimate
 
-    def _lifted(self, total: Tensor, *, sensitivity: float, plan: RoundPlan) -> Tensor:
-        """The integers whose residues mod 2^b these are, between −2^(b−1) and 2^(b−1)."""
-        if total.is_floating_point():
-            raise TypeError("integer noise is summed in integers: the sum must be one too")
-        bits = self.grid(code_size=total.shape[-1], sensitivity=sensitivity, plan=plan).bits
-        half = 2 ** (bits - 1)
-        lifted: Tensor = ((total + half) & (2**bits - 1)) - half
-        return lifted
-
     def read(self, total: Tensor, *, sensitivity: float, plan: RoundPlan) -> Tensor:
         grid = self.grid(code_size=total.shape[-1], sensitivity=sensitivity, plan=plan)
-        return self._lifted(total, sensitivity=sensitivity, plan=plan).double().div_(grid.units).float()
+        return _lifted(total, grid.bits).double().div_(grid.units).float()
 
     def delta_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
         return num_draws * draw_total_variation(SCALE)
@@ -217,6 +229,13 @@ class CorrelatedGaussian(Noise):
 
     def for_cells(self, noise_multiplier: float | None) -> NoReturn:
         raise ConfigError("--noise-bands is for rounds that train: leave out --evaluate-every")
+
+
+def _lifted(residues: Tensor, bits: int) -> Tensor:
+    """The integers between −2^(bits−1) and 2^(bits−1) whose residues mod 2^bits these are."""
+    half = 2 ** (bits - 1)
+    lifted: Tensor = ((residues + half) & (2**bits - 1)) - half
+    return lifted
 
 
 def _pushed(kept: Tensor, newest: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ def grid_text(grid: dict[str, Any], unit: str = "") -> str:
     if "steps_per_share" not in grid:
         return (
             f"{grid['bits']} bits a value, without noise; steps of {grid['step']:.4g}{unit}; the noise that the server"
-            f" adds has a scale of {grid['steps_per_sum']:.1f} steps; no sum wraps around"
+            f" adds has a scale of {grid['steps_per_sum']:.1f} steps; no sum of clipped codes wraps around"
         )
     return (
         f"{grid['bits']} bits a value; steps of {grid['step']:.4g}{unit}; a client's share of the noise has a scale of"

@@ -2,6 +2,7 @@
 
 clinical        from health records
 datasets        from a named data set, a folder or a table: where it is decided what `--dataset` names
+declared        classes and channels, which the user says and private records must not decide
 divide          records divided among clients by a partition, pictures augmented
 new_records     records to predict for, read as those of the run were
 own_records     from the user's own pictures and texts

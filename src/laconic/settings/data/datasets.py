@@ -18,10 +18,17 @@ from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
 from laconic.options.sections import DataSection
 from laconic.parts import below_one
 from laconic.settings.data.clinical import is_clinical, load_clinical
+from laconic.settings.data.declared import declared_classes, declared_names
 from laconic.settings.data.divide import default_clients, divided, split, without_holdout
 from laconic.settings.data.own_records import own_folder, own_table
 from laconic.settings.data.public_records import public_records, refuse_set_aside
-from laconic.settings.data.texts import PICTURE_OPTIONS, TEXT_OPTIONS, refuse_options, source_options
+from laconic.settings.data.texts import (
+    DECLARED_OPTIONS,
+    PICTURE_OPTIONS,
+    TEXT_OPTIONS,
+    refuse_options,
+    source_options,
+)
 from laconic.streams import Streams
 
 _OWNER = "owner"
@@ -36,6 +43,8 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
         raise ConfigError(f"--augment is for the named data sets of pictures, not for --dataset {data.dataset}")
     if is_clinical(data) or data.dataset == "synthetic":
         refuse_options(data, (*PICTURE_OPTIONS, *TEXT_OPTIONS), "this data set")
+    if is_clinical(data) or info is not None or data.dataset == "synthetic":
+        refuse_options(data, DECLARED_OPTIONS, "this data set, which says it itself")
     if is_clinical(data):
         return load_clinical(data, holdout=holdout, streams=streams)
     for flag, value in (
@@ -120,6 +129,7 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
         raise ConfigError(f"--partition column divides --dataset {path} by a column: {way}")
     if by_column:
         data = replace(data, partition="column")
+    refuse_options(data, ("channels",), "a table")
     found = own_table(data, path, holdout, streams) or _numbers(data, path, holdout, streams)
     client = f"a value of the column {data.client_column}" if by_column else "a random shard of records"
     return replace(found, client=client, dealt=not by_column)
@@ -128,7 +138,7 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
 def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
     records, column, names = load_table(path, data.target, data.client_column)
     train, test = split(len(records.targets), 0.2, streams, "test")
-    classes = num_classes(records.targets, path)
+    classes = num_classes(records.targets, path, declared_classes(data))
     owners = None if column is None else column[train]
     found = divided(
         data,
@@ -141,7 +151,7 @@ def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams) ->
         clients=default_clients(len(train)),
         whole_clients=data.partition == "column",
     )
-    return replace(found, features=names)
+    return replace(found, features=names, classes=declared_names(data), inferred=_undeclared(data))
 
 
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
@@ -159,7 +169,7 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
     folder.validate()
     test, first = folder.test_records(), folder.records(0)
     population, held = without_holdout(folder, holdout, streams)
-    classes = _classes_of(folder, test)
+    classes = _classes_of(folder, test, declared_classes(data))
     shape = tuple(first.inputs.shape[1:])
     public = public_records(data, first.inputs, classes, streams)
     return FederatedData(
@@ -171,12 +181,18 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
         shape,
         client="whoever has one of the files",
         features=folder.features,
+        classes=declared_names(data),
+        inferred=_undeclared(data),
     )
 
 
-def _classes_of(folder: FolderPopulation, test: Records | None) -> int:
+def _undeclared(data: DataSection) -> tuple[str, ...]:
+    return () if data.classes is not None else ("--classes",)
+
+
+def _classes_of(folder: FolderPopulation, test: Records | None, declared: int | None) -> int:
     """The number of the clients' classes; the test file must have no others."""
-    count = ClassCount()
+    count = ClassCount(declared)
     for client, file in enumerate(folder.files):
         count.add(folder.records(client).targets, file)
     if test is not None and not test.targets.is_floating_point():

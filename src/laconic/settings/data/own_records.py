@@ -14,7 +14,9 @@ from laconic.data.files.texts import Texts, read_text_folder, read_text_table
 from laconic.data.files.user_file import refused
 from laconic.data.population import PooledPopulation
 from laconic.data.text import Vocabulary, vocabulary_of, wording
+from laconic.errors import ConfigError
 from laconic.options.sections import DataSection
+from laconic.settings.data.declared import declared_classes, declared_names
 from laconic.settings.data.divide import default_clients, divided, split
 from laconic.settings.data.texts import PICTURE_OPTIONS, TEXT_OPTIONS, refuse_options, text_records
 from laconic.streams import Streams
@@ -27,7 +29,7 @@ def own_folder(data: DataSection, path: Path) -> FederatedData | None:
     if holds_pictures(path):
         refuse_options(data, TEXT_OPTIONS, "pictures")
         return _pictures(data, path)
-    refuse_options(data, PICTURE_OPTIONS, "a folder of tables or arrays")
+    refuse_options(data, (*PICTURE_OPTIONS, "channels"), "a folder of tables or arrays")
     return None if data.text_column is None else _texts(data, path, data.text_column)
 
 
@@ -48,17 +50,23 @@ def own_table(data: DataSection, path: Path, holdout: float, streams: Streams) -
         records.some(train),
         records.some(test),
         None if column is None else column[train],
-        num_classes(records.targets, path),
+        num_classes(records.targets, path, declared_classes(data)),
         holdout,
         streams,
         clients=default_clients(len(train)),
         whole_clients=data.partition == "column",
     )
-    return _worded(found, texts, vocabulary)
+    return _worded(data, found, texts, vocabulary)
 
 
 def _pictures(data: DataSection, path: Path) -> FederatedData:
-    folder = read_picture_folder(path, image_size(data.image_size))
+    names = declared_names(data)
+    if data.classes is not None and not names:
+        raise ConfigError(f"--classes {data.classes}: of pictures in folders the names are needed, such as cat,dog")
+    if data.channels not in (None, 1, 3):
+        raise ConfigError(f"--channels {data.channels}: pictures are grey (1) or have colours (3)")
+    folder = read_picture_folder(path, image_size(data.image_size), classes=names, channels=data.channels)
+    said = {"--classes cat,dog": names, "--channels": data.channels}
     return FederatedData(
         folder.population,
         folder.test,
@@ -68,6 +76,7 @@ def _pictures(data: DataSection, path: Path) -> FederatedData:
         folder.input_shape,
         client="whoever has one of the folders",
         classes=folder.classes,
+        inferred=tuple(flag for flag, value in said.items() if not value),
     )
 
 
@@ -77,7 +86,7 @@ def _texts(data: DataSection, path: Path, text_column: str) -> FederatedData:
     vocabulary = vocabulary_of(data.vocabulary, pool.texts)
     ends = np.cumsum([len(client.texts) for client in folder.clients])
     population = PooledPopulation(text_records(data, pool, vocabulary), np.split(np.arange(ends[-1]), ends[:-1]))
-    classes = ClassCount()
+    classes = ClassCount(declared_classes(data))
     for client, file in zip(folder.clients, folder.files, strict=True):
         classes.add(client.targets, file)
     if folder.test is not None and folder.test_file is not None and not folder.test.targets.is_floating_point():
@@ -96,12 +105,14 @@ def _texts(data: DataSection, path: Path, text_column: str) -> FederatedData:
         tuple(population.records(0).inputs.shape[1:]),
         client="whoever has one of the files",
     )
-    return _worded(found, pool, vocabulary)
+    return _worded(data, found, pool, vocabulary)
 
 
-def _worded(found: FederatedData, texts: Texts, vocabulary: Vocabulary) -> FederatedData:
+def _worded(data: DataSection, found: FederatedData, texts: Texts, vocabulary: Vocabulary) -> FederatedData:
     return replace(
         found,
+        classes=declared_names(data),
+        inferred=() if data.classes is not None else ("--classes",),
         notes=(*found.notes, *vocabulary.revealed),
         wording=wording(texts.texts, texts.targets, vocabulary),
     )

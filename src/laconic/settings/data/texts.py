@@ -12,6 +12,7 @@ from laconic.data.text import FITTED, Vocabulary, encoded, vocabulary_of
 from laconic.errors import ConfigError
 from laconic.options.sections import DataSection
 
+DECLARED_OPTIONS = ("classes", "channels")
 PICTURE_OPTIONS, TEXT_OPTIONS = ("image_size",), ("text_column", "vocabulary", "max_length")
 
 

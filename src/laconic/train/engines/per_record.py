@@ -197,7 +197,7 @@ class PerRecord:
             self._model.check_words(inputs)
         labels, weights = targets.cpu().numpy(), task.weights.clone()
         optimizer = make_optimizer(train.optimizer, [weights], train.local_lr)
-        draws = task.streams.numpy(*task.path, client, "records")
+        draws = task.streams.numpy(*task.streams.of_run(*task.path, client, "records"))
         dtype = torch.float64 if train.noise == "integer" else torch.float32
         for step in range(train.local_steps):
             drawn = train.records.draw(labels, draws)
@@ -217,7 +217,7 @@ class PerRecord:
 
     def _noisy(self, total: Tensor, task: Task, train: LocalDPSGD, client: int, step: int) -> Tensor:
         """The sum with the step's noise, of its own stream."""
-        stream = task.streams.stream(*task.path, client, "record noise", step)
+        stream = task.streams.stream(*task.streams.of_run(*task.path, client, "record noise", step))
         if train.noise == "integer":
             return noisy_sum(total, clip_norm=train.clip_norm, noise_multiplier=train.sigma, stream=stream)
         noise = stream.normal(total.shape, self._device)

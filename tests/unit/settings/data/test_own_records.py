@@ -123,7 +123,12 @@ def test_a_column_of_clients_that_mixes_text_and_numbers_is_refused(tmp_path: Pa
 
 def private(dataset: Path, **values: object) -> RunConfig:
     given = {"data.dataset": str(dataset), "scheme.name": "fl-std-dp", "scheme.clip_norm": 1.0, "run.rounds": 2}
-    given |= {"scheme.noise_multiplier": 1.0, "privacy.delta": 0.01, "privacy.allow_large_delta": True}
+    given |= {
+        "scheme.noise_multiplier": 1.0,
+        "privacy.delta": 0.01,
+        "privacy.allow_large_delta": True,
+        "data.classes": "2",
+    }
     return RunConfig().with_values(given | {key.replace("__", "."): value for key, value in values.items()})
 
 
