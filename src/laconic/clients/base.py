@@ -130,8 +130,9 @@ class ModelView:
                 f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
                 " or --public-records N to set some training records aside"
             )
-        assert isinstance(e.scheme.train, LocalSGD)  # `Scheme` refuses a chosen support with other training
-        return accumulated_gradient(self.model, e.scheme.train, public, steps)
+        train = e.scheme.train.plain
+        assert isinstance(train, LocalSGD)  # `Scheme` refuses a chosen support with other training
+        return accumulated_gradient(self.model, train, public, steps)
 
 
 class Clients(ModelView, ABC):

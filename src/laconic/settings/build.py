@@ -41,6 +41,8 @@ from laconic.settings.settle_scheme import (
     WHOLE,
     completed,
     draft_options,
+    max_owners,
+    usual_rate,
     with_outputs,
     with_train_defaults,
 )
@@ -74,13 +76,15 @@ def settle(
     entry = scheme_entry(config.scheme.name)
     config = with_front_end_defaults(config)
     streams = Streams(config.run.seed)
-    federation = federation or load_federation(config.data, holdout=config.run.holdout, streams=streams)
+    federation = federation or load_federation(
+        config.data, holdout=config.run.holdout, streams=streams, max_owners=max_owners(config)
+    )
     _check_classes(federation)
     front_end = settle_front_end(config, federation, streams, stored=stored, fit=fit)
     shape = federation.input_shape if front_end is None else front_end.output_shape
     config = _with_vocabulary(_with_model_name(config, federation, shape), federation)
     model = _model(config, shape, federation.num_classes, streams)
-    sampler = make_sampler(config.sampler, federation.population.num_clients)
+    sampler = make_sampler(config.sampler, federation.population.num_clients, usual_rate=usual_rate(config))
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler, federation.population) if entry.private else None
