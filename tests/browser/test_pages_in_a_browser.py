@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_tools import Opened, launched, open_page
+from browser_tools import Opened, launched, open_page, printed
 from page_tools import hostile, rows_of, small_run, two_classes, write_rows
 
 from laconic.report.live.runs import Runs
@@ -154,6 +154,27 @@ def test_the_printed_page_leaves_out_what_paper_cannot_do(opened: Open, report: 
     assert not page.locator("nav").is_visible() and not page.locator(".readout").first.is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert len(page.pdf()) > 20_000
+
+
+@pytest.mark.parametrize("page", ["report", "several"])
+def test_nothing_is_over_something_else_on_paper(browser: Any, page: str, request: pytest.FixtureRequest) -> None:
+    """With all settings unfolded, too: the page is longest then."""
+    file: Path = request.getfixturevalue(page)
+    unfolded = file.with_stem(f"{file.stem}-unfolded")
+    unfolded.write_text(file.read_text(encoding="utf-8").replace("<details ", "<details open "), encoding="utf-8")
+    lines, wrong = printed(browser, unfolded)
+    assert wrong == []
+    assert len(lines) > 50 and len({line.page for line in lines}) > 1
+    assert len(lines) > len(printed(browser, file)[0])
+
+
+def test_a_print_that_is_wrong_would_be_noticed(browser: Any, tmp_path: Path) -> None:
+    """Guards the test above."""
+    over = "<p style='position:absolute;top:20px'>these words</p><p style='position:absolute;top:24px'>other words</p>"
+    wide = f"<p style='position:absolute;top:200px;left:600px;white-space:nowrap'>{'far ' * 60}</p>"
+    (tmp_path / "bad.html").write_text(f"<!doctype html>{over}{wide}")
+    _, wrong = printed(browser, tmp_path / "bad.html")
+    assert any("over" in text for text in wrong) and any("cut off" in text for text in wrong)
 
 
 def test_hostile_names_stay_names(opened: Open, folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import os
 import shutil
 import warnings
@@ -18,6 +20,8 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from axe_playwright_python.sync_playwright import Axe
+        from pdfminer.high_level import extract_pages
+        from pdfminer.layout import LAParams, LTTextContainer, LTTextLine
         from playwright.sync_api import Browser, BrowserContext, sync_playwright
 except ImportError:
     sync_playwright = None  # type: ignore[assignment]
@@ -35,6 +39,52 @@ def launched() -> Iterator[Browser]:
         started = driver.chromium.launch(executable_path=CHROMIUM, args=options)
         yield started
         started.close()
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text on a printed page, in points from its lower left corner."""
+
+    page: int
+    text: str
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def covers(self, other: Line) -> bool:
+        """Whether the two lie over each other by more than descenders do."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return (
+            self.page == other.page
+            and width > 1
+            and height > 0.4 * min(self.top - self.bottom, other.top - other.bottom)
+        )
+
+
+def printed(browser: Browser, address: str | Path) -> tuple[list[Line], list[str]]:
+    """The lines of a page printed on A4, and what is wrong with them: over each other, or beyond the margin."""
+    context, opened = open_page(browser, address)
+    data = opened.page.pdf(format="A4", print_background=True)
+    context.close()
+    lines, wrong = [], []
+    for number, page in enumerate(extract_pages(io.BytesIO(data), laparams=LAParams(boxes_flow=None)), 1):
+        own = [
+            Line(number, found.get_text().strip(), *found.bbox)
+            for box in page
+            if isinstance(box, LTTextContainer)
+            for found in box
+            if isinstance(found, LTTextLine) and found.get_text().strip()
+        ]
+        wrong += [
+            f"page {number}: {line.text!r} is cut off" for line in own if line.right > page.width + 1 or line.left < -1
+        ]
+        wrong += [
+            f"page {number}: {a.text!r} over {b.text!r}" for a, b in itertools.combinations(own, 2) if a.covers(b)
+        ]
+        lines += own
+    return lines, wrong
 
 
 @dataclass
