@@ -24,7 +24,7 @@ from laconic.train.engines.choose import choose_engine
 from laconic.train.engines.engine import Engine, Work
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
-from laconic.train.local import LocalSGD
+from laconic.train.local import LocalSGD, UnitGradients
 
 
 @dataclass
@@ -61,6 +61,8 @@ class ModelView:
         self.example = record_features(some, e.front_end, self.device)
         self.model = FlatModel(e.model, example=self.example_pair, loss=e.loss).to(self.device)
         self.model.check_classes(self.first_targets)
+        if isinstance(e.scheme.train, UnitGradients):
+            e.scheme.train.check_classes(0 if self._values_as_targets else self.model.num_classes)
         for records in (e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)

@@ -41,10 +41,12 @@ from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 from laconic.train.engines.engine import Task, Trained, Updates, Work, products_in, some_updates
 from laconic.train.local import LocalSGD, UnitGradients
-from laconic.train.units import unit_terms
+from laconic.train.units import UnitSums
 
 _VALUES = 1 << 22
 """Values of updates that a CPU holds at once where only their sum is kept: so much memory is used again and again."""
+_UNITS = 1 << 21
+"""So many units are kept ready at once."""
 Tamper = Callable[[RoundPlan, Trained], Trained]
 
 
@@ -64,6 +66,7 @@ class ClientWork:
         self.part = (0, 1)
         """Which chunks of a cohort are trained here: see `Task`."""
         self._packing_checked = False
+        self._units: dict[int, UnitSums] = {}
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def _held(self) -> Population:
@@ -275,27 +278,38 @@ class ClientWork:
         Which units are drawn stays here: nothing that leaves the client may depend on it but the noisy sum.
         """
         scheme, code_size = self.view.experiment.scheme, self.view.sizes(plan.round)[0]
-        train = scheme.train
+        train, units = scheme.train, self._units_of(client)
         assert isinstance(train, UnitGradients)
-        units = units_of(self.population, client, train.unit)
-        count = self.population.size(client) if units is None else int(units.max(initial=-1)) + 1
-        drawn = drawn_units(count, train.rate, coins_stream(self.view.streams, plan, client))
-        sensitivity, device = scheme.clip.sensitivity(code_size), self.view.device
+        drawn = drawn_units(units.num_units, train.rate, coins_stream(self.view.streams, plan, client))
+        sensitivity = scheme.clip.sensitivity(code_size)
         grid = scheme.noise.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
         assert grid is not None, "units are added up on the grid of integer noise"
-        with products_in("float32", device):
-            return unit_terms(
-                self.view.model,
+        with products_in("float32", self.view.device):
+            return units.terms(
                 weights,
-                self.population.records(client).to(device),
-                None if units is None else torch.from_numpy(units).to(device),
-                drawn=None if drawn is None else drawn.to(device),
+                drawn=None if drawn is None else drawn.to(self.view.device),
                 codec=scheme.codec,
                 plan=plan,
                 clip_norm=sensitivity / train.max_owners,
                 grid_units=grid.units,
+            )
+
+    def _units_of(self, client: int) -> UnitSums:
+        """The units of a client, ready to be summed; those of some clients are kept from round to round."""
+        if client not in self._units:
+            train, device = self.view.experiment.scheme.train, self.view.device
+            assert isinstance(train, UnitGradients)
+            units = units_of(self.population, client, train.unit)
+            made = UnitSums(
+                self.view.model,
+                self.population.records(client).to(device),
+                None if units is None else torch.from_numpy(units).to(device),
                 class_weights=torch.tensor(train.class_weights, device=device) if train.class_weights else None,
             )
+            while self._units and sum(one.num_units for one in self._units.values()) + made.num_units > _UNITS:
+                del self._units[next(iter(self._units))]
+            self._units[client] = made
+        return self._units[client]
 
     def cells(self, client: int, weights: Tensor) -> tuple[Tensor, int]:
         """What the weights are worth on the records that a client has set aside, and how many these are."""

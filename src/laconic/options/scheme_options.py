@@ -63,9 +63,9 @@ SCHEME_OPTIONS: dict[str, Declared] = {
         _declared(
             "clip_norm",
             float | str,
-            "Bound S on a client's code, or on what one patient or record of --unit adds: a number; 'public', measured on --public-dataset; 'median', measured on the"
-            " clients as in the papers (not private). In record-level schemes the bound on one record's gradient, a"
-            " number.",
+            "Bound S on a client's code: a number; 'public', measured on --public-dataset; 'median', measured on the"
+            " clients as in the papers (not private). With --unit patient or record the bound on what one of them adds,"
+            " in record-level schemes on one record's gradient: a number.",
         ),
         _declared(
             "unit",
@@ -90,7 +90,7 @@ SCHEME_OPTIONS: dict[str, Declared] = {
         _declared(
             "max_owners_per_patient",
             int,
-            "With --unit patient: at how many clients a patient has records at most; each of them clips to S over this.",
+            "With --unit patient: at how many clients a patient has records at most; each of them clips to S over it.",
             "1",
         ),
         _declared(

@@ -328,6 +328,13 @@ class UnitGradients(LocalTraining):
         """One step on all records, whose length is the mean gradient's."""
         return LocalSGD(local_lr=1.0, local_steps=1)
 
+    def check_classes(self, num_classes: int) -> None:
+        """Refuse weights for another number of classes than the model has: 0 where targets are values."""
+        count = len(self.class_weights)
+        if count and count != num_classes:
+            has = f"the model has {num_classes} classes" if num_classes else "the targets are values, not classes"
+            raise ConfigError(f"--class-weights has {count} weights, but {has}: give one for each class, or none")
+
     def planned_units(self, share: float) -> float:
         if self.num_units is None:
             raise ConfigError(NUM_UNITS_NEEDED.format(unit=self.unit))

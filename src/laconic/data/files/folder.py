@@ -47,8 +47,9 @@ class FolderPopulation:
     """Clients from a folder: one `.npz`, `.csv`, `.csv.gz` or `.parquet` file each, numbered by sorted name.
 
     In an `.npz` the arrays are `inputs` and `targets` (or `x` and `y`); in a table the column `target` is the label
-    and all others are features, but for `patient`, the column (or array) that says whose each is. `names` are the clients' file names without suffix. A file `test` with one of the
-    suffixes is no client but the test set. Every file must look like the first client's.
+    and all others are features, but for `patient`, the column (or array) that says whose each is. `names` are the
+    clients' file names without suffix. A file `test` with one of the suffixes is no client but the test set. Every file
+    must look like the first client's.
     """
 
     def __init__(self, path: str | Path, *, target: str = "target", patient: str | None = None) -> None:
