@@ -393,7 +393,7 @@ class Scheme(Part):
     @property
     def added_by(self) -> dict[str, str]:
         """Who adds the noise, and what a sum is divided by."""
-        return self.train.added_by or self.noise.added_by
+        return self.noise.added_by | self.train.added_by
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -42,6 +42,7 @@ from laconic.settings.settle_scheme import (
     completed,
     draft_options,
     max_owners,
+    protects_units,
     usual_rate,
     with_outputs,
     with_train_defaults,
@@ -147,7 +148,7 @@ def _run_options(config: RunConfig) -> dict[str, Any]:
 
 def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
     """What the statement must say of records that were looked at without being charged."""
-    notes = list(federation.unit)
+    notes = list(federation.unit) if not protects_units(config) else _whole_clients(federation)
     notes += federation.preprocessing.revealed if federation.preprocessing is not None else ()
     if config.data.client_column or federation.preprocessing is not None or federation.test_clients is not None:
         notes.append(
@@ -156,6 +157,11 @@ def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
     if config.data.public_records and config.data.public_dataset is None:
         notes.append(f"{config.data.public_records} training records were set aside and treated as public")
     return notes
+
+
+def _whole_clients(federation: FederatedData) -> list[str]:
+    """What a client is, where units inside clients are protected."""
+    return [f"whole clients: a client is {federation.client}, and has nothing as a whole"] if federation.client else []
 
 
 def _check_classes(federation: FederatedData) -> None:

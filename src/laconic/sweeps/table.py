@@ -160,12 +160,12 @@ def _noise(view: RunView) -> tuple[str, ...]:
     """The name of a run's noise: of its seed, and of scheme and sampler where it is drawn for whole sums."""
     if not view.private:
         return ()
-    sums, unit = section(view.config, "secagg"), str(view.statement.get("unit"))
+    sums, mechanism = section(view.config, "secagg"), section(view.statement, "mechanism")
     seed = str(section(view.config, "run").get("seed"))
     per_client = sums.get("noise_draws") == "per-client" or sums.get("mode") == "masked"
-    if per_client or unit.startswith("one record"):
+    if per_client or "noise" not in mechanism:  # that of records is drawn in training
         return (seed,)
-    scheme = str(section(view.statement, "mechanism").get("fingerprint"))
+    scheme = str(mechanism.get("fingerprint"))
     return seed, scheme, json.dumps(view.statement.get("sampler"), sort_keys=True)
 
 

@@ -343,6 +343,5 @@ class UnitGradients(LocalTraining):
     @property
     def added_by(self) -> dict[str, str]:
         return {
-            "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
             "denominator": f"the declared number of {self.unit}s that a round is expected to have, a public constant",
         }
