@@ -164,16 +164,16 @@ class LinearUnits:
         """ρ (records, outputs); NaN where a record has none. The forward pass is exact."""
         matrix = self._layer.matrix(weights).double()
         shift = WEIGHT_BITS - math.frexp(float(matrix.abs().max()))[1]
-        outputs = table.times(matrix.mul(2.0**shift).round_()).mul_(2.0 ** -(shift + bits))
+        products = table.times(matrix.mul(2.0**shift).round_())
         others = [self._targets, table.finite] + ([] if self._shares is None else [self._shares])
 
-        def residuals(outputs: Tensor, targets: Tensor, finite: Tensor, *shares: Tensor) -> Tensor:
-            found = self._layer.residuals(outputs, targets)
+        def residuals(products: Tensor, targets: Tensor, finite: Tensor, *shares: Tensor) -> Tensor:
+            found = self._layer.residuals(products * 2.0 ** -(shift + bits), targets)
             for share in shares:
                 found = found.mul_(share)
             return found.where(finite & found.isfinite().all(1, keepdim=True), torch.nan)
 
-        return by_pieces(residuals, outputs, *others)
+        return by_pieces(residuals, products, *others)
 
     def _sums(
         self,
@@ -186,30 +186,32 @@ class LinearUnits:
     ) -> tuple[Tensor, np.ndarray]:
         """(C as a matrix, the drawn units that are not in it because their gradient must be written down)."""
         groups, lengths, steps = self._groups, self._lengths_of(table, mask), grid.steps * 2.0**-bits
-        target = grid.largest - lengths.rounding
-        long = target < grid.largest / 2
+        chosen = [] if drawn is None else [drawn[:, None]]
+        some_long, long = lengths.longer_than(grid.largest / 2)
+        if some_long:
+            chosen.append(~long)
+
+        def factor_of(found: Tensor, rounding: Tensor, *chosen: Tensor) -> Tensor:
+            factor = factors(found, steps, grid.largest - rounding)
+            for some in chosen:
+                factor = factor.where(some, 0.0)
+            return factor
+
+        def whole(rows: Tensor, factor: Tensor) -> Tensor:
+            return rows.nan_to_num(0.0).mul_(factor).round_().neg_()
+
+        def of_single(rows: Tensor, lengths: Tensor, rounding: Tensor, *chosen: Tensor) -> Tensor:
+            return whole(rows, factor_of(norms(rows * lengths), rounding, *chosen))
+
         if groups.units is None:
-
-            def values(residuals: Tensor, norms_of_rows: Tensor, target: Tensor, *chosen: Tensor) -> Tensor:
-                found = residuals.nan_to_num(0.0)
-                factor = factors(norms(residuals * norms_of_rows), steps, target)
-                for some in chosen:
-                    factor = factor.where(some, 0.0)
-                return found.mul_(factor).round_().neg_()
-
-            chosen = [] if drawn is None else [drawn[:, None]]
-            if bool(long.any()):
-                chosen.append(~long)
-            whole = by_pieces(values, residuals, lengths.norms, target, *chosen)
+            values = by_pieces(of_single, residuals, lengths.norms, lengths.rounding, *chosen)
         else:
-            factor = factors(lengths.unit_norms(groups, residuals), steps, target)
-            long |= groups.large
-            factor = factor.where(~long if drawn is None else drawn[:, None] & ~long, 0.0)
-            whole = by_pieces(
-                lambda rows, units: rows.nan_to_num(0.0).mul_(factor[units]).round_().neg_(), residuals, groups.units
-            )
-        written = np.flatnonzero(long.cpu().numpy())
-        return table.transposed_times(whole), np.intersect1d(written, groups.all_units(drawn))
+            factor = by_pieces(factor_of, lengths.unit_norms(groups, residuals), lengths.rounding, *chosen)
+            values = by_pieces(lambda rows, units: whole(rows, factor[units]), residuals, groups.units)
+        written = np.flatnonzero(long.cpu().numpy()) if some_long else np.zeros(0, dtype=np.int64)
+        if len(written) and drawn is not None:
+            written = written[drawn.cpu().numpy()[written]]
+        return table.transposed_times(values), written
 
     def _lengths_of(self, table: Table, mask: Tensor | None) -> _Lengths:
         """The norms of the rows; those of the last table and mask are kept."""
@@ -285,11 +287,14 @@ class _Lengths:
         whole = squares.sum(1, keepdim=True) * (outputs if mask is None else 1)
         self.rounding = whole.sqrt().div_(2)
         """(units, 1): by how much rounding may lengthen what a unit contributes."""
+        self._long = groups.large
+        self._longest = float(self.rounding.max())
         if groups.units is None:
             return
         # Rounded up to whole numbers, so that the sum over a unit is exact.
         zeros = squares.new_zeros(groups.num_units)
         self.rounding = zeros.index_add(0, groups.units, self.rounding[:, 0].ceil())[:, None]
+        self._longest = math.inf if bool(groups.large.any()) else float(self.rounding.max())
         first, second = groups.pairs()
         device = squares.device
         self._products = table.products(first, second, mask)
@@ -297,6 +302,13 @@ class _Lengths:
         self._first, self._second = torch.from_numpy(first).to(device), torch.from_numpy(second).to(device)
         self._pair_units = groups.units[self._first]
         self._most_pairs = torch.from_numpy(groups.sizes.astype(np.float64) ** 2).to(device)[:, None]
+
+    def longer_than(self, bound: float) -> tuple[bool, Tensor]:
+        """Whether there are units whose gradients must be written down, and which, (units, 1): large ones, and those
+        of which rounding is more than this."""
+        if self._longest <= bound:
+            return False, self._long
+        return True, self._long | (self.rounding > bound)
 
     def unit_norms(self, groups: Groups, residuals: Tensor) -> Tensor:
         """n⁺ (units, 1): the norm of a unit's gradient, or a little more; not finite where a residual is not.
