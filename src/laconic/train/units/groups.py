@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MOST_TOGETHER = 32
+MOST_TOGETHER = 64
 """Of units with so many records or fewer all pairs of records are multiplied; others are large."""
 
 

@@ -36,7 +36,7 @@ from laconic.plan import RoundPlan
 from laconic.train.flat import FlatModel
 from laconic.train.losses import Loss, binary_cross_entropy, cross_entropy, mean_squared_error
 from laconic.train.units.groups import Groups
-from laconic.train.units.rounding import TINY, UnitGrid, exponential, factors, norms, on_grid, whole_sum
+from laconic.train.units.rounding import TINY, UnitGrid, by_pieces, exponential, factors, norms, on_grid, whole_sum
 from laconic.train.units.tables import WEIGHT_BITS, DenseTable, Table, table_of
 
 _PAIR_BITS, _WRITTEN_BITS = 30, 20
@@ -71,7 +71,7 @@ class Layer:
         if self.loss is cross_entropy:
             powers = exponential(outputs - outputs.amax(1, keepdim=True))
             shares = powers.div_(whole_sum(powers, 1, 40)[:, None])
-            return shares.sub_(nn.functional.one_hot(targets, self.outputs))
+            return shares.scatter_add_(1, targets, torch.full_like(shares[:, :1], -1.0))
         targets = targets.reshape(outputs.shape).double()
         if self.loss is binary_cross_entropy:
             power = exponential(-outputs.abs())
@@ -110,6 +110,7 @@ class LinearUnits:
 
     def __init__(self, layer: Layer, records: Records, groups: Groups, shares: Tensor | None) -> None:
         self._layer, self._records, self._groups = layer, records, groups
+        self._targets = records.targets.reshape(len(records.targets), -1)
         self._shares = None if shares is None else shares.double()[:, None]
         self._tables: dict[int, Table] = {}
         self._encoded: tuple[tuple[object, ...], Table] | None = None
@@ -124,21 +125,21 @@ class LinearUnits:
             )
         bits, size = fraction_bits(grid), weights.numel()
         table = self._table(bits)
-        residuals, finite = self._residuals(table, weights, bits)
+        residuals = self._residuals(table, weights, bits)
         if isinstance(codec, Identity | Subset):
             kept = None if isinstance(codec, Identity) else codec.kept(size, plan, weights.device)
             mask = None if kept is None else self._layer.matrix(_marks(size, kept))
-            sums, written = self._sums(table, mask, residuals, finite, drawn, grid, bits)
+            sums, written = self._sums(table, mask, residuals, drawn, grid, bits)
             flat = self._layer.flat(sums).long()
             total = flat if kept is None else flat[kept]
         elif self._layer.outputs == 1:
             encoded = self._code_table(table, bits, codec, plan)
-            sums, written = self._sums(encoded, None, residuals, finite, drawn, grid, bits)
+            sums, written = self._sums(encoded, None, residuals, drawn, grid, bits)
             total = sums[:, 0].long()
         else:
             total = torch.zeros(codec.code_size(size), dtype=torch.int64, device=weights.device)
             written = self._groups.all_units(drawn)
-        return total + self._written(written, table, residuals, finite, codec, plan, grid, bits, total)
+        return total + self._written(written, table, residuals, codec, plan, grid, bits, total)
 
     def _table(self, bits: int) -> Table:
         """The records with so many bits after the point; those of the last grid are kept."""
@@ -159,43 +160,57 @@ class LinearUnits:
             self._encoded = key, DenseTable(rows, table.finite)
         return self._encoded[1]
 
-    def _residuals(self, table: Table, weights: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-        """ρ (records, outputs) and which records have one, (records, 1). The forward pass is exact."""
+    def _residuals(self, table: Table, weights: Tensor, bits: int) -> Tensor:
+        """ρ (records, outputs); NaN where a record has none. The forward pass is exact."""
         matrix = self._layer.matrix(weights).double()
         shift = WEIGHT_BITS - math.frexp(float(matrix.abs().max()))[1]
-        outputs = table.times(matrix.mul(2.0**shift).round_()).mul_(2.0 ** -(shift + bits))
-        residuals = self._layer.residuals(outputs, self._records.targets)
-        if self._shares is not None:
-            residuals = residuals.mul_(self._shares)
-        finite = table.finite & residuals.isfinite().all(1, keepdim=True)
-        return residuals.where(finite, 0.0), finite
+        products = table.times(matrix.mul(2.0**shift).round_())
+        others = [self._targets, table.finite] + ([] if self._shares is None else [self._shares])
+
+        def residuals(products: Tensor, targets: Tensor, finite: Tensor, *shares: Tensor) -> Tensor:
+            found = self._layer.residuals(products * 2.0 ** -(shift + bits), targets)
+            for share in shares:
+                found = found.mul_(share)
+            return found.where(finite & found.isfinite().all(1, keepdim=True), torch.nan)
+
+        return by_pieces(residuals, products, *others)
 
     def _sums(
         self,
         table: Table,
         mask: Tensor | None,
         residuals: Tensor,
-        finite: Tensor,
         drawn: Tensor | None,
         grid: UnitGrid,
         bits: int,
     ) -> tuple[Tensor, np.ndarray]:
         """(C as a matrix, the drawn units that are not in it because their gradient must be written down)."""
-        groups, lengths = self._groups, self._lengths_of(table, mask)
-        if groups.single:
-            found, slack = norms(residuals * lengths.norms), lengths.rounding
+        groups, lengths, steps = self._groups, self._lengths_of(table, mask), grid.steps * 2.0**-bits
+        chosen = [] if drawn is None else [drawn[:, None]]
+        some_long, long = lengths.longer_than(grid.largest / 2)
+        if some_long:
+            chosen.append(~long)
+
+        def factor_of(found: Tensor, rounding: Tensor, *chosen: Tensor) -> Tensor:
+            factor = factors(found, steps, grid.largest - rounding)
+            for some in chosen:
+                factor = factor.where(some, 0.0)
+            return factor
+
+        def whole(rows: Tensor, factor: Tensor) -> Tensor:
+            return rows.nan_to_num(0.0).mul_(factor).round_().neg_()
+
+        def of_single(rows: Tensor, lengths: Tensor, rounding: Tensor, *chosen: Tensor) -> Tensor:
+            return whole(rows, factor_of(norms(rows * lengths), rounding, *chosen))
+
+        if groups.units is None:
+            values = by_pieces(of_single, residuals, lengths.norms, lengths.rounding, *chosen)
         else:
-            found, slack = lengths.unit_norms(groups, residuals), lengths.unit_rounding
-            finite = groups.every(finite)
-        target = grid.largest - slack
-        factor = factors(found, grid.steps * 2.0**-bits, target)
-        some = finite & (target > grid.largest / 2)
-        if not groups.single:
-            some &= ~groups.large
-        written = groups.all_units(drawn)
-        written = written[(finite & ~some).cpu().numpy()[written, 0]]
-        chosen = some if drawn is None else some & drawn[:, None]
-        values = residuals.mul(groups.of_records(factor.where(chosen, 0.0))).round_().neg_()
+            factor = by_pieces(factor_of, lengths.unit_norms(groups, residuals), lengths.rounding, *chosen)
+            values = by_pieces(lambda rows, units: whole(rows, factor[units]), residuals, groups.units)
+        written = np.flatnonzero(long.cpu().numpy()) if some_long else np.zeros(0, dtype=np.int64)
+        if len(written) and drawn is not None:
+            written = written[drawn.cpu().numpy()[written]]
         return table.transposed_times(values), written
 
     def _lengths_of(self, table: Table, mask: Tensor | None) -> _Lengths:
@@ -212,7 +227,6 @@ class LinearUnits:
         units: np.ndarray,
         table: Table,
         residuals: Tensor,
-        finite: Tensor,
         codec: Codec,
         plan: RoundPlan,
         grid: UnitGrid,
@@ -223,7 +237,7 @@ class LinearUnits:
         total = torch.zeros_like(like)
         size = self._layer.flat(self._layer.matrix(residuals.new_zeros(self._size))).numel()
         for piece in _pieces(len(units), max(1, _NUMBERS // size)):
-            gradients, scales = self._gradients(units[piece], table, residuals, finite)
+            gradients, scales = self._gradients(units[piece], table, residuals)
             codes = codec.encode_whole(gradients, plan) * scales.mul_(-(2.0**-bits))
             total += on_grid(codes, grid).sum(0).long()
         return total
@@ -232,19 +246,19 @@ class LinearUnits:
     def _size(self) -> int:
         return (self._layer.inputs + self._layer.bias) * self._layer.outputs
 
-    def _gradients(self, units: np.ndarray, table: Table, residuals: Tensor, finite: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradients(self, units: np.ndarray, table: Table, residuals: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients as whole numbers up to 2^20 (units, n) and what one of them is (units, 1), from exact sums."""
         every, scales = [], []
         one = 2.0**_WRITTEN_BITS
         for unit in units.tolist():
             rows = self._groups.rows_of(unit).to(residuals.device)
             own = residuals[rows]
-            largest = own.abs().max().clamp(min=TINY)
+            largest = own.abs().max().clamp(min=TINY)  # NaN stays NaN, and makes the code zeros
             whole = table.some(rows.cpu()).dense().t() @ (own / largest * one).round_()
             most = whole.abs().max().clamp(min=1.0)
             every.append(self._layer.flat((whole / most * one).round_()))
             scale = most / one * largest / one
-            scales.append(scale.where(finite[rows].all(), torch.nan))
+            scales.append(scale)
         return torch.stack(every), torch.stack(scales)[:, None]
 
 
@@ -272,13 +286,15 @@ class _Lengths:
         """q (records, outputs), or (records, 1) where it is the same for all outputs."""
         whole = squares.sum(1, keepdim=True) * (outputs if mask is None else 1)
         self.rounding = whole.sqrt().div_(2)
-        """By how much rounding may lengthen what a record contributes."""
-        if groups.single:
+        """(units, 1): by how much rounding may lengthen what a unit contributes."""
+        self._long = groups.large
+        self._longest = float(self.rounding.max())
+        if groups.units is None:
             return
-        assert groups.units is not None
         # Rounded up to whole numbers, so that the sum over a unit is exact.
         zeros = squares.new_zeros(groups.num_units)
-        self.unit_rounding = zeros.index_add(0, groups.units, self.rounding[:, 0].ceil())[:, None]
+        self.rounding = zeros.index_add(0, groups.units, self.rounding[:, 0].ceil())[:, None]
+        self._longest = math.inf if bool(groups.large.any()) else float(self.rounding.max())
         first, second = groups.pairs()
         device = squares.device
         self._products = table.products(first, second, mask)
@@ -287,18 +303,30 @@ class _Lengths:
         self._pair_units = groups.units[self._first]
         self._most_pairs = torch.from_numpy(groups.sizes.astype(np.float64) ** 2).to(device)[:, None]
 
+    def longer_than(self, bound: float) -> tuple[bool, Tensor]:
+        """Whether there are units whose gradients must be written down, and which, (units, 1): large ones, and those
+        of which rounding is more than this."""
+        if self._longest <= bound:
+            return False, self._long
+        return True, self._long | (self.rounding > bound)
+
     def unit_norms(self, groups: Groups, residuals: Tensor) -> Tensor:
-        """n⁺ (units, 1): the norm of a unit's gradient, or a little more.
+        """n⁺ (units, 1): the norm of a unit's gradient, or a little more; not finite where a residual is not.
 
         In units of the largest norm of its records, the parts of ‖g‖² are rounded to 2⁻³⁰, and their sums are exact.
-        n² roundings by 2⁻³¹ and outputs are added.
+        n² roundings by 2⁻³¹ and outputs are added, and as much again for those of float64.
         """
         assert groups.units is not None
-        lengths = norms(residuals * self.norms)[:, 0]
-        largest = lengths.new_zeros(groups.num_units).scatter_reduce_(0, groups.units, lengths, "amax").clamp_(min=TINY)
-        parts = residuals[self._first].mul_(residuals[self._second]).mul_(self._products)
-        parts = parts.div_(largest[self._pair_units, None]).div_(largest[self._pair_units, None])
-        whole = parts.mul_(2.0**_PAIR_BITS).round_().sum(1)
-        total = whole.new_zeros(groups.num_units).index_add_(0, self._pair_units, whole)[:, None]
+        lengths = by_pieces(lambda rows, norms_of_rows: norms(rows * norms_of_rows), residuals, self.norms)[:, 0]
+        largest = lengths.new_zeros(groups.num_units).scatter_reduce_(0, groups.units, lengths, "amax")
+        one = 2.0 ** (_PAIR_BITS / 2) / largest.clamp(min=TINY)
+
+        def parts(products: Tensor, first: Tensor, second: Tensor, units: Tensor) -> Tensor:
+            scale = one[units, None]
+            found = (residuals[first] * scale).mul_(residuals[second] * scale).mul_(products).round_()
+            return found if found.shape[1] == 1 else found.sum(1, keepdim=True)
+
+        whole = by_pieces(parts, self._products, self._first, self._second, self._pair_units)
+        total = whole.new_zeros(groups.num_units).index_add_(0, self._pair_units, whole[:, 0])[:, None]
         rounding = self._most_pairs * residuals.shape[1]
-        return (total + rounding).clamp_(min=0.0).mul_(2.0**-_PAIR_BITS).sqrt_().mul_(largest[:, None])
+        return (total + rounding).clamp_(min=0.0).sqrt_().div_(one[:, None])
