@@ -5,12 +5,13 @@ layer the gradient is the outer product δ·(x, 1)ᵀ, which is not written down
 2022). Of a convolution it is δ·Uᵀ with U the patches that the kernel sees; kernels are small, so it is.
 
 On the grid. Of every record, X = round(a·(x, 1)) and s = −round(f/a·δ), and f·g of the kernels is rounded. The power of
-two a shares the bits of s·Xᵀ between both, and is so small that ‖X‖ is about S·F/(64·√outputs) at most. With q_o the norm of X over the kept weights of output o and k the
-number of kept weights of kernels, rounding moves a unit by ½·√(Σ_o q_o² + k) at most, and
+two a shares the bits of s·Xᵀ between both, and is so small that ‖X‖ is about S·F/(64·√outputs) at most. With q_o the
+norm of X over the kept weights of output o, and k the number of kept weights of kernels, rounding moves a unit by
+½·√(Σ_o q_o² + k) at most, and
 
     f = min(F, (S·F − ½·√(Σ_layers Σ_o q_o² + k))/n⁺),   n⁺ ≥ √(Σ_layers Σ_o (δ_o·q_o/a)² + Σ_kernels ‖g‖²).
 
-Sums of X are exact: these are whole numbers. So the norm of what a unit contributes is S·F at most.
+Sums of X and of products are exact: these are whole numbers. So the norm of what a unit contributes is S·F at most.
 """
 
 from __future__ import annotations

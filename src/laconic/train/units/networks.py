@@ -76,7 +76,8 @@ class NetworkUnits:
                     else:
                         total += self._summed(waiting[1][None], codec, plan, grid, fine)
                 waiting = int(numbers[-1]), sums[-1].clone()
-                total += self._summed(sums[:-1], codec, plan, grid, fine)
+                if len(sums) > 1:
+                    total += self._summed(sums[:-1], codec, plan, grid, fine)
             if waiting is not None:
                 total += self._summed(waiting[1][None], codec, plan, grid, fine)
         self._model.check_constants()
