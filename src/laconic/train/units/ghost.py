@@ -25,7 +25,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from laconic.train.flat import FlatModel
-from laconic.train.units.rounding import TINY, UnitGrid, factors
+from laconic.train.units.rounding import TINY, UnitGrid, factors, power_of_two
 
 _MARGIN = 1 + 2.0**-30
 """More than the roundings of a norm in float64."""
@@ -170,7 +170,7 @@ def _dense(inputs: Tensor, delta: Tensor, mask: Tensor | None, bias: bool, grid:
     balanced = length.mul(math.sqrt(x.shape[1] / outputs)).sqrt()
     most = balanced.clamp(min=1.0, max=grid.largest / (64 * math.sqrt(outputs)))
     power = torch.frexp(most / norm.clamp(min=TINY))[1].sub(1).clamp(-500, 500)  # 2^power·‖x‖ ≤ most
-    scale = torch.ldexp(torch.ones_like(norm), power)
+    scale = power_of_two(power)
     whole = x.mul(scale).round_()
     finite = whole.isfinite().all(1, keepdim=True)
     whole = whole.where(finite, 0.0)
