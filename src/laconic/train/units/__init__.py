@@ -5,7 +5,8 @@ rounding   a code clipped and put on the grid of the noise; sums and exponential
 linear     one linear layer: norms of outer products, and no gradient is ever written down
 tables     the records of a linear layer as whole numbers, dense or sparse, so that products are exact
 groups     which records belong to which unit
-networks   any model: gradients of single records, some units at a time
+networks   any model: gradients of single records, some at a time
+ghost      dense and convolutional layers: one backward pass for many records, and no gradients of dense layers
 """
 
 from __future__ import annotations

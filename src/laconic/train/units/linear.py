@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from laconic.codecs.base import Codec, Identity
 from laconic.codecs.subset import Subset
 from laconic.data.population import Records
-from laconic.errors import ConfigError
 from laconic.models.networks import Squeeze
 from laconic.plan import RoundPlan
 from laconic.train.flat import FlatModel
@@ -42,7 +41,6 @@ from laconic.train.units.tables import WEIGHT_BITS, DenseTable, Table, table_of
 _PAIR_BITS, _WRITTEN_BITS = 30, 20
 _NUMBERS = 1 << 22
 """Numbers in gradients that are written down together, at most."""
-_EXACT = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,6 @@ class LinearUnits:
 
     def terms(self, weights: Tensor, drawn: Tensor | None, codec: Codec, plan: RoundPlan, grid: UnitGrid) -> Tensor:
         """C as int64, (m,)."""
-        if len(self._records.targets) * grid.largest >= _EXACT:
-            raise ConfigError(
-                f"sums of {len(self._records.targets)} records on a grid of {grid.largest:.3g} steps for one are not"
-                " exact in float64: use fewer --bits"
-            )
         bits, size = fraction_bits(grid), weights.numel()
         table = self._table(bits)
         residuals = self._residuals(table, weights, bits)

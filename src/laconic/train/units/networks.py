@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from laconic.codecs.base import Codec
+from laconic.codecs.base import Codec, Identity
+from laconic.codecs.subset import Subset
 from laconic.data.inputs import dense
 from laconic.data.population import Records
 from laconic.errors import ConfigError
@@ -23,12 +24,15 @@ from laconic.plan import RoundPlan
 from laconic.train.engines.engine import products_in
 from laconic.train.flat import FlatModel
 from laconic.train.layers.first_linear import loss_of
+from laconic.train.units.ghost import Ghosts, find_ghosts
 from laconic.train.units.groups import Groups
 from laconic.train.units.rounding import UnitGrid, on_grid
 
 _NUMBERS_ON_A_CPU, _NUMBERS_ON_A_GPU = 1 << 24, 1 << 29
 """Numbers in the gradients that are looked at together, at most (64 MiB, 2 GiB)."""
 _MOST_RECORDS = 256
+_GHOSTS_ON_A_CPU, _GHOSTS_ON_A_GPU = 64, 1024
+"""Records in one backward pass."""
 _FINER, _MOST = 2.0**8, 2.0**50
 """A patient's gradients are added up on a grid that is this much finer, and bounded there by that."""
 
@@ -40,12 +44,15 @@ class NetworkUnits:
         self._model, self._records, self._groups, self._shares = model, records, groups, shares
         # randomness="error": what a model draws on its own could not be repeated.
         self._gradient = vmap(grad(loss_of(model)), in_dims=(None, 0, 0, 0, None), randomness="error")
+        self._ghosts = find_ghosts(model)
         numbers = _NUMBERS_ON_A_GPU if records.targets.is_cuda else _NUMBERS_ON_A_CPU
         self._at_once = max(1, min(_MOST_RECORDS, numbers // model.size))
 
     def terms(self, weights: Tensor, drawn: Tensor | None, codec: Codec, plan: RoundPlan, grid: UnitGrid) -> Tensor:
         """C as int64, (m,)."""
         rows, units = self._groups.records_of(self._groups.all_units(drawn))
+        if self._ghosts is not None and self._groups.single and isinstance(codec, Identity | Subset):
+            return self._ghostly(self._ghosts, weights, rows, codec, plan, grid)
         total = torch.zeros(codec.code_size(len(weights)), dtype=torch.int64, device=weights.device)
         waiting: tuple[int, Tensor] | None = None
         # Always float32: what TF32 gives depends on the device.
@@ -69,11 +76,33 @@ class NetworkUnits:
                     else:
                         total += self._summed(waiting[1][None], codec, plan, grid, fine)
                 waiting = int(numbers[-1]), sums[-1].clone()
-                total += self._summed(sums[:-1], codec, plan, grid, fine)
+                if len(sums) > 1:
+                    total += self._summed(sums[:-1], codec, plan, grid, fine)
             if waiting is not None:
                 total += self._summed(waiting[1][None], codec, plan, grid, fine)
         self._model.check_constants()
         return total
+
+    def _ghostly(
+        self, ghosts: Ghosts, weights: Tensor, rows: np.ndarray, codec: Codec, plan: RoundPlan, grid: UnitGrid
+    ) -> Tensor:
+        """C from records that are units, without their gradients."""
+        kept = codec.kept(len(weights), plan, weights.device) if isinstance(codec, Subset) else None
+        mask = None if kept is None else torch.zeros_like(weights).index_fill_(0, kept, 1.0)
+        total = torch.zeros(len(weights), dtype=torch.float64, device=weights.device)
+        at_once = _GHOSTS_ON_A_GPU if weights.is_cuda else _GHOSTS_ON_A_CPU
+        with products_in("float32", weights.device):
+            for start in range(0, len(rows), at_once):
+                x, y, share = self._batch(rows[start : start + at_once], weights.device)
+                total += ghosts.total(weights, x, y, share, mask, grid)
+        self._model.check_constants()
+        found = total.long()
+        return found if kept is None else found[kept]
+
+    def _batch(self, rows: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        index = torch.from_numpy(rows).to(device)
+        share = torch.ones(len(rows), device=device) if self._shares is None else self._shares[index].float()
+        return dense(self._records.inputs[index]), self._records.targets[index], share
 
     def _summed(self, gradients: Tensor, codec: Codec, plan: RoundPlan, grid: UnitGrid, scale: float) -> Tensor:
         """The units' part of C from their gradients, scaled."""
@@ -83,9 +112,7 @@ class NetworkUnits:
     def _gradients(self, weights: Tensor, rows: np.ndarray, plan: RoundPlan) -> Tensor:
         """(records, n), computed in a batch of the usual shape: filled up with the first record."""
         filled = np.concatenate([rows, np.full(self._at_once - len(rows), rows[0])])
-        index = torch.from_numpy(filled).to(weights.device)
-        x, y = dense(self._records.inputs[index]), self._records.targets[index]
-        share = torch.ones(len(y), device=weights.device) if self._shares is None else self._shares[index].float()
+        x, y, share = self._batch(filled, weights.device)
         key = torch.tensor(plan.round_seed & (2**63 - 1), device=weights.device)
         self._model.module.train()
         try:

@@ -125,5 +125,9 @@ def exponential(values: Tensor) -> Tensor:
     result = torch.full_like(rest, 1 / math.factorial(9))
     for degree in range(8, -1, -1):
         result.mul_(rest).add_(1 / math.factorial(degree))
-    bits = (power.nan_to_num_(0.0).long() + 1023) << 52
-    return result.mul_(bits.view(torch.float64))
+    return result.mul_(power_of_two(power.nan_to_num_(0.0)))
+
+
+def power_of_two(power: Tensor) -> Tensor:
+    """2^power for whole numbers from −1022 to 1023, in float64, exactly."""
+    return ((power.long() + 1023) << 52).view(torch.float64)

@@ -23,6 +23,7 @@ from torch import Tensor
 from laconic.codecs.base import Codec
 from laconic.data.population import Records
 from laconic.errors import ConfigError
+from laconic.guard.noise import MEAN_BITS
 from laconic.plan import RoundPlan
 from laconic.train.flat import FlatModel
 from laconic.train.units.groups import Groups
@@ -56,6 +57,7 @@ class UnitSums:
     ) -> None:
         if units is not None and (units.shape != records.targets.shape[:1] or (len(units) and int(units.min()) < 0)):
             raise ConfigError("there must be one number of a unit for each record, from 0")
+        self._targets = records.targets
         groups = Groups(units, len(records.targets))
         self.num_units = groups.num_units
         shares = None if class_weights is None else class_weights[records.targets]
@@ -95,6 +97,11 @@ class UnitSums:
             raise ConfigError(
                 f"{type(codec).__name__} is not linear, so the code of a sum is not the sum of the units' codes:"
                 " protect whole clients (--unit client), or choose another scheme"
+            )
+        if len(self._targets) * clip_norm * grid_units * 2**MEAN_BITS >= 2.0**53:
+            raise ConfigError(
+                f"sums of {len(self._targets)} records on a grid of {grid_units:.3g} units are not exact in float64:"
+                " use fewer --bits"
             )
         grid, size = UnitGrid(clip_norm, grid_units), codec.code_size(len(weights))
         grid.check(size)
