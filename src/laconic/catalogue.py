@@ -12,6 +12,7 @@ from laconic import schemes as s
 from laconic.errors import ConfigError, unknown
 from laconic.models.registry import imported
 from laconic.parts import one_of
+from laconic.privacy.accounting.releases import CLIENT
 from laconic.scheme import Scheme
 from laconic.train.local import LocalDPSGD, LocalSGD
 
@@ -63,6 +64,11 @@ class SchemeEntry:
     @property
     def required(self) -> list[str]:
         return [name for name, default in self.options.items() if default is inspect.Parameter.empty]
+
+    def required_with(self, options: dict[str, Any]) -> list[str]:
+        """What must be given besides these: units inside clients have no local step whose size would be needed."""
+        idle = ("local_lr",) if options.get("unit", CLIENT) != CLIENT else ()
+        return [name for name in self.required if name not in idle]
 
 
 _FULL, _KEPT = "4·n bytes", "4·K bytes"
@@ -158,13 +164,23 @@ def _own_entry(found: Any, name: str) -> SchemeEntry:
     return SchemeEntry(found, name, "by its codec", "by its codec", base=base)
 
 
+def strange_option(name: str, key: str, options: dict[str, Any], entry: SchemeEntry) -> str:
+    """What is wrong with an option that the scheme does not take."""
+    if key == "unit":
+        try:
+            s.check_unit(name, options[key])
+        except ConfigError as error:
+            return str(error)
+    return unknown(f"option of {name}", key, entry.options)
+
+
 def build_scheme(name: str, **options: Any) -> Scheme:
     """The named scheme with its options; an unknown or missing one is an error that names it."""
     entry = scheme_entry(name)
     for key in options:
         if key not in entry.options:
-            raise ConfigError(unknown(f"option of {name}", key, entry.options))
-    missing = [key for key in entry.required if key not in options]
+            raise ConfigError(strange_option(name, key, options, entry))
+    missing = [key for key in entry.required_with(options) if key not in options]
     if missing:
         flags = ", ".join("--" + key.replace("_", "-") for key in missing)
         raise ConfigError(f"{name} needs {flags}")

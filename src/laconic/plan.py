@@ -34,6 +34,8 @@ class RoundPlan:
     fingerprint: str
     shared: Mapping[str, Any] = field(default_factory=dict)
     """What clients were told once, before their first round (the kept coordinates of FL-TOP)."""
+    planned_units: float | None = None
+    """How many clipped vectors a sum is expected to hold, where clients send sums of them: declared, never counted."""
     groups: tuple[RoundPlan, ...] = ()
     excluded: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Who was drawn but is left out, since the sums of earlier rounds tell that it attacks."""
@@ -71,13 +73,18 @@ class RoundPlan:
 
     @property
     def usual_cohort(self) -> int:
-        """A larger one comes with a probability below 2^−41: Bernstein's inequality for a sum of coins.
+        """A larger one comes with a probability below 2^−41."""
+        return min(self.largest_cohort, _usual(self.planned_cohort))
 
-        t = ℓ/3 + √(ℓ²/9 + 2ℓμ) solves exp(−t²/2(μ + t/3)) = e^−ℓ, with μ the planned cohort.
-        """
-        nats = 41 * math.log(2)
-        above = nats / 3 + math.sqrt(nats**2 / 9 + 2 * nats * self.planned_cohort)
-        return min(self.largest_cohort, math.ceil(self.planned_cohort + above))
+    @property
+    def divisor(self) -> float:
+        """What a released sum is divided by, a public constant."""
+        return self.planned_cohort if self.planned_units is None else self.planned_units
+
+    @property
+    def usual_vectors(self) -> int:
+        """How many clipped vectors a sum holds: more come with a probability below 2^−41, if so many were declared."""
+        return self.usual_cohort if self.planned_units is None else _usual(self.planned_units)
 
     @property
     def viable(self) -> bool:
@@ -90,3 +97,12 @@ class RoundPlan:
     def released_variance(self) -> float:
         """The variance of the released noise in units of (S·σ)²: the same in every round, whoever came."""
         return self.least_cohort / (self.least_cohort - self.slack) if self.slack else 1.0
+
+
+def _usual(mean: float) -> int:
+    """A sum of coins of this mean is larger with a probability below 2^−41, by Bernstein's inequality.
+
+    t = ℓ/3 + √(ℓ²/9 + 2ℓμ) solves exp(−t²/2(μ + t/3)) = e^−ℓ, with μ the mean.
+    """
+    nats = 41 * math.log(2)
+    return math.ceil(mean + nats / 3 + math.sqrt(nats**2 / 9 + 2 * nats * mean))

@@ -137,6 +137,7 @@ def plan_of_sum(
         round_seed=streams.public_seed("public", round, attempt),
         fingerprint=scheme.fingerprint,
         shared=shared or {},
+        planned_units=scheme.train.planned_units(sampler.rate_in(num_clients)),
     )
 
 

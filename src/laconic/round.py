@@ -103,6 +103,15 @@ def noisy_in_groups(
     return noisy
 
 
+def noisy_terms(scheme: Scheme, plan: RoundPlan, terms: Tensor, *, streams: Sequence[Stream]) -> Tensor:
+    """What clients send that have added up clipped vectors on the grid: such sums (clients, m), each with its share."""
+    sensitivity, noise = scheme.clip.sensitivity(terms.shape[-1]), scheme.noise
+    pairs = zip(terms, streams, strict=True)
+    return torch.stack(
+        [noise.around(one, shares=1, sensitivity=sensitivity, plan=plan, rng=stream) for one, stream in pairs]
+    )
+
+
 def rows_at_once(code_size: int, device: torch.device) -> int:
     """How many clients' noise is drawn at once."""
     return max(1, (_DRAWS_ON_A_GPU if device.type == "cuda" else _DRAWS_ON_A_CPU) // code_size)
@@ -291,7 +300,7 @@ def sums_step(scheme: Scheme, plan: RoundPlan, sums: Tensor, *, weights: Tensor,
 
     Divided by their planned size they are means. Those of groups are combined by the aggregator, as if they were codes.
     """
-    means = sums / plan.sums[0].planned_cohort
+    means = sums / plan.sums[0].divisor
     if not plan.groups:
         return _moved(scheme, plan, means[0], weights, state)
     return single_codes_step(

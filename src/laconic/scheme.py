@@ -22,7 +22,7 @@ from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.clip import Clip, L2Clip, Marks, NoClip
 from laconic.privacy.mechanism.gaussian import Noise, NoNoise
 from laconic.server.rules import Average, Scores, ServerRule, Tally
-from laconic.train.local import LocalTraining
+from laconic.train.local import LocalTraining, UnitGradients
 
 WEIGHTINGS = ("data-size", "uniform")
 DOWNLINKS = ("weights", "half", "signs")
@@ -43,6 +43,9 @@ class Phase:
         if parts.record_level:
             return parts.train.release(**about)
         sensitivity = parts.clip.sensitivity(parts.codec.code_size(size))
+        if isinstance(parts.train, UnitGradients):
+            train = parts.train
+            about |= {"unit": train.unit, "coins": train.rate, "max_owners": train.max_owners}
         return release_of(parts.noise, sensitivity=sensitivity, groups=parts.groups, **about)
 
 
@@ -175,6 +178,8 @@ class Scheme(Part):
         """Everything that would make the printed ε untrue, all at once."""
         if self.record_level:
             return self._record_problems()
+        if self.sums_units:
+            return self._unit_problems()
         if not self.noise.private:
             return []
         problems = []
@@ -215,6 +220,48 @@ class Scheme(Part):
             )
         if self.groups > 1:
             problems.append("correlated noise is added to one sum of each round: leave out --noise-bands or --groups")
+        return problems
+
+    def _unit_problems(self) -> list[str]:
+        """What clipped sums of units inside clients do not go with."""
+        unit, problems = self.unit, []
+        if not self.codec.linear:
+            problems.append(
+                f"a code of signs is not the sum of the codes of single {unit}s, so one {unit} may change all of it:"
+                " use a scheme whose codec is linear (fl-std-dp, fl-top-dp, fl-cs-dp, fl-bas-3-dp), or --unit client"
+            )
+        if self.codec.vote_rounds:
+            problems.append(
+                f"votes are those of whole clients, and this run protects a {unit}: choose the weights with public data"
+                " (--top-selection public), or use --unit client"
+            )
+        if self.evaluations.every:
+            problems.append(
+                f"evaluations protect whole clients, and this run protects a {unit}: leave out --evaluate-every, and"
+                " measure on records that are set aside (--holdout)"
+            )
+        if self.groups > 1:
+            problems.append(
+                f"groups have means of as many clients, and clients with many {unit}s would count most: leave out"
+                " --groups, or use --unit client"
+            )
+        if not isinstance(self.clip, L2Clip):
+            problems.append(f"the vector of every {unit} is clipped to an L2 norm: use L2Clip (clip_norm)")
+        if self.noise.central:
+            problems.append(
+                "correlated noise is the server's and counts on clients that take turns: leave out --noise-bands, or"
+                " use --unit client"
+            )
+        elif not (self.noise.private and self.noise.on_integers):
+            problems.append(f"vectors of {unit}s are added up on the grid of integer noise: use --noise integer")
+        if not self.secure_sum.hides_single_codes:
+            problems.append("noise shares protect only the sum: use a secure sum, not PlainSum")
+        if self.weighting != "uniform":
+            problems.append(f"a weight by data size tells how many {unit}s a client has: use weighting='uniform'")
+        if self.downlink == "signs":
+            problems.append("signs tell equal steps of a vote, and there is none: use downlink='weights'")
+        if self.pooled:
+            problems.append("the centralised reference has no clients that add noise together: it takes no noise")
         return problems
 
     def _record_problems(self) -> list[str]:
@@ -303,6 +350,16 @@ class Scheme(Part):
         return self.train.private
 
     @property
+    def unit(self) -> str:
+        """Whom the noise protects: 'client', 'record' or 'patient'."""
+        return self.train.protects
+
+    @property
+    def sums_units(self) -> bool:
+        """Whether clients send clipped sums of units inside them, with shares of the noise."""
+        return self.train.sums_units
+
+    @property
     def noise_multiplier(self) -> float | None:
         """σ of the part that adds the noise; None if none does."""
         return getattr(self._noisy, "noise_multiplier", None)
@@ -336,7 +393,7 @@ class Scheme(Part):
     @property
     def added_by(self) -> dict[str, str]:
         """Who adds the noise, and what a sum is divided by."""
-        return self.train.added_by if self.record_level else self.noise.added_by
+        return self.noise.added_by | self.train.added_by
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
@@ -24,13 +24,15 @@ from laconic.codecs.votes import Ballot, VotedSubset
 from laconic.errors import ConfigError, UnknownArgument, several, unknown
 from laconic.parts import one_of
 from laconic.privacy.accounting.record_sampling import record_sampler
+from laconic.privacy.accounting.releases import CLIENT, UNITS
 from laconic.privacy.mechanism.clip import L2Clip, UnitEntries
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian, Noise
+from laconic.privacy.mechanism.grid import MOST_BITS
 from laconic.scheme import Scheme
 from laconic.server.rules import Average, ErrorFeedback, MajorityVote, ServerRule
 from laconic.server.steps import Preconditioned
-from laconic.train.local import LocalDPSGD, LocalSGD
+from laconic.train.local import LocalDPSGD, LocalSGD, UnitGradients
 
 NOISES = ("integer", "continuous")
 TOP_SELECTIONS = ("public", "votes")
@@ -49,6 +51,11 @@ class PrivateScheme(Protocol):
         noise: str = "integer",
         bits: int | None = None,
         ring_bits: int | None = None,
+        unit: str = CLIENT,
+        unit_rate: float = 1.0,
+        max_owners_per_patient: int = 1,
+        num_units: float | None = None,
+        class_weights: Sequence[float] | str = (),
         **options: Any,
     ) -> Scheme: ...
 
@@ -69,13 +76,34 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes", source: str
         noise: str = "integer",
         bits: int | None = None,
         ring_bits: int | None = None,
+        unit: str = CLIENT,
+        unit_rate: float = 1.0,
+        max_owners_per_patient: int = 1,
+        num_units: float | None = None,
+        class_weights: Sequence[float] | str = (),
         **options: Any,
     ) -> Scheme:
         if declared.__module__ == __name__:  # what a user's own scheme takes, it knows itself
             _check_names(options, declared, build)
-        scheme = declared(**options)
+        one_of(UNITS, unit=unit)
+        inside = {
+            "unit_rate": unit_rate,
+            "max_owners_per_patient": max_owners_per_patient,
+            "num_units": num_units,
+            "class_weights": _weights(class_weights),
+        }
+        if unit == CLIENT:
+            _refuse_idle(inside)
+            scheme = declared(**options)
+            train = scheme.train
+        else:
+            train = _of_units(unit, inside, options)
+            scheme = declared(local_lr=1.0, local_steps=1, **options)
+            # Every unit is put on the grid by itself, so it must be fine: as fine as the widest ring allows.
+            bits = MOST_BITS if bits is None and noise == "integer" else bits
         return replace(
             scheme,
+            train=train,
             name=f"{scheme.name}-dp",
             clip=L2Clip(clip_norm=clip_norm),
             noise=_noise(noise, noise_multiplier, bits, ring_bits),
@@ -90,12 +118,62 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes", source: str
     return build
 
 
+_INSIDE = {"unit_rate": 1.0, "max_owners_per_patient": 1, "num_units": None, "class_weights": ()}
+"""What is said of units inside clients, and what stands for nothing."""
+_LOCAL_STEPS = ("local_lr", "local_steps", "epochs", "batch_size", "optimizer", "balance")
+
+
+def _weights(given: Sequence[float] | str) -> tuple[float, ...]:
+    """Weights of the classes, from numbers or from a text such as 1,5."""
+    parts = given.replace(";", ",").split(",") if isinstance(given, str) else given
+    try:
+        return tuple(float(part) for part in parts)
+    except (TypeError, ValueError):
+        raise ConfigError(f"class_weights must be numbers, such as 1,5, not {given!r}") from None
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+def _refuse_idle(inside: dict[str, Any]) -> None:
+    """Refuse what is said of units inside clients where clients are the unit."""
+    idle = [name for name, value in inside.items() if value != _INSIDE[name]]
+    if idle:
+        raise ConfigError(
+            f"{_flags(idle)} means nothing with --unit client: add --unit patient (or record), or leave it out"
+        )
+
+
+def _of_units(unit: str, inside: dict[str, Any], options: dict[str, Any]) -> UnitGradients:
+    """What clients do that send clipped sums of their records' or patients' gradients, instead of training."""
+    given = [name for name in _LOCAL_STEPS if name in options]
+    if given:
+        raise ConfigError(
+            f"{_flags(given)} means nothing with --unit {unit}: every {unit} gives one clipped gradient a round (after"
+            f" more local steps, no bound holds for what one {unit} changes); set the server's step with --server-lr,"
+            f" how many {unit}s are drawn with --unit-rate, rare classes with --class-weights"
+        )
+    return UnitGradients(
+        unit=unit,
+        rate=inside["unit_rate"],
+        max_owners=inside["max_owners_per_patient"],
+        num_units=inside["num_units"],
+        class_weights=inside["class_weights"],
+    )
+
+
 _PRIVATE_ARGUMENTS = """
     clip_norm: S: a longer code is shortened to this L2 norm.
     noise_multiplier: σ; open if None: `laconic.run` then calibrates it to its `epsilon`.
     noise: 'integer', which can be masked, or 'continuous', as in the papers, for studies.
     bits: bits of a value; as few as the sum allows, unless given.
     ring_bits: bits of the ring in which sums are taken, where it shall have room to spare.
+    unit: whom the noise protects: 'client', or 'record' or 'patient' inside clients; then S bounds what one adds.
+    unit_rate: with which probability a client draws each record or patient in a round, by coins of its own.
+    max_owners_per_patient: at how many clients a patient is at most; each of them clips to S over this.
+    num_units: about how many records or patients all clients hold together: a public number, by which sums are divided.
+    class_weights: public weights of the classes in the gradients of records or patients, as numbers or as '1,5'.
 """
 
 
@@ -146,9 +224,29 @@ def _check_names(options: dict[str, Any], *declared: Callable[..., Scheme]) -> N
     known = {field.name for field in fields(LocalSGD)}
     for function in declared:
         known |= {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    if "unit" in options and "unit" not in known:
+        check_unit(declared[-1].__name__.replace("_", "-"), options["unit"])
+        options = {name: value for name, value in options.items() if name != "unit"}
     strange = [unknown(f"option of {declared[-1].__name__}", name, known) for name in options if name not in known]
     if strange:
         raise UnknownArgument(several(strange))
+
+
+def check_unit(name: str, unit: str) -> None:
+    """Refuse units inside clients for a scheme that does not know them, with the reason."""
+    one_of(UNITS, unit=unit)
+    if unit == CLIENT:
+        return
+    if "record" in name:
+        reason = "protects single records already, as published: every client adds the whole noise of its own"
+    elif "sign" in name:
+        reason = f"sends signs, which are not the sum of the signs of single {unit}s: one {unit} may change all of them"
+    else:
+        reason = "adds no noise"
+    raise ConfigError(
+        f"--unit {unit}: {name} {reason}; use fl-std-dp or another private scheme whose codec is linear (fl-top-dp,"
+        " fl-cs-dp, fl-bas-3-dp), or leave --unit out"
+    )
 
 
 def fl_std(

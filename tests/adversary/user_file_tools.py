@@ -52,7 +52,7 @@ def read(case: Case, folder: Path) -> tuple[np.ndarray, ...]:
         return dense(records.inputs).numpy(), records.targets.numpy()
     if case.kind == "table":
         load_federation(DataSection(dataset=str(first), client_column="site"), holdout=0.0, streams=Streams(0))
-        records, owners, _ = load_table(first, "target", "site")
+        records, owners, _, _ = load_table(first, "target", "site")
         return dense(records.inputs).numpy(), records.targets.numpy(), owners
     if case.kind == "health":
         section = DataSection(dataset=str(first), schema=str(folder / "schema.toml"))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from laconic.data.inputs import concatenated
-from laconic.data.population import PooledPopulation, Population, Records
+from laconic.data.population import PooledPopulation, Population, Records, patients_of
 from laconic.errors import DataError
 
 Dropped = Callable[[int], tuple[int, ...]]
@@ -63,6 +63,11 @@ class Thinned:
         kept = torch.nonzero(_kept(records.targets, self.dropped(client)))[:, 0]
         _check(client, len(kept))
         return records.some(kept)
+
+    def patients(self, client: int) -> np.ndarray | None:
+        whose = patients_of(self.population, client)
+        kept = _kept(self.population.records(client).targets, self.dropped(client))
+        return None if whose is None else whose[kept.cpu().numpy()]
 
     def to(self, device: torch.device) -> Thinned:
         return Thinned(self.population.to(device), self.dropped)

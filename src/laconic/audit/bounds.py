@@ -150,9 +150,16 @@ def fitted_epsilon(scores: np.ndarray, coins: np.ndarray, delta: float) -> float
     return gdp_epsilon(float((inside.mean() - outside.mean()) / spread), delta) if spread > 0 else None
 
 
-def server_scores(seen: np.ndarray, there: np.ndarray, variance: np.ndarray, out: float) -> np.ndarray:
-    """(rounds, canaries) → (canaries): `there` says who took part, `variance` is s²."""
+def server_scores(
+    seen: np.ndarray, there: np.ndarray, variance: np.ndarray, out: float, rate: float = 1.0
+) -> np.ndarray:
+    """(rounds, canaries) → (canaries): `there` says who took part, `variance` is s².
+
+    `rate` is that of coins that the server does not know: of units inside clients.
+    """
     ratio = (1 - out) * (seen - (1 + out) / 2) / variance
+    if rate < 1:
+        ratio = _mixed(ratio[:, None], rate)
     scores: np.ndarray = np.where(there, ratio, 0.0).sum(0)
     return scores
 

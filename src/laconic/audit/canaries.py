@@ -22,7 +22,7 @@ from torch import Tensor
 from laconic.aggregate.base import Aggregator
 from laconic.clients.base import Collected, ModelView
 from laconic.clients.simulated import SimulatedClients
-from laconic.clients.work import ClientWork, Tamper
+from laconic.clients.work import ClientWork, Tamper, coins_stream, drawn_units
 from laconic.codecs.base import Codec
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
@@ -31,12 +31,16 @@ from laconic.data.population import Population, Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
+from laconic.privacy.accounting.releases import CLIENT, PATIENT
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
 from laconic.round import AGGREGATOR, bounded_codes, noise_stream
 from laconic.scheme import Scheme
 from laconic.server.rules import ServerRule, State
 from laconic.streams import Stream
 from laconic.train.engines.engine import Trained, Updates
+from laconic.train.local import UnitGradients
+from laconic.train.units import UnitSums
+from laconic.train.units.rounding import UnitGrid, on_grid
 
 OVERSHOOT = 100.0
 """How many times longer than S a canary's code is before the clip."""
@@ -141,6 +145,8 @@ class Canaries:
     coins: np.ndarray
     out: float
     directions: Directions
+    holders: np.ndarray | None = None
+    """(canaries, h): of units inside clients, the clients at which each is; None where canaries are clients."""
 
     @property
     def numbers(self) -> np.ndarray:
@@ -148,6 +154,8 @@ class Canaries:
 
     def among(self, clients: np.ndarray) -> np.ndarray:
         """Which of the clients are canaries."""
+        if self.holders is not None:
+            return np.zeros(len(clients), dtype=bool)
         found: np.ndarray = (clients >= self.first) & (clients < self.first + len(self.coins))
         return found
 
@@ -157,6 +165,11 @@ class Canaries:
         updates = self.directions.updates(plan, numbers)
         signs = np.where(self.coins[numbers], 1.0, self.out).astype(np.float32)
         return updates * torch.from_numpy(signs).to(updates.device)[:, None]
+
+    def held_by(self, client: int) -> np.ndarray:
+        """The canaries that are units of this client."""
+        assert self.holders is not None
+        return np.flatnonzero((self.holders == client).any(1))
 
     def along(self, plan: RoundPlan, values: Tensor) -> np.ndarray:
         """What a vector in code space (m) has along each canary's direction."""
@@ -170,9 +183,18 @@ def rows_at_once(size: int) -> int:
     return max(1, _AT_ONCE // size)
 
 
-def code_when_out(sampler: Sampler) -> float:
-    """The code of a canary that is out, in units of its direction: the worst neighbour by the sampler's adjacency."""
-    return -1.0 if sampler.adjacency == REPLACE_ONE else 0.0
+def code_when_out(sampler: Sampler, unit: str = CLIENT) -> float:
+    """The code of a canary that is out, in units of its direction: the worst neighbour by the adjacency."""
+    return -1.0 if unit == CLIENT and sampler.adjacency == REPLACE_ONE else 0.0
+
+
+def unit_holders(experiment: Experiment, canaries: int) -> np.ndarray | None:
+    """At which clients each canary is, where units inside clients are protected: at as many as are allowed."""
+    train = experiment.scheme.train
+    if not isinstance(train, UnitGradients):
+        return None
+    first = np.arange(canaries)[:, None] + np.arange(train.max_owners)
+    return first % experiment.population.num_clients
 
 
 def hadamard(order: int) -> Tensor:
@@ -256,7 +278,7 @@ class Watched(ServerRule):
     def step(self, mean_code: Tensor, state: State, codec: Codec, size: int, plan: RoundPlan) -> tuple[Tensor, State]:
         own = {name: value for name, value in state.items() if name != RELEASED}
         change, own = self.rule.step(mean_code, own, codec, size, plan)
-        return change, own | {RELEASED: mean_code * plan.planned_cohort}
+        return change, own | {RELEASED: mean_code * plan.divisor}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,6 +350,9 @@ class CanaryWork(ClientWork):
     ) -> Iterator[Updates]:
         self.uploaded = clients
         self._known: list[tuple[int, Tensor]] = []
+        if self.canaries.holders is not None:
+            yield from super().each(plan, clients, weights, then)
+            return
         planted = self.canaries.among(clients)
         others = clients[~planted]
         if len(others) and not self.bystanders:
@@ -336,6 +361,65 @@ class CanaryWork(ClientWork):
             yield from self._sent(plan, others, then, lambda some: weights.new_zeros(len(some), len(weights)))
         if planted.any():
             yield from self._sent(plan, clients[planted], then, lambda some: self.canaries.updates(plan, some))
+
+    def draw(self, plan: RoundPlan) -> np.ndarray:
+        """Of units inside clients: which canaries some client of the cohort draws."""
+        found = np.zeros(len(self.canaries.coins), dtype=bool)
+        for client in plan.cohort.tolist():
+            found[self._drawn_at(plan, client)] = True
+        return found
+
+    def _drawn_at(self, plan: RoundPlan, client: int) -> np.ndarray:
+        """The canaries that a client draws. Among bystanders they are its only units, and its own coins are theirs."""
+        planted, stream = self.canaries.held_by(client), coins_stream(self.view.streams, plan, client)
+        coins = drawn_units(len(planted), self._rate, stream if self.bystanders else stream.fork("canaries"))
+        return planted if coins is None else planted[coins.numpy()]
+
+    def unit_terms(self, plan: RoundPlan, client: int, weights: Tensor) -> Tensor:
+        """Canaries are units of the client: besides its own; or, among bystanders, records in the place of its own."""
+        if self.bystanders:
+            self._plant(plan, client, self.canaries.held_by(client))
+            return super().unit_terms(plan, client, weights)
+        terms = super().unit_terms(plan, client, weights)
+        grid = self._grid(plan, len(terms))
+        self._known.append((client, terms[None].double() / grid.steps))
+        here = self._drawn_at(plan, client)
+        here = here[self.canaries.coins[here]]
+        if not len(here):
+            return terms
+        codes = self.canaries.directions.codes(plan, here).double() * _length(self.view)
+        return terms + on_grid(codes, grid).sum(0).long()
+
+    @property
+    def _rate(self) -> float:
+        train = self.view.experiment.scheme.train
+        assert isinstance(train, UnitGradients)
+        return train.rate
+
+    def _grid(self, plan: RoundPlan, size: int) -> UnitGrid:
+        """That of one unit at one client."""
+        scheme = self.view.experiment.scheme
+        sensitivity, train = scheme.clip.sensitivity(size), scheme.train
+        grid = scheme.noise.grid(code_size=size, sensitivity=sensitivity, plan=plan)
+        assert grid is not None
+        assert isinstance(train, UnitGradients)
+        return UnitGrid(sensitivity / train.max_owners, grid.units)
+
+    def _plant(self, plan: RoundPlan, client: int, planted: np.ndarray) -> None:
+        """Give the client the canaries' records: of a linear model with weights 0 and the squared error.
+
+        The gradient of a record is then −2·y·x. So x is the canary's update, y says how long it is, and 0 is nothing.
+        Patients have three records.
+        """
+        train = self.view.experiment.scheme.train
+        assert isinstance(train, UnitGradients)
+        count = 3 if train.unit == PATIENT else 1
+        updates = self.canaries.directions.updates(plan, planted)
+        length = _length(self.view)
+        targets = torch.from_numpy(self.canaries.coins[planted].astype(np.float32)) * (length / 2 / count)
+        units = torch.arange(len(planted)).repeat_interleave(count)
+        records = Records((updates / length)[units], targets[units][:, None]).to(self.view.device)
+        self._units[client] = UnitSums(self.view.model, records, units.to(self.view.device))
 
     def _noting(self, plan: RoundPlan, then: Callable[[Trained], Updates]) -> Callable[[Trained], Updates]:
         """Also note what honest clients send before noise is added: an adversary may know all about them."""

@@ -14,9 +14,10 @@ import numpy as np
 from laconic.audit.canaries import OVERSHOOT, code_when_out
 from laconic.audit.many_runs import ManyRuns, participations
 from laconic.audit.result import Check
-from laconic.audit.setups import Seen, View
+from laconic.audit.setups import Seen, View, coins_of
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.sampling import FixedSize
+from laconic.train.local import UnitGradients
 
 _WEAK = 1e-9
 """A canary's code is called too short only where chance is no excuse."""
@@ -82,14 +83,15 @@ def clip_check(many: ManyRuns, level: float) -> Check:
     """How far apart the sums with a canary in and out are, in units of S."""
     from scipy.stats import norm
 
-    seen, coins, variance = participations(many)
+    seen, coins, variance = participations(many, drawn=True)
     if not 0 < coins.sum() < len(coins):
         return _nothing("clip", level)
     apart = float(seen[coins].mean() - seen[~coins].mean())
     error = math.sqrt(float(variance.mean()) * (1 / coins.sum() + 1 / (~coins).sum()))
-    allowed = 1 - code_when_out(many.experiment.sampler)
+    allowed = 1 - code_when_out(many.experiment.sampler, many.experiment.scheme.unit)
     score = (apart - allowed) / error
-    short = bool(norm.cdf(score) < _WEAK and apart < 0.99 * allowed)
+    usual = allowed * _arriving(many.experiment)
+    short = bool(norm.cdf((apart - usual) / error) < _WEAK and apart < 0.99 * usual)
     found = f"sums with and without a canary differ by {apart:.4g}·S"
     if short:
         found += ": the canaries do not arrive in full, so the bounds say little"
@@ -103,6 +105,12 @@ def clip_check(many: ManyRuns, level: float) -> Check:
     )
 
 
+def _arriving(experiment: Experiment) -> float:
+    """The share of S that a drawn canary adds on average: of several owners, not all draw it at once."""
+    train = experiment.scheme.train
+    return train.rate / coins_of(experiment) if isinstance(train, UnitGradients) else 1.0
+
+
 def sampler_checks(experiment: Experiment, runs: list[Seen], level: float) -> list[Check]:
     """How often canaries were drawn, how that spreads over them, and how large the cohorts were."""
     sampler, clients = experiment.sampler, experiment.population.num_clients
@@ -111,11 +119,13 @@ def sampler_checks(experiment: Experiment, runs: list[Seen], level: float) -> li
     drawn = np.concatenate([one.drawn for one in runs])
     sizes = np.concatenate([one.cohorts for one in runs])
     fixed = isinstance(sampler, FixedSize)
-    checks = [_rate(drawn, rate, clients, level, fixed=fixed, capped=capped)]
+    inside = experiment.scheme.sums_units
+    unit_rate = rate * coins_of(experiment) if inside else rate
+    checks = [_rate(drawn, unit_rate, clients, level, fixed=fixed and not inside, capped=capped)]
     if capped:
         return checks
-    if 0 < rate < 1:
-        checks.append(_spread(runs, drawn, rate, level))
+    if 0 < unit_rate < 1:
+        checks.append(_spread(runs, drawn, unit_rate, level))
     if fixed or rate >= 1:
         right = bool((sizes == round(rate * clients)).all())
         p_value, law = (1.0 if right else 0.0), f"{round(rate * clients)} in every round"

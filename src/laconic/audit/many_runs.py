@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from laconic.audit.bounds import count, epsilon_by_threshold, gdp_epsilon, outsider_scores, server_scores
-from laconic.audit.canaries import Canaries, CanaryClients, OrthogonalDirections, code_when_out
+from laconic.audit.canaries import Canaries, CanaryClients, OrthogonalDirections, code_when_out, unit_holders
 from laconic.audit.result import Bound, rounds_of
-from laconic.audit.setups import Seen, claim_of, short_runs, watch
+from laconic.audit.setups import Seen, claim_of, coins_of, short_runs, watch
 from laconic.experiment.experiment import Experiment
 from laconic.runner.run import Run
 from laconic.streams import Streams
@@ -39,7 +39,13 @@ def watch_many_runs(experiment: Experiment, trials: int, tick: Callable[[int, in
         one = replace(short.experiment, seed=streams.public_seed("audit", number))
         clients = CanaryClients(one, bystanders=True)
         coins = clients.streams.numpy("canary coins").random(short.lanes) < 0.5
-        canaries = Canaries(0, coins, code_when_out(one.sampler), OrthogonalDirections(clients))
+        canaries = Canaries(
+            0,
+            coins,
+            code_when_out(one.sampler, one.scheme.unit),
+            OrthogonalDirections(clients),
+            unit_holders(one, short.lanes),
+        )
         seen.append(watch(Run(one, clients=clients), clients, canaries))
         tick(number + 1, runs)
     return ManyRuns(short.experiment, seen)
@@ -71,7 +77,7 @@ def server_bounds(many: ManyRuns, delta: float, error: float) -> list[Bound]:
 def outsider_bounds(many: ManyRuns, delta: float, error: float) -> list[Bound]:
     """Of an outsider, over the whole run: at the δ of the run, and at a larger one where fewer trials show more."""
     e = many.experiment
-    out, rate = code_when_out(e.sampler), e.sampler.rate_in(e.population.num_clients)
+    out, rate = code_when_out(e.sampler, e.scheme.unit), e.sampler.rate_in(e.population.num_clients) * coins_of(e)
     scores = np.concatenate([outsider_scores(one.outsider.along, rate, one.outsider.claimed, out) for one in many.seen])
     coins = np.concatenate([one.coins for one in many.seen])
     rounds, most = max(one.rounds for one in many.seen), max(one.most for one in many.seen)
@@ -102,11 +108,16 @@ def usual_participations(experiment: Experiment) -> int:
     return usual if cap is None else min(usual, cap)
 
 
-def participations(many: ManyRuns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of every canary in every round in which it took part: what the server saw, whether it was in, and s²."""
-    seen = np.concatenate([one.server.along[:, 0][one.there] for one in many.seen])
-    coins = np.concatenate([np.broadcast_to(one.coins, one.there.shape)[one.there] for one in many.seen])
-    variance = np.concatenate([one.server.claimed[:, 0][one.there] for one in many.seen])
+def participations(many: ManyRuns, *, drawn: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of every canary in every round in which it took part: what the server saw, whether it was in, and s².
+
+    With `drawn` only of rounds in which a client drew it, if it is a unit inside clients: the server does not know.
+    """
+    which = [one.there & one.drawn if drawn else one.there for one in many.seen]
+    pairs = list(zip(many.seen, which, strict=True))
+    seen = np.concatenate([one.server.along[:, 0][there] for one, there in pairs])
+    coins = np.concatenate([np.broadcast_to(one.coins, there.shape)[there] for one, there in pairs])
+    variance = np.concatenate([one.server.claimed[:, 0][there] for one, there in pairs])
     return seen, coins, variance
 
 
@@ -114,8 +125,10 @@ def _gdp(many: ManyRuns, often: int, delta: float, error: float) -> Bound:
     """By the middle threshold, where both worlds are equally likely: it is known beforehand, so all trials count."""
     if often == 1:
         seen, coins, variance = participations(many)
-        out = code_when_out(many.experiment.sampler)
-        scores = server_scores(seen[None], np.ones_like(seen[None], dtype=bool), variance[None], out)
+        out = code_when_out(many.experiment.sampler, many.experiment.scheme.unit)
+        scores = server_scores(
+            seen[None], np.ones_like(seen[None], dtype=bool), variance[None], out, coins_of(many.experiment)
+        )
     else:
         scores, coins = _of_participants(many, often)
     test = count(scores, coins, 0.0)
@@ -135,11 +148,11 @@ def _gdp(many: ManyRuns, often: int, delta: float, error: float) -> Bound:
 
 def _of_participants(many: ManyRuns, often: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores and coins of the canaries that took part so often, by the first so many times."""
-    out, scores, coins = code_when_out(many.experiment.sampler), [], []
+    out, scores, coins = code_when_out(many.experiment.sampler, many.experiment.scheme.unit), [], []
     for one in many.seen:
         enough = one.there.sum(0) >= often
         first = one.there & (one.there.cumsum(0) <= often)
-        found = server_scores(one.server.along[:, 0], first, one.server.claimed[:, 0], out)
+        found = server_scores(one.server.along[:, 0], first, one.server.claimed[:, 0], out, coins_of(many.experiment))
         scores.append(found[enough])
         coins.append(one.coins[enough])
     return np.concatenate(scores), np.concatenate(coins)

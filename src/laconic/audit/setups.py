@@ -72,7 +72,9 @@ def check_auditable(experiment: Experiment) -> None:
 
 
 def with_canaries(experiment: Experiment, canaries: int) -> Experiment:
-    """The run with canaries besides its clients, sampled at the same rate."""
+    """The run with canaries besides its clients, sampled at the same rate; those that are units come to its clients."""
+    if experiment.scheme.sums_units:
+        return replace(_plain(experiment), scheme=watched(experiment.scheme))
     clients = experiment.population.num_clients
     return replace(
         _plain(experiment),
@@ -100,22 +102,34 @@ def short_runs(experiment: Experiment) -> ShortRuns:
     size = tiny_size(codec)
     order = 1 << (codec.code_size(size).bit_length() - 1)
     lanes = min(LANES, order // 2)
-    clients, sampler = _few_clients(experiment, lanes)
-    lanes = min(lanes, clients)
+    scheme, inside = experiment.scheme, experiment.scheme.sums_units
+    if inside:
+        clients, sampler = experiment.population.num_clients, experiment.sampler
+        scheme = replace(scheme, train=replace(scheme.train, class_weights=()))
+    else:
+        clients, sampler = _few_clients(experiment, lanes)
+        lanes = min(lanes, clients)
     record = Records(torch.zeros(1, size), torch.zeros(1, 1))
     generator = torch.Generator().manual_seed(0)
     public = Records(torch.randn(4, size, generator=generator), torch.ones(4, 1))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = nn.Linear(size, 1, bias=False)
+    if inside:
+        nn.init.zeros_(model.weight)  # the gradient of a canary's record is then known: `CanaryWork`
     return ShortRuns(
         replace(
             _plain(experiment),
-            scheme=watched(replace(experiment.scheme, rule=Still(), downlink="weights")),
+            scheme=watched(replace(scheme, rule=Still(), downlink="weights")),
             model=model,
             front_end=None,
             loss="mean-squared-error",
-            population=FunctionPopulation(clients, lambda client: record, size=lambda client: 1),
+            population=FunctionPopulation(
+                clients,
+                lambda client: record,
+                size=lambda client: 1,
+                patients=lambda client: np.zeros(1, dtype=np.int64),
+            ),
             sampler=sampler,
             public=public,
             secagg="simulated",
@@ -153,6 +167,11 @@ def claim_of(experiment: Experiment) -> RunAccountant:
     accountant = experiment.accountant
     assert accountant is not None
     return accountant
+
+
+def coins_of(experiment: Experiment) -> float:
+    """The probability of coins that neither server nor outsider knows: that a unit inside clients is drawn."""
+    return claim_of(experiment).main.rate if experiment.scheme.sums_units else 1.0
 
 
 def at_same_rate(sampler: Sampler, before: int, now: int) -> Sampler:
@@ -306,6 +325,10 @@ def _row(run: Run, clients: CanaryClients, canaries: Canaries, plan: RoundPlan) 
         released = released if isinstance(e.sampler, FixedSize) else released - known
     outsider = _view(e.sensitivity, canaries, plan, released, np.full(len(sums), variance * plan.released_variance))
     every = _view(e.sensitivity, canaries, plan, opened, variance * present)
+    if canaries.holders is not None:
+        there = np.isin(canaries.holders, uploaded).any(1) & ~lost[0]
+        own = np.zeros(len(there), dtype=np.int64)
+        return _Row(plan, there, clients.work.draw(plan), _of_own_sum(every, own, there), outsider)
     mine = canaries.among(uploaded)
     there, own = np.zeros(len(canaries.coins), dtype=bool), np.zeros(len(canaries.coins), dtype=np.int64)
     own[uploaded[mine] - canaries.first] = places[mine]

@@ -21,9 +21,9 @@ from laconic.audit.bounds import (
     outsider_scores,
     server_scores,
 )
-from laconic.audit.canaries import Canaries, CanaryClients, RandomDirections, code_when_out
+from laconic.audit.canaries import Canaries, CanaryClients, RandomDirections, code_when_out, unit_holders
 from laconic.audit.result import Bound, rounds_of
-from laconic.audit.setups import Seen, claim_of, watch, with_canaries
+from laconic.audit.setups import Seen, claim_of, coins_of, watch, with_canaries
 from laconic.experiment.experiment import Experiment
 from laconic.observers.observer import Row
 from laconic.runner.run import Run
@@ -46,16 +46,23 @@ def watch_whole_run(experiment: Experiment, canaries: int, observer: Callable[[R
     clients = CanaryClients(audited)
     coins = clients.streams.numpy("canary coins").random(canaries) < 0.5
     first = experiment.population.num_clients
-    planted = Canaries(first, coins, code_when_out(audited.sampler), RandomDirections(clients))
+    planted = Canaries(
+        first,
+        coins,
+        code_when_out(audited.sampler, audited.scheme.unit),
+        RandomDirections(clients),
+        unit_holders(audited, canaries),
+    )
     return WholeRun(audited, watch(Run(audited, clients=clients, observer=observer), clients, planted, last=True))
 
 
 def server_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
     """Of the server, who knows the cohorts; the claim is that of the canary that took part most often."""
     e, seen = whole.experiment, whole.seen
-    out, most = code_when_out(e.sampler), max(1, seen.most)
-    scores = server_scores(seen.server.along[:, 0], seen.there, seen.server.measured[:, 0], out)
-    guesses = _guesses(e, len(seen.coins), delta, error, lambda x, there, s2: server_scores(x, there, s2, out))
+    out, most = code_when_out(e.sampler, e.scheme.unit), max(1, seen.most)
+    rate = coins_of(e)
+    scores = server_scores(seen.server.along[:, 0], seen.there, seen.server.measured[:, 0], out, rate)
+    guesses = _guesses(e, len(seen.coins), delta, error, lambda x, there, s2: server_scores(x, there, s2, out, rate))
     correct = _correct(scores, seen.coins, guesses)
     cosines = np.where(seen.there, seen.server.along[:, 0] / seen.server.norm[:, 0], 0.0)
     count = np.sqrt(np.maximum(1, seen.there.sum(0)))
@@ -93,7 +100,7 @@ def server_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
 def outsider_bounds(whole: WholeRun, delta: float, error: float) -> list[Bound]:
     """Of an outsider, who sees all sums; and of one who sees the last model alone."""
     e, seen = whole.experiment, whole.seen
-    out, rate = code_when_out(e.sampler), e.sampler.rate_in(e.population.num_clients)
+    out, rate = code_when_out(e.sampler, e.scheme.unit), e.sampler.rate_in(e.population.num_clients) * coins_of(e)
     scores = outsider_scores(seen.outsider.along, rate, seen.outsider.measured, out)
     guesses = _guesses(
         e, len(seen.coins), delta, error, lambda x, there, s2: outsider_scores(x[:, None], rate, s2[:, None], out)
@@ -132,12 +139,12 @@ Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 def _guesses(e: Experiment, canaries: int, delta: float, error: float, score: Score) -> int:
     """How many coins to guess: the number that does best if everything is as claimed. It does not look at the run."""
     rng = np.random.default_rng(0)
-    rate, sigma = e.sampler.rate_in(e.population.num_clients), e.scheme.noise_multiplier or 0.0
+    rate, sigma = e.sampler.rate_in(e.population.num_clients) * coins_of(e), e.scheme.noise_multiplier or 0.0
     coins, shape = rng.random(canaries) < 0.5, (e.rounds, canaries)
     there = rng.random(shape) < rate
     others = rate * canaries / e.code_size
     variance = np.full((e.rounds, 1), sigma**2 + others)
-    means = np.where(coins, 1.0, code_when_out(e.sampler))
+    means = np.where(coins, 1.0, code_when_out(e.sampler, e.scheme.unit))
     scores = score(there * means + np.sqrt(variance) * rng.standard_normal(shape), there, variance)
 
     def worth(guesses: int) -> tuple[float, float]:

@@ -35,6 +35,10 @@ class _Asked:
     num_clients: int | None
     as_published: bool
     max_participations: int | None
+    unit: str
+    unit_rate: float
+    max_owners_per_patient: int
+    num_units: float | None
     record_rate: float | None
     local_steps: int
     noise: str | None
@@ -54,6 +58,8 @@ class _Asked:
         from laconic.privacy.accounting.cyclic import Cyclic
         from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
 
+        if self._inside and [self.sampling_rate, self.cohort_size, self.separation].count(None) == 3:
+            return Poisson(sampling_rate=1.0)  # as in a run: hospitals all take part
         if [self.sampling_rate, self.cohort_size, self.separation].count(None) != 2:
             raise ConfigError(
                 "give either --sampling-rate (Poisson) or --cohort-size with --num-clients (fixed size) or --separation"
@@ -70,6 +76,11 @@ class _Asked:
             raise ConfigError("--cohort-size needs --num-clients")
         assert self.cohort_size is not None
         return (AsPublished if self.as_published else FixedSize)(cohort_size=self.cohort_size)
+
+    @property
+    def _inside(self) -> bool:
+        """Whether units inside clients are protected by shares of the noise."""
+        return self.unit != "client"
 
     @property
     def population(self) -> int:
@@ -99,6 +110,7 @@ class _Asked:
         one_of(("integer", "continuous"), noise=self.kind)
         if self.code_size is not None:
             positive_int(code_size=self.code_size)
+        self._check_units()
         needs = {
             "--max-dropouts": self.max_dropouts > 0,
             "--max-colluders": self.max_colluders > 0,
@@ -113,6 +125,42 @@ class _Asked:
         Budget(delta=self.delta, max_participations=self.max_participations).check(self.sampler)
         if self.slack:
             self.sampler.check_slack(self.population, self.slack, self.groups)
+
+    def _check_units(self) -> None:
+        """Refuse what is not said of a scheme whose units are inside clients."""
+        from laconic.errors import ConfigError
+        from laconic.parts import one_of
+        from laconic.privacy.accounting.releases import UNITS
+        from laconic.train.local import UnitGradients
+
+        one_of(UNITS, unit=self.unit)
+        others = {
+            "--unit-rate": self.unit_rate != 1,
+            "--max-owners-per-patient": self.max_owners_per_patient != 1,
+            "--num-units": self.num_units is not None,
+        }
+        idle = [flag for flag, given in others.items() if given]
+        if not self._inside:
+            if idle:
+                raise ConfigError(f"{', '.join(idle)} means nothing without --unit patient (or record): add it")
+            return
+        given = {
+            "--record-rate": self.record_rate is not None,
+            "--noise-bands": self.noise_bands > 1,
+            "--groups": self.groups > 1,
+            "--signs": self.signs,
+            "--noise continuous": self.kind == "continuous",
+        }
+        for flag in [flag for flag, there in given.items() if there]:
+            raise ConfigError(f"{flag} does not go with --unit {self.unit}: leave one of them out")
+        UnitGradients(
+            unit=self.unit, rate=self.unit_rate, max_owners=self.max_owners_per_patient, num_units=self.num_units
+        )
+        if self.max_owners_per_patient > 1 and self.sampler.rate_in(self.population) < 1:
+            raise ConfigError(
+                f"--max-owners-per-patient {self.max_owners_per_patient} is accounted for only if all clients take part"
+                " in every round: use --sampling-rate 1"
+            )
 
     def accountant(self, noise_multiplier: float) -> RunAccountant:
         """That of one client, or of one record if there is a rate for records."""
@@ -131,6 +179,7 @@ class _Asked:
             groups=self.groups,
             max_participations=self.max_participations,
             horizon=self.rounds,
+            num_units=None if self.num_units is None else max(1, round(self.num_units)),
         )
 
     def _of_clients(self, noise_multiplier: float) -> Release:
@@ -138,6 +187,9 @@ class _Asked:
 
         noise, code_size = self._noise(noise_multiplier), self.code_size or _USUAL_SIZE
         sensitivity = math.sqrt(code_size) if self.signs else 1.0
+        inside: dict[str, Any] = {}
+        if self._inside:
+            inside = {"unit": self.unit, "coins": self.unit_rate, "max_owners": self.max_owners_per_patient}
         slack = draws_slack(
             noise,
             sampler=self.sampler,
@@ -145,7 +197,11 @@ class _Asked:
             code_size=code_size,
             sensitivity=sensitivity,
             plan=self.sampler.typical_plan(
-                self.population, max_dropouts=self.max_dropouts, max_colluders=self.max_colluders, groups=self.groups
+                self.population,
+                max_dropouts=self.max_dropouts,
+                max_colluders=self.max_colluders,
+                groups=self.groups,
+                planned_units=None if self.num_units is None else self.num_units * self.unit_rate,
             ),
             rounds=most_rounds(self.rounds),
             groups=self.groups,
@@ -158,6 +214,7 @@ class _Asked:
             sensitivity=sensitivity,
             groups=self.groups,
             delta_slack=self._checked(slack),
+            **inside,
         )
 
     def _of_records(self, noise_multiplier: float, record_rate: float) -> Release:
@@ -194,6 +251,7 @@ class _Asked:
         from laconic.privacy.mechanism.correlated import CorrelatedGaussian
         from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
         from laconic.privacy.mechanism.gaussian import Gaussian
+        from laconic.privacy.mechanism.grid import MOST_BITS
 
         if self.bands is not None:
             if self.kind == "continuous" or self.signs:
@@ -203,7 +261,8 @@ class _Asked:
             return CorrelatedGaussian(noise_multiplier=noise_multiplier, coefficients=self.bands)
         if self.kind == "continuous":
             return Gaussian(noise_multiplier=noise_multiplier)
-        return DiscreteGaussian(noise_multiplier=noise_multiplier, signs=self.signs)
+        bits = None if self.num_units is None else MOST_BITS  # as in a run
+        return DiscreteGaussian(noise_multiplier=noise_multiplier, signs=self.signs, bits=bits)
 
     @functools.cached_property
     def bands(self) -> tuple[int, ...] | None:
@@ -245,6 +304,28 @@ def _about_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--as-published", is_flag=True, help="Account a fixed size as Poisson, as the papers do."),
             click.option("--max-participations", type=int, help="How often one client takes part at most (Poisson)."),
+            click.option(
+                "--unit",
+                default="client",
+                help="Whom the noise protects: client, or patient or record inside clients.  [client]",
+            ),
+            click.option(
+                "--unit-rate",
+                type=NUMBER,
+                default=1.0,
+                help="With --unit patient or record: the probability with which a client draws each in a round.  [1]",
+            ),
+            click.option(
+                "--max-owners-per-patient",
+                type=int,
+                default=1,
+                help="With --unit patient: at how many clients a patient is at most.  [1]",
+            ),
+            click.option(
+                "--num-units",
+                type=NUMBER,
+                help="With --unit patient or record: about how many there are, to check δ and for the grid.",
+            ),
             click.option(
                 "--record-rate",
                 type=NUMBER,
@@ -333,9 +414,9 @@ def epsilon(
     )
     click.echo(head + "\n")
     outsider = "sees all sums and models but not who took part"
-    if promise.one == "record":
+    if promise.one != "client":
         click.echo(f"Protected is {promise.unit}.")
-    if promise.one == "record" or not promise.covers_server:
+    if promise.one != "client" or not promise.covers_server:
         outsider = promise.released
     click.echo(f"ε against an outsider, who {outsider}:")
     click.echo(f"  after {rounds} rounds:  {_figures(released, None if papers else accountant.method)}")
@@ -345,7 +426,8 @@ def epsilon(
         click.echo("ε against the server: none, as it adds the noise itself (central)")
         participant = {}
     else:
-        click.echo("ε against the server, which knows who took part:")
+        server = promise.participant if asked.unit != "client" else "knows who took part"
+        click.echo(f"ε against the server, which {server}:")
     for count, figures in participant.items():
         usual = "the average client" if sampler.amplifies else "the busiest client"
         note = f" ({usual})" if count == expected and not participations else ""

@@ -54,7 +54,7 @@ def _print(result: dict[str, Any], papers: bool) -> None:
         console.print(
             f"noise multiplier σ = {privacy['noise_multiplier']:g}, clip norm S = {clip},"
             f" δ = {rounded_up(privacy['delta'])}, {privacy['adjacency']} adjacency"
-            f"{' of one record' if privacy['unit'] == 'record' else ''}"
+            f"{'' if privacy['unit'] == 'client' else ' of one ' + privacy['unit']}"
         )
         for title, key, unit, quoted in (
             ("ε against an outsider", "released", "rounds", privacy["accountant"]),

@@ -99,7 +99,7 @@ class Attackers:
 
         In as many steps as one client takes, or in as many passes: T_gd·|B| / |D_k| of them.
         """
-        train = self._view.experiment.scheme.train
+        train = self._view.experiment.scheme.train.plain
         if self.attack.boost_as == "step":
             train = replace(train, local_lr=self.attack.boost * train.local_lr)
         if not together or not isinstance(train, LocalSGD):

@@ -24,7 +24,7 @@ from laconic.train.engines.choose import choose_engine
 from laconic.train.engines.engine import Engine, Work
 from laconic.train.flat import FlatModel
 from laconic.train.importance import accumulated_gradient
-from laconic.train.local import LocalSGD
+from laconic.train.local import LocalSGD, UnitGradients
 
 
 @dataclass
@@ -63,6 +63,8 @@ class ModelView:
         if e.scheme.private:
             self.model.check_memory()
         self.model.check_classes(self.first_targets)
+        if isinstance(e.scheme.train, UnitGradients):
+            e.scheme.train.check_classes(0 if self._values_as_targets else self.model.num_classes)
         for records in (e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
@@ -132,8 +134,9 @@ class ModelView:
                 f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
                 " or --public-records N to set some training records aside"
             )
-        assert isinstance(e.scheme.train, LocalSGD)  # `Scheme` refuses a chosen support with other training
-        return accumulated_gradient(self.model, e.scheme.train, public, steps)
+        train = e.scheme.train.plain
+        assert isinstance(train, LocalSGD)  # `Scheme` refuses a chosen support with other training
+        return accumulated_gradient(self.model, train, public, steps)
 
 
 class Clients(ModelView, ABC):

@@ -23,19 +23,30 @@ from laconic.adversary.poisoned import without_classes
 from laconic.clients import wire
 from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView
-from laconic.data.population import PooledPopulation, Population, Records
+from laconic.data.population import PooledPopulation, Population, Records, patients_of, units_of
 from laconic.errors import ConfigError
 from laconic.features.population import as_features
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
-from laconic.round import bounded_codes, noise_stream, noisy_codes, noisy_in_groups, received, summed_terms
+from laconic.round import (
+    bounded_codes,
+    noise_stream,
+    noisy_codes,
+    noisy_in_groups,
+    noisy_terms,
+    received,
+    summed_terms,
+)
 from laconic.scheme import Scheme
-from laconic.streams import Stream
+from laconic.streams import Stream, Streams
 from laconic.train.engines.engine import Task, Trained, Updates, Work, products_in, some_updates
-from laconic.train.local import LocalSGD
+from laconic.train.local import LocalSGD, UnitGradients
+from laconic.train.units import UnitSums
 
 _VALUES = 1 << 22
 """Values of updates that a CPU holds at once where only their sum is kept: so much memory is used again and again."""
+_UNITS = 1 << 21
+"""So many units are kept ready at once."""
 Tamper = Callable[[RoundPlan, Trained], Trained]
 
 
@@ -55,6 +66,7 @@ class ClientWork:
         self.part = (0, 1)
         """Which chunks of a cohort are trained here: see `Task`."""
         self._packing_checked = False
+        self._units: dict[int, UnitSums] = {}
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def _held(self) -> Population:
@@ -102,6 +114,9 @@ class ClientWork:
         if isinstance(trained, Forged) and not self.follows_protocol:
             return self._forged_codes(plan, trained)
         streams = self._streams(plan, trained)
+        if scheme.sums_units:
+            with self.view.clock("noise"):
+                return noisy_terms(scheme, plan, trained.values, streams=streams)
         codes = self._bounded(plan, trained, streams)
         with self.view.clock("noise"):
             if plan.groups:
@@ -113,6 +128,8 @@ class ClientWork:
         scheme = self.view.experiment.scheme.at(plan.round)
         if isinstance(trained, Forged) and not self.follows_protocol:
             return scheme.noise.bare_terms(self._forged_codes(plan, trained))
+        if scheme.sums_units:
+            return trained.values
         codes = self._bounded(plan, trained, self._streams(plan, trained))
         size = codes.shape[1]
         with self.view.clock("noise"):
@@ -126,6 +143,8 @@ class ClientWork:
             terms = self.terms(plan, trained)
             return len(terms) * terms[0] if len(trained.updates) == 1 else terms.sum(0)
         scheme = self.view.experiment.scheme.at(plan.round)
+        if scheme.sums_units:
+            return trained.values.sum(0)
         streams, size = self._streams(plan, trained), self.view.model.size
         on_cpu = self.view.device.type == "cpu"
         total: Tensor | None = None
@@ -170,6 +189,8 @@ class ClientWork:
         coins = coins[: len(forged.updates)]
         if scheme.noise.private:
             codes = scheme.codec.encode(forged.updates, plan, coins)
+            if scheme.sums_units:  # a mean over records becomes the sum over as many units as are claimed
+                codes = codes * torch.from_numpy(forged.num_records).to(codes)[:, None]
             sensitivity = scheme.clip.sensitivity(codes.shape[-1])
             codes = scheme.noise.without_noise(codes, boost=forged.boost, sensitivity=sensitivity, plan=plan)
         else:
@@ -207,6 +228,9 @@ class ClientWork:
         if self.view.experiment.scheme.evaluates(plan.round):
             yield from map(then, self._measured(plan, clients, weights))
             return
+        if self.view.experiment.scheme.sums_units:
+            yield from map(self._tampered(plan, then), self._summed_units(plan, clients, weights))
+            return
         task = Task(
             train=self.view.experiment.scheme.train,
             weights=received(self.view.experiment.scheme.at(plan.round), plan, weights),
@@ -239,6 +263,54 @@ class ClientWork:
                 cells, size = self.cells(client, start)
             yield Updates(np.array([client]), cells[None].to(self.view.device), np.array([size]))
 
+    def _summed_units(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
+        """What each client's units add to the sum of the round, on the grid of its noise: (1, m) integers."""
+        start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
+        first, turn = self.part
+        for client in clients[first::turn].tolist():
+            with self.view.clock("train"):
+                terms = self.unit_terms(plan, client, start)
+            yield Updates(np.array([client]), terms[None], np.array([self.population.size(client)]))
+
+    def unit_terms(self, plan: RoundPlan, client: int, weights: Tensor) -> Tensor:
+        """Σ_u c̄_u of one client over the units that it draws, (m,): clipped after encoding, without noise.
+
+        Which units are drawn stays here: nothing that leaves the client may depend on it but the noisy sum.
+        """
+        scheme, code_size = self.view.experiment.scheme, self.view.sizes(plan.round)[0]
+        train, units = scheme.train, self._units_of(client)
+        assert isinstance(train, UnitGradients)
+        drawn = drawn_units(units.num_units, train.rate, coins_stream(self.view.streams, plan, client))
+        sensitivity = scheme.clip.sensitivity(code_size)
+        grid = scheme.noise.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
+        assert grid is not None, "units are added up on the grid of integer noise"
+        with products_in("float32", self.view.device):
+            return units.terms(
+                weights,
+                drawn=None if drawn is None else drawn.to(self.view.device),
+                codec=scheme.codec,
+                plan=plan,
+                clip_norm=sensitivity / train.max_owners,
+                grid_units=grid.units,
+            )
+
+    def _units_of(self, client: int) -> UnitSums:
+        """The units of a client, ready to be summed; those of some clients are kept from round to round."""
+        if client not in self._units:
+            train, device = self.view.experiment.scheme.train, self.view.device
+            assert isinstance(train, UnitGradients)
+            units = units_of(self.population, client, train.unit)
+            made = UnitSums(
+                self.view.model,
+                self.population.records(client).to(device),
+                None if units is None else torch.from_numpy(units).to(device),
+                class_weights=torch.tensor(train.class_weights, device=device) if train.class_weights else None,
+            )
+            while self._units and sum(one.num_units for one in self._units.values()) + made.num_units > _UNITS:
+                del self._units[next(iter(self._units))]
+            self._units[client] = made
+        return self._units[client]
+
     def cells(self, client: int, weights: Tensor) -> tuple[Tensor, int]:
         """What the weights are worth on the records that a client has set aside, and how many these are."""
         e, model = self.view.experiment, self.view.model
@@ -261,6 +333,19 @@ class ClientWork:
     def _tampered(self, plan: RoundPlan, then: Callable[[Trained], Updates]) -> Callable[[Trained], Updates]:
         tamper = self.tamper
         return then if tamper is None else lambda trained: then(tamper(plan, trained))
+
+
+def coins_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
+    """The coins with which a client draws its units in this attempt: a repeated round has new ones."""
+    return streams.stream("coins", plan.round, plan.attempt, client)
+
+
+def drawn_units(count: int, rate: float, stream: Stream) -> Tensor | None:
+    """Which units are drawn, each with a probability of `rate` at most (by less than 2^−63 below it); None: all."""
+    if rate >= 1:
+        return None
+    words = stream.words(count, torch.device("cpu"))  # uniform on −2^63 … 2^63 − 1
+    return words < int(rate * 2**64) - 2**63
 
 
 _PURPOSE = int.from_bytes(b"held out")
@@ -306,6 +391,10 @@ class _Some:
 
     def records(self, client: int) -> Records:
         return self._population.records(client).some(self._rows(client))
+
+    def patients(self, client: int) -> np.ndarray | None:
+        whose = patients_of(self._population, client)
+        return None if whose is None else whose[self._rows(client)]
 
     def to(self, device: torch.device) -> Population:
         return _Some(self._population.to(device), self._rows)

@@ -75,6 +75,10 @@ class Codec(Part):
         """The clients' codes; `streams` has one private source of randomness per client."""
         raise NotImplementedError
 
+    def encode_whole(self, update: Tensor, plan: RoundPlan) -> Tensor:
+        """A linear code of whole numbers up to 2²⁰ (in float64): exact, so that it has the same bits everywhere."""
+        return self.encode(update, plan, [])
+
     def decode(self, code: Tensor, size: int, plan: RoundPlan) -> Tensor:
         raise NotImplementedError
 

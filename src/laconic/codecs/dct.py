@@ -20,6 +20,7 @@ from laconic.streams import Stream
 
 ORDERS = ("shuffled", "natural")
 _LARGEST_MATRIX = 1 << 26
+_COSINE_BITS = 20
 
 
 def dct(signal: Tensor, count: int) -> Tensor:
@@ -59,6 +60,12 @@ def _cosines(length: int, count: int, device: torch.device, dtype: torch.dtype) 
     rows = torch.cos(math.pi * ((k * (2 * i + 1)) % (4 * length)) / (2 * length)) * math.sqrt(2 / length)
     rows[0] /= math.sqrt(2)
     return rows.to(device, dtype)
+
+
+@functools.lru_cache(maxsize=8)
+def _whole_cosines(length: int, count: int, device: torch.device) -> Tensor:
+    """Θ in steps of 2^−20, as whole numbers in float64."""
+    return _cosines(length, count, torch.device("cpu"), torch.float64).mul(2.0**_COSINE_BITS).round().to(device)
 
 
 @functools.lru_cache(maxsize=8)
@@ -123,12 +130,25 @@ class LowPassDCT(Codec):
         return chunks * count
 
     def encode(self, update: Tensor, plan: RoundPlan, streams: Sequence[Stream]) -> Tensor:
+        chunks, count = self._chunks(update, plan)
+        return dct(chunks, count).flatten(-2)
+
+    def encode_whole(self, update: Tensor, plan: RoundPlan) -> Tensor:
+        """With cosines of 20 bits, so that every sum is exact; of chunks that are too long for a matrix as usual."""
+        chunks, count = self._chunks(update, plan)
+        length = chunks.shape[-1]
+        if count * length > _LARGEST_MATRIX:
+            return dct(chunks, count).flatten(-2)
+        return (chunks @ _whole_cosines(length, count, update.device).T).flatten(-2).mul_(2.0**-_COSINE_BITS)
+
+    def _chunks(self, update: Tensor, plan: RoundPlan) -> tuple[Tensor, int]:
+        """The signals (..., chunks, length) of which the first coefficients are sent, and how many these are."""
         size = update.shape[-1]
         chunks, length, count = self.chunk_sizes(size)
         if self.order == "shuffled":
             update = update[..., _shuffle(size, plan.run_seed, update.device)]
         padded = functional.pad(update, (0, chunks * length - size))
-        return dct(padded.reshape(*padded.shape[:-1], chunks, length), count).flatten(-2)
+        return padded.reshape(*padded.shape[:-1], chunks, length), count
 
     def decode(self, code: Tensor, size: int, plan: RoundPlan) -> Tensor:
         chunks, length, count = self.chunk_sizes(size)

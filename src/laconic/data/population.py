@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from laconic.data.inputs import Inputs, Pictures, SparseRows, concatenated, dense, tensors_of
-from laconic.errors import DataError
+from laconic.errors import ConfigError, DataError
 
 
 class Records(NamedTuple):
@@ -98,6 +98,33 @@ def some_of(population: Population, client: int, rows: np.ndarray) -> Records:
     return population.records(client).some(rows)
 
 
+def patients_of(population: Population, client: int) -> np.ndarray | None:
+    """Whose each of a client's records is, as numbers; None if the population does not say."""
+    said = getattr(population, "patients", None)
+    return None if said is None else said(client)
+
+
+def units_of(population: Population, client: int, unit: str) -> np.ndarray | None:
+    """Of which unit each of a client's records is, numbered from 0; None where every record is a unit."""
+    if unit != "patient":
+        return None
+    patients = patients_of(population, client)
+    if patients is None:
+        raise ConfigError(
+            "--unit patient: the records do not say whose they are; name the column (--patient-column), or patient in"
+            " the schema; in Python give (inputs, targets, patients) for every client; or use --unit record if every"
+            " record is another person's"
+        )
+    patients = np.asarray(patients)
+    if patients.shape != (population.size(client),):
+        raise DataError(
+            f"client {client} has {population.size(client)} records, but {patients.shape} numbers of patients: one"
+            " each is needed"
+        )
+    numbered: np.ndarray = np.unique(patients, return_inverse=True)[1]
+    return numbered
+
+
 def first_of(population: Population, count: int = 1) -> Records:
     """The first records of the first client: what a record looks like."""
     return first_look(population, count)[0]
@@ -129,12 +156,16 @@ def padded(values: Tensor, sizes: np.ndarray) -> Tensor:
 class PooledPopulation:
     """One pooled table of records and, for every client, the rows it holds.
 
-    `rows` is a list of index arrays (clients of any size), or a 2-D array (equal shards).
+    `rows` is a list of index arrays (clients of any size), or a 2-D array (equal shards). `patients` has a number for
+    every row of the table: whose it is.
     """
 
-    def __init__(self, records: Records, rows: Sequence[np.ndarray] | np.ndarray) -> None:
+    def __init__(
+        self, records: Records, rows: Sequence[np.ndarray] | np.ndarray, *, patients: np.ndarray | None = None
+    ) -> None:
         self._records = records
         self._rows = rows
+        self._patients = patients
 
     @property
     def num_clients(self) -> int:
@@ -162,7 +193,11 @@ class PooledPopulation:
 
     def with_rows(self, rows: Sequence[np.ndarray]) -> PooledPopulation:
         """The same table, held otherwise."""
-        return PooledPopulation(self._records, rows)
+        return PooledPopulation(self._records, rows, patients=self._patients)
+
+    def patients(self, client: int) -> np.ndarray | None:
+        """Whose each of the client's records is, as a number; None if the table does not say."""
+        return None if self._patients is None else self._patients[self._rows[client]]
 
     def targets(self, client: int) -> Tensor:
         """The client's targets alone."""
@@ -170,17 +205,18 @@ class PooledPopulation:
 
     def together(self) -> PooledPopulation:
         """All these records in the hands of one client, in the order of the clients; the pool is not copied."""
-        return PooledPopulation(self._records, np.concatenate(list(self._rows))[None])
+        return PooledPopulation(self._records, np.concatenate(list(self._rows))[None], patients=self._patients)
 
     def to(self, device: torch.device) -> PooledPopulation:
-        return PooledPopulation(self._records.to(device), self._rows)
+        return PooledPopulation(self._records.to(device), self._rows, patients=self._patients)
 
     @property
     def tensors(self) -> list[Tensor]:
         """All that it holds, and who holds which rows: for digests."""
         rows = self._rows if isinstance(self._rows, np.ndarray) else np.concatenate([*self._rows, [0]])
         sizes = torch.tensor([len(held) for held in self._rows])
-        return [*tensors_of(self._records.inputs), self._records.targets, torch.from_numpy(rows.copy()), sizes]
+        whose = [] if self._patients is None else [torch.from_numpy(self._patients.astype(np.int64))]
+        return [*tensors_of(self._records.inputs), self._records.targets, torch.from_numpy(rows.copy()), sizes, *whose]
 
     @property
     def sparse(self) -> bool:
@@ -210,7 +246,7 @@ class MappedPool(PooledPopulation):
 
     def __init__(self, population: PooledPopulation, make: Callable[[Records], Records]) -> None:
         self._old, self._make = population._records, make
-        self._rows = population._rows
+        self._rows, self._patients = population._rows, population._patients
 
     @functools.cached_property
     def _records(self) -> Records:  # type: ignore[override]
@@ -224,6 +260,7 @@ class FunctionPopulation:
         num_clients: how many.
         make: returns a client's records; always the same ones for the same client.
         size: how many records a client has, where that is known without making them.
+        patients: whose each of a client's records is, as numbers, where patients are protected.
 
     Examples:
         >>> import torch
@@ -241,10 +278,12 @@ class FunctionPopulation:
         make: Callable[[int], Records | tuple[Any, Any]],
         *,
         size: Callable[[int], int] | None = None,
+        patients: Callable[[int], Any] | None = None,
     ) -> None:
         self._num_clients = num_clients
         self._make = make
         self._size = size
+        self._patients = patients
 
     @property
     def num_clients(self) -> int:
@@ -256,16 +295,26 @@ class FunctionPopulation:
     def records(self, client: int) -> Records:
         return as_records(self._make(client), f"client {client}")
 
+    def patients(self, client: int) -> np.ndarray | None:
+        return None if self._patients is None else np.asarray(self._patients(client))
+
     def to(self, device: torch.device) -> FunctionPopulation:
         return self
 
 
 def as_population(clients: Any) -> Population:
-    """A population from what a user has: a Population, or a sequence of (inputs, targets) pairs or Datasets."""
+    """A population from what a user has: a Population, or a sequence of (inputs, targets) pairs or Datasets.
+
+    With whose the records are: (inputs, targets, patients), where equal numbers are one patient, also at other clients.
+    """
     if isinstance(clients, Population):
         return clients
     if not isinstance(clients, Sequence) or isinstance(clients, str) or len(clients) == 0:
         raise DataError("clients must be a Population or a non-empty sequence of (inputs, targets) pairs or Datasets")
+    if isinstance(clients[0], tuple | list) and len(clients[0]) == 3:
+        return FunctionPopulation(
+            len(clients), lambda client: clients[client][:2], patients=lambda client: clients[client][2]
+        )
     return FunctionPopulation(len(clients), lambda client: as_records(clients[client], f"client {client}"))
 
 
@@ -354,6 +403,9 @@ class SelectedPopulation:
 
     def records(self, client: int) -> Records:
         return self._population.records(int(self._clients[client]))
+
+    def patients(self, client: int) -> np.ndarray | None:
+        return patients_of(self._population, int(self._clients[client]))
 
     def to(self, device: torch.device) -> SelectedPopulation:
         return SelectedPopulation(self._population.to(device), self._clients)

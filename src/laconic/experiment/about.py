@@ -41,6 +41,7 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         "scheme": scheme.name,
         "fingerprint": scheme.fingerprint,
         **({"train": scheme.train.to_dict()} if scheme.record_level else parts),
+        **({"units": scheme.train.to_dict()} if scheme.sums_units else {}),
         **scheme.added_by,
         **({"noise_added_by": _ADDED_AT_ONCE} if e.draws_per_sum and not scheme.noise.central else {}),
         **about_correlation(e),

@@ -67,8 +67,10 @@ def correlated_problems(e: Experiment) -> Iterator[str]:
 _log = logging.getLogger("laconic")
 
 
-def count_units(population: Population, *, record_level: bool) -> int:
-    """How many there are of what is protected: clients, or the records of all clients."""
+def count_units(population: Population, *, record_level: bool, declared: float | None = None) -> int:
+    """How many there are of what is protected: clients, the records of all clients, or as many as are declared."""
+    if declared is not None:
+        return max(1, round(declared))
     if not record_level:
         return population.num_clients
     return sum(population.size(client) for client in range(population.num_clients))

@@ -13,7 +13,7 @@ from laconic.adversary.malicious import Infiltration, malicious_clients
 from laconic.adversary.missing_noise import attackers_show_cohort
 from laconic.adversary.ring import about_ring
 from laconic.codecs.votes import VotedSubset
-from laconic.data.population import Population, Records
+from laconic.data.population import Population, Records, units_of
 from laconic.errors import ConfigError, several
 from laconic.experiment.checks import check_correlated, correlated_problems, count_units
 from laconic.experiment.mechanism import Mechanism, loses_by_cohort
@@ -29,13 +29,14 @@ from laconic.options.sections import (
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.releases import METHODS
+from laconic.privacy.accounting.releases import CLIENT, METHODS
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
+from laconic.train.local import UnitGradients
 from laconic.train.losses import Loss
 
 PATIENCE_NEEDS = (
@@ -141,8 +142,9 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             self._check_attack(self.attack)
         if self.scheme.private:
             assert self.budget is not None
-            one = "record" if self.scheme.record_level else "client"
-            check_delta(self.budget.delta, units=self.protected, one=one, allowed=self.allow_large_delta)
+            check_delta(self.budget.delta, units=self.protected, one=self.scheme.unit, allowed=self.allow_large_delta)
+        if isinstance(self.scheme.train, UnitGradients):
+            check_units(self.scheme.train, self.sampler, self.population)
 
     def _check_attack(self, attack: Attack) -> None:
         """Refuse an attack that cannot be tried here."""
@@ -199,8 +201,9 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
 
     @functools.cached_property
     def protected(self) -> int:
-        """How many there are of what is protected: clients or records."""
-        return count_units(self.population, record_level=self.scheme.record_level)
+        """How many there are of what is protected: clients, records, or units inside clients, as declared."""
+        declared = getattr(self.scheme.train, "num_units", None)
+        return count_units(self.population, record_level=self.scheme.record_level, declared=declared)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -209,7 +212,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             scheme=self.scheme,
             sampler=self.sampler,
             num_clients=self.population.num_clients,
-            num_records=self.protected if self.scheme.record_level else None,
+            num_units=None if self.scheme.unit == CLIENT else self.protected,
             size=trainable_size(self.model),
             rounds=self.rounds,
             budget=self.budget,
@@ -284,8 +287,24 @@ def check_rounds(scheme: Scheme, sampler: Sampler, num_clients: int, budget: Bud
         )
     if budget is None:
         raise ConfigError(f"{scheme.name} is private and needs a delta (--delta)")
-    budget.check(sampler, METHODS if scheme.record_level else None)
+    budget.check(sampler, None if scheme.unit == CLIENT else METHODS)
     sampler.check_slack(num_clients, slack, scheme.groups)
+
+
+def check_units(train: UnitGradients, sampler: Sampler, population: Population) -> None:
+    """Refuse units inside clients where the ε would not be theirs, or where records do not say whose they are."""
+    num_clients = population.num_clients
+    train.planned_units(1.0)  # refused if it is open
+    if train.max_owners > num_clients:
+        raise ConfigError(
+            f"--max-owners-per-patient {train.max_owners} is more than the {num_clients} clients: lower it"
+        )
+    if train.max_owners > 1 and sampler.rate_in(num_clients) < 1:
+        raise ConfigError(
+            f"--max-owners-per-patient {train.max_owners}: a patient of several clients is in more rounds than any of"
+            " them, and that is accounted for only if all clients take part in every round: use --sampling-rate 1"
+        )
+    units_of(population, 0, train.unit)
 
 
 def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:

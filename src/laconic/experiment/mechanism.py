@@ -77,8 +77,8 @@ class Agreed(SlackOptions):
 class Mechanism(Agreed):
     """What the run does to one client's data."""
 
-    num_records: int | None = None
-    """How many records all clients have together, where records are what is protected."""
+    num_units: int | None = None
+    """How many units there are together, where units inside clients are what is protected."""
     loses_by_cohort: bool = False
     """Whether a round may be lost because of who took part."""
     group_testing: bool = False
@@ -108,7 +108,7 @@ class Mechanism(Agreed):
             budget=self.budget,
             slack=self.slack,
             horizon=self.rounds,
-            num_units=self.num_records,
+            num_units=self.num_units,
             delta_slack=self._delta_slacks(),
         )
         cap = self.budget.max_participations
@@ -161,6 +161,7 @@ class Mechanism(Agreed):
             max_colluders=merged * self.max_colluders,
             groups=groups,
             fingerprint=self.scheme.fingerprint,
+            planned_units=self.scheme.train.planned_units(self.sampler.rate_in(self.num_clients)),
         )
 
     @property

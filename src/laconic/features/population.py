@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from laconic.data.inputs import Inputs, dense
-from laconic.data.population import MappedPool, PooledPopulation, Population, Records
+from laconic.data.population import MappedPool, PooledPopulation, Population, Records, patients_of
 from laconic.errors import DataError
 
 _BLOCK = {"cpu": 64, "cuda": 1024}
@@ -99,6 +100,9 @@ class ClientFeatures:
         while self._kept_bytes > _CACHE_BYTES and len(self._kept) > 1:
             self._kept_bytes -= dense(self._kept.popitem(last=False)[1].inputs).nbytes
         return Records(features, raw.targets)
+
+    def patients(self, client: int) -> np.ndarray | None:
+        return patients_of(self._population, client)
 
     def to(self, device: torch.device) -> ClientFeatures:
         return self

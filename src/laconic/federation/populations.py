@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from laconic.data.population import Records
@@ -10,8 +11,8 @@ from laconic.data.population import Records
 class OwnRecords:
     """A federation of so many clients, of which this machine is one: whichever number it has, these are its records."""
 
-    def __init__(self, num_clients: int, records: Records) -> None:
-        self._num_clients, self._records = num_clients, records
+    def __init__(self, num_clients: int, records: Records, patients: np.ndarray | None = None) -> None:
+        self._num_clients, self._records, self._patients = num_clients, records, patients
 
     @property
     def num_clients(self) -> int:
@@ -23,8 +24,12 @@ class OwnRecords:
     def records(self, client: int) -> Records:
         return self._records
 
+    def patients(self, client: int) -> np.ndarray | None:
+        """Whose each record is; None if these records do not say."""
+        return self._patients
+
     def to(self, device: torch.device) -> OwnRecords:
-        return OwnRecords(self._num_clients, self._records.to(device))
+        return OwnRecords(self._num_clients, self._records.to(device), self._patients)
 
 
 class FarRecords(OwnRecords):

@@ -64,8 +64,40 @@ SCHEME_OPTIONS: dict[str, Declared] = {
             "clip_norm",
             float | str,
             "Bound S on a client's code: a number; 'public', measured on --public-dataset; 'median', measured on the"
-            " clients as in the papers (not private). In record-level schemes the bound on one record's gradient, a"
-            " number.",
+            " clients as in the papers (not private). With --unit patient or record the bound on what one of them adds,"
+            " in record-level schemes on one record's gradient: a number.",
+        ),
+        _declared(
+            "unit",
+            str,
+            "Whom the noise protects: client (all records of one), or patient or record inside clients, whose clipped"
+            " gradients clients add up. For private schemes with a linear codec; a whole client then has nothing.",
+            "client",
+        ),
+        _declared(
+            "num_units",
+            float,
+            "With --unit patient or record: about how many all clients hold together, a publicly known number by which"
+            " sums are divided.",
+        ),
+        _declared(
+            "unit_rate",
+            float,
+            "With --unit patient or record: the probability with which a client draws each in a round, by coins of its"
+            " own.",
+            "1: all",
+        ),
+        _declared(
+            "max_owners_per_patient",
+            int,
+            "With --unit patient: at how many clients a patient has records at most; each of them clips to S over it.",
+            "1",
+        ),
+        _declared(
+            "class_weights",
+            str,
+            "With --unit patient or record: public weights of the classes, such as 1,5.",
+            "all alike",
         ),
         _declared("noise_multiplier", float, "σ: the noise in the sum is σ·S.", "from --epsilon"),
         _declared(

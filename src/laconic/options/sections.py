@@ -101,6 +101,11 @@ class DataSection:
         None,
         "The column of a table that says whose each record is. Without it they are dealt out to --num-clients.",
     )
+    patient_column: str | None = option(
+        None,
+        "The column of the user's own tables that says which person each record is about. Records of one person stay"
+        " together, and --unit patient protects them together.",
+    )
     target: str = option("target", "The column of the user's own data that is to be predicted.")
     classes: str | None = option(
         None,
@@ -331,7 +336,12 @@ class SamplerSection(SlackOptions):
         flag="--sampler",
         choices=("poisson", "fixed-size", "cyclic", "as-published"),
     )
-    sampling_rate: float | None = option(None, "Poisson: each client's probability per round.", shown="0.1", check=rate)
+    sampling_rate: float | None = option(
+        None,
+        "Poisson: each client's probability per round.",
+        shown="0.1; 1 with --unit patient or record",
+        check=rate,
+    )
     cohort_size: int | None = option(
         None, "Fixed size: clients per round.", shown="a tenth of the clients", check=positive_int
     )

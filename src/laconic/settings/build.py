@@ -42,6 +42,9 @@ from laconic.settings.settle_scheme import (
     WHOLE,
     completed,
     draft_options,
+    max_owners,
+    protects_units,
+    usual_rate,
     with_outputs,
     with_train_defaults,
 )
@@ -75,7 +78,9 @@ def settle(
     entry = scheme_entry(config.scheme.name)
     config = with_front_end_defaults(config)
     streams = Streams(config.run.seed)
-    federation = federation or load_federation(config.data, holdout=config.run.holdout, streams=streams)
+    federation = federation or load_federation(
+        config.data, holdout=config.run.holdout, streams=streams, max_owners=max_owners(config)
+    )
     if entry.private:
         check_declared(federation)
     _check_classes(federation)
@@ -83,7 +88,7 @@ def settle(
     shape = federation.input_shape if front_end is None else front_end.output_shape
     config = _with_vocabulary(_with_model_name(config, federation, shape), federation)
     model = _model(config, shape, federation.num_classes, streams)
-    sampler = make_sampler(config.sampler, federation.population.num_clients)
+    sampler = make_sampler(config.sampler, federation.population.num_clients, usual_rate=usual_rate(config))
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler, federation.population) if entry.private else None
@@ -146,7 +151,7 @@ def _run_options(config: RunConfig) -> dict[str, Any]:
 
 def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
     """What the statement must say of records that were looked at without being charged."""
-    notes = list(federation.unit)
+    notes = list(federation.unit) if not protects_units(config) else _whole_clients(federation)
     notes += federation.preprocessing.revealed if federation.preprocessing is not None else ()
     if config.data.client_column or federation.preprocessing is not None or federation.test_clients is not None:
         notes.append(
@@ -155,6 +160,11 @@ def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
     if config.data.public_records and config.data.public_dataset is None:
         notes.append(f"{config.data.public_records} training records were set aside and treated as public")
     return notes
+
+
+def _whole_clients(federation: FederatedData) -> list[str]:
+    """What a client is, where units inside clients are protected."""
+    return [f"whole clients: a client is {federation.client}, and has nothing as a whole"] if federation.client else []
 
 
 def _check_classes(federation: FederatedData) -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry
+from laconic.catalogue import SchemeEntry, build_scheme, scheme_entry, strange_option
 from laconic.codecs.votes import VotedSubset
 from laconic.data.ehr.blocks import column_names
 from laconic.data.ehr.schema import Schema
@@ -27,7 +27,7 @@ from laconic.features.kinds import PATCHES_NEED, names_in
 from laconic.models.registry import find_model
 from laconic.options.declare import declared_in
 from laconic.options.sections import DataSection, EvaluationSection, TestingOptions
-from laconic.privacy.accounting.releases import METHODS
+from laconic.privacy.accounting.releases import CLIENT, METHODS, UNITS
 from laconic.scheme import Scheme
 from laconic.settings.attack import check_attack
 from laconic.settings.config import RunConfig
@@ -38,12 +38,15 @@ from laconic.settings.sampler import make_sampler
 from laconic.settings.settle_privacy import check_clip, check_noise, draft_budget
 from laconic.settings.settle_scheme import (
     draft_options,
+    protects_units,
+    usual_rate,
     with_aggregator,
     with_bands,
     with_evaluations,
     with_schedule,
     with_train_defaults,
 )
+from laconic.train.local import NUM_UNITS_NEEDED
 
 
 def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> None:
@@ -78,6 +81,7 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
         yield str(error)
         return
     yield from _idle_options(config, entry)
+    yield from _unit_problems(config, entry)
     built: list[Scheme] = []
     yield from _scheme_problems(config, entry, built)
     if entry.private:
@@ -85,8 +89,9 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
         yield from _raised(check_clip, config, options)
         yield from _raised(check_noise, config)
         if not sampler:
-            figures = METHODS if entry.record_level else None
-            yield from _raised(lambda: draft_budget(config).check(make_sampler(config.sampler, None), figures))
+            drawn = make_sampler(config.sampler, None, usual_rate=usual_rate(config))
+            figures = METHODS if entry.record_level or protects_units(config) else None
+            yield from _raised(lambda: draft_budget(config).check(drawn, figures))
     yield from _raised(check_attack, config, built[0] if built else None)
     for draft in built:
         combined = list(_raised(with_aggregator, draft, config.aggregator))
@@ -127,9 +132,10 @@ def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Scheme])
     """Unknown and missing options, and wrong values, each by itself; the scheme, as far as it is known, is `built`."""
     name, given = config.scheme.name, dict(config.scheme.options)
     strange = [key for key in given if key not in entry.options]
-    yield from (unknown(f"option of {name}", key, entry.options) for key in strange)
+    yield from (strange_option(name, key, given, entry) for key in strange)
     known = {key: value for key, value in given.items() if key not in strange}
-    missing = [key for key in entry.required if key not in draft_options(with_train_defaults(known, entry), entry)]
+    drafted = draft_options(with_train_defaults(known, entry), entry)
+    missing = [key for key in entry.required_with(known) if key not in drafted]
     if missing:
         yield f"{name} needs " + ", ".join("--" + key.replace("_", "-") for key in missing)
     while True:
@@ -158,7 +164,7 @@ _SOUND: dict[str, Any] = {"ratio": 0.5, "local_lr": 0.1, "record_rate": 0.5, "ba
 
 def _draft(name: str, entry: SchemeEntry, given: dict[str, Any]) -> Scheme:
     """The scheme with the given options, and something that works for those that it needs besides."""
-    sound = {key: _SOUND.get(key, 1) for key in entry.required}
+    sound = {key: _SOUND.get(key, 1) for key in entry.required_with(given)}
     return build_scheme(name, **draft_options(with_train_defaults(sound | given, entry), entry))
 
 
@@ -172,7 +178,11 @@ def _data_problems(data: DataSection) -> Iterator[str]:
     elif data.schema is not None:
         yield from _raised(Schema.from_toml, data.schema)
         target = None if data.target == DataSection.target else data.target
-        for flag, key, value in (("--target", "label", target), ("--client-column", "client", data.client_column)):
+        for flag, key, value in (
+            ("--target", "label", target),
+            ("--client-column", "client", data.client_column),
+            ("--patient-column", "patient", data.patient_column),
+        ):
             if value is not None:
                 yield f'{flag} {value} means nothing with --schema: write {key} = "{value}" in {data.schema}'
     yield from _column_problems(data)
@@ -201,6 +211,7 @@ def _column_problems(data: DataSection) -> Iterator[str]:
     for flag, name in (
         ("--target", data.target),
         ("--client-column", data.client_column),
+        ("--patient-column", data.patient_column),
         ("--text-column", data.text_column),
     ):
         if name is not None and name not in names:
@@ -278,6 +289,22 @@ def _evaluation_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
     yield from _raised(lambda: check_evaluations(draft, config.run.rounds, attacked=attacked))
     if not given.held_out:
         yield "--evaluate-held-out 0 leaves nothing to measure on: give a fraction such as 0.2"
+
+
+def _unit_problems(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
+    """What units inside clients need, and what does not go with them."""
+    unit, given = config.scheme.options.get("unit"), config.scheme.options
+    if unit not in UNITS or unit == CLIENT or "unit" not in entry.options:
+        return
+    if given.get("num_units") is None:
+        yield NUM_UNITS_NEEDED.format(unit=unit)
+    if unit == "patient" and config.data.schema is None and config.data.patient_column is None:
+        path = config.data.dataset
+        if path not in SOURCES and Path(path).exists():
+            yield (
+                "--unit patient: say which column names the person (--patient-column, or patient in a --schema); or use"
+                " --unit record if every record is another person's"
+            )
 
 
 def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:

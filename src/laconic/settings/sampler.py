@@ -8,8 +8,11 @@ from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
 
 
-def make_sampler(section: SamplerSection, num_clients: int | None) -> Sampler:
-    """The sampler that the section describes, checked against the population, if that is known."""
+def make_sampler(section: SamplerSection, num_clients: int | None, *, usual_rate: float = 0.1) -> Sampler:
+    """The sampler that the section describes, checked against the population, if that is known.
+
+    `usual_rate` is Poisson's unless one is given.
+    """
     if section.kind == "cyclic":
         given = {"--sampling-rate": section.sampling_rate, "--cohort-size": section.cohort_size}
         for flag in (flag for flag, value in given.items() if value is not None):
@@ -23,7 +26,7 @@ def make_sampler(section: SamplerSection, num_clients: int | None) -> Sampler:
     if section.kind == "poisson":
         if section.cohort_size is not None:
             raise ConfigError("Poisson sampling takes --sampling-rate; for --cohort-size choose --sampler fixed-size")
-        sampler: Sampler = Poisson(sampling_rate=0.1 if section.sampling_rate is None else section.sampling_rate)
+        sampler: Sampler = Poisson(sampling_rate=usual_rate if section.sampling_rate is None else section.sampling_rate)
     else:
         if section.sampling_rate is not None:
             raise ConfigError(f"--sampler {section.kind} takes --cohort-size, not --sampling-rate")

@@ -14,7 +14,7 @@ from laconic.experiment.calibrated import EVALUATION_SHARE, VOTE_SHARE, Calibrat
 from laconic.experiment.checks import count_units
 from laconic.experiment.mechanism import loses_by_cohort
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.releases import METHODS
+from laconic.privacy.accounting.releases import CLIENT, METHODS, RECORD
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.statement.cautions import check_delta
 from laconic.scheme import Scheme
@@ -34,12 +34,14 @@ _CLIP_SOURCES = {
 def make_budget(config: RunConfig, sampler: Sampler, population: Population) -> Budget:
     """The budget, refused where it promises nothing: before any noise is calibrated to it."""
     privacy, record_level = config.privacy, scheme_entry(config.scheme.name).record_level
+    options = config.scheme.options
+    one = RECORD if record_level else options.get("unit", CLIENT)
     budget = draft_budget(config)
-    budget.check(sampler, METHODS if record_level else None)
+    budget.check(sampler, None if one == CLIENT else METHODS)
     check_delta(
         budget.delta,
-        units=count_units(population, record_level=record_level),
-        one="record" if record_level else "client",
+        units=count_units(population, record_level=record_level, declared=options.get("num_units")),
+        one=one,
         allowed=privacy.allow_large_delta,
     )
     return budget
@@ -105,6 +107,13 @@ def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
         if not isinstance(given, int | float):
             raise ConfigError(
                 f"{config.scheme.name} needs --clip-norm as a number: the bound S on a record's gradient (2 in CHIL'21)"
+            )
+    elif options.get("unit", CLIENT) != CLIENT:
+        if not isinstance(given, int | float):
+            unit = options["unit"]
+            raise ConfigError(
+                f"--unit {unit} needs --clip-norm as a number: the bound S on what one {unit} adds to a sum (1 is a"
+                " beginning where records are normalised)"
             )
     elif "clip_norm" in entry.options:
         if given is None:

@@ -15,6 +15,7 @@ from laconic.errors import ConfigError
 from laconic.experiment.checks import momentum_of
 from laconic.experiment.mechanism import taking_turns
 from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
+from laconic.privacy.accounting.releases import CLIENT
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.bands import choose_bands
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
@@ -28,8 +29,26 @@ WHOLE = "all"
 _TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
 
 
+def protects_units(config: RunConfig) -> bool:
+    """Whether units inside clients are protected by noise shares: then everybody takes part, and nobody trains."""
+    return config.scheme.options.get("unit", CLIENT) != CLIENT
+
+
+def usual_rate(config: RunConfig) -> float:
+    """The share of the clients in a round, unless it is given: hospitals whose patients are protected all take part."""
+    return 1.0 if protects_units(config) else 0.1
+
+
+def max_owners(config: RunConfig) -> int:
+    """At how many clients one patient has records at most."""
+    given = config.scheme.options.get("max_owners_per_patient", 1)
+    return given if isinstance(given, int) and given >= 1 else 1  # what else is there is refused with the scheme
+
+
 def with_train_defaults(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]:
     known = entry.options
+    if options.get("unit", CLIENT) != CLIENT:
+        return options
     # Where a scheme has a default of its own, or wants the number from the user, it is not given one here.
     open_ = [name for name in _TRAIN_DEFAULTS if name in known and (known[name] is None or name == "local_lr")]
     defaults = {name: _TRAIN_DEFAULTS[name] for name in open_}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laconic.errors import ConfigError
-from laconic.parts import Part, decided, one_of, positive, positive_int
+from laconic.parts import Part, decided, non_negative, one_of, positive, positive_int, rate
 from laconic.privacy.accounting.record_sampling import RecordSampler
-from laconic.privacy.accounting.releases import EACH, RECORD, Release
+from laconic.privacy.accounting.releases import CLIENT, EACH, PATIENT, RECORD, Release
 from laconic.privacy.mechanism.clip import check_norm
 from laconic.privacy.mechanism.record_noise import NOISES, record_delta_slack, record_grid
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from laconic.guard.contract import Steps
 
 OPTIMIZERS = ("sgd", "adam")
+NUM_UNITS_NEEDED = (
+    "--unit {unit} divides sums by a public number, and none is given: add --num-units, about how many {unit}s all"
+    " clients hold together (publicly known; a count would depend on every {unit})"
+)
 BALANCES = ("none", "downsample", "oversample", "weights")
 
 
@@ -36,6 +40,25 @@ class LocalTraining(Part):
     def private(self) -> bool:
         """Whether what comes out protects every record of the client."""
         return False
+
+    @property
+    def protects(self) -> str:
+        """Whom the noise of a scheme protects whose clients train so: a client, a record or a patient."""
+        return CLIENT
+
+    @property
+    def sums_units(self) -> bool:
+        """Whether a client sends a sum of vectors that it clips one by one, each of one unit inside the client."""
+        return False
+
+    def planned_units(self, share: float) -> float | None:
+        """How many such vectors a round is expected to have, with this share of the clients; None without any."""
+        return None
+
+    @property
+    def plain(self) -> LocalTraining:
+        """What trains in its place on records that nobody protects: public ones, and those of attackers."""
+        return self
 
     @property
     def record_bound(self) -> float | None:
@@ -180,6 +203,10 @@ class LocalDPSGD(LocalTraining):
         return True
 
     @property
+    def protects(self) -> str:
+        return RECORD
+
+    @property
     def record_bound(self) -> float | None:
         return self.clip_norm
 
@@ -230,3 +257,91 @@ class LocalDPSGD(LocalTraining):
         if self.noise == "continuous":
             return 0.0
         return record_delta_slack(size, rounds * self.local_steps, self.sigma)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitGradients(LocalTraining):
+    """One step a round, of which every unit's part is clipped by itself: a record, or a patient with all its records.
+
+    C_k = Σ_u min(1, (S/h)/‖P·g_u‖)·P·g_u,  g_u = −Σ_{r∈u} a_{y(r)}·∇f(r; w)
+
+    over the units u of client k that it draws, each with probability `rate` by coins that only the client knows. P is
+    the scheme's codec, which must be linear, S its clip, h = `max_owners`. The client sends C_k with its noise share.
+    So there is no step size here: the server's is the only one. Sums are divided by `num_units` times `rate`: a public
+    number, since a count of units would depend on every one of them.
+
+    Args:
+        unit: 'record' or 'patient'.
+        rate: q, the probability with which a client draws a unit in a round.
+        max_owners: h, at how many clients a unit is at most.
+        num_units: about how many units all clients hold together, as publicly known; open if None.
+        class_weights: a, public weights of the classes; none count all records alike.
+
+    Examples:
+        >>> from laconic.train.local import UnitGradients
+        >>> UnitGradients(unit="patient", num_units=10_000, rate=0.5).planned_units(1.0)
+        5000.0
+
+    References:
+        docs/maths.md#units-inside-clients; Abadi et al. (CCS 2016) for clipped sums of gradients.
+    """
+
+    local_lr: float = 1.0
+    unit: str
+    rate: float = 1.0
+    max_owners: int = 1
+    num_units: float | None
+    class_weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.local_lr != 1.0 or self.optimizer != "sgd":
+            raise ConfigError("units send clipped gradients, without a local step: set the server's step (--server-lr)")
+        one_of((RECORD, PATIENT), unit=self.unit)
+        rate(unit_rate=self.rate)
+        positive_int(max_owners_per_patient=self.max_owners)
+        if self.unit == RECORD and self.max_owners > 1:
+            raise ConfigError(
+                f"--max-owners-per-patient {self.max_owners} is for --unit patient: a record is at one client"
+            )
+        if self.num_units is not None:
+            positive(num_units=self.num_units)
+        object.__setattr__(self, "class_weights", tuple(self.class_weights))
+        for weight in self.class_weights:
+            non_negative(class_weights=weight)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without step size and optimiser, which it has not."""
+        data = super().to_dict() | {"class_weights": list(self.class_weights)}
+        return {name: value for name, value in data.items() if name not in ("local_lr", "optimizer")}
+
+    @property
+    def protects(self) -> str:
+        return self.unit
+
+    @property
+    def sums_units(self) -> bool:
+        return True
+
+    @property
+    def plain(self) -> LocalSGD:
+        """One step on all records, whose length is the mean gradient's."""
+        return LocalSGD(local_lr=1.0, local_steps=1)
+
+    def check_classes(self, num_classes: int) -> None:
+        """Refuse weights for another number of classes than the model has: 0 where targets are values."""
+        count = len(self.class_weights)
+        if count and count != num_classes:
+            has = f"the model has {num_classes} classes" if num_classes else "the targets are values, not classes"
+            raise ConfigError(f"--class-weights has {count} weights, but {has}: give one for each class, or none")
+
+    def planned_units(self, share: float) -> float:
+        if self.num_units is None:
+            raise ConfigError(NUM_UNITS_NEEDED.format(unit=self.unit))
+        return self.num_units * self.rate * share
+
+    @property
+    def added_by(self) -> dict[str, str]:
+        return {
+            "denominator": f"the declared number of {self.unit}s that a round is expected to have, a public constant",
+        }

@@ -63,20 +63,20 @@ def dealt_out(rows: np.ndarray, patients: np.ndarray, num_clients: int, rng: np.
 
 
 def hospitals(
-    rows: np.ndarray, patients: np.ndarray, clients: np.ndarray, min_records: int
+    rows: np.ndarray, patients: np.ndarray, clients: np.ndarray, min_records: int, max_owners: int = 1
 ) -> tuple[list[np.ndarray], np.ndarray, int]:
     """(the rows of every hospital, which hospitals they are, how many records are left out).
 
-    A patient who was in several hospitals belongs to the one with most of the records, the lowest number among equals;
-    the records elsewhere are left out. So are hospitals with fewer than `min_records`.
+    A patient who was in more than `max_owners` hospitals belongs to those with most of the records, the lowest numbers
+    among equals; the records elsewhere are left out. So are hospitals with fewer than `min_records`.
     """
     whose, where = patients[rows], clients[rows]
-    visits, counts = np.unique(np.stack([whose, where]), axis=1, return_counts=True)
+    visits, visit, counts = np.unique(np.stack([whose, where]), axis=1, return_inverse=True, return_counts=True)
     order = np.lexsort((visits[1], -counts, visits[0]))
-    main = order[np.concatenate([[True], np.diff(visits[0][order]) > 0])]  # the first visit of each patient
-    home = np.zeros(int(whose.max()) + 1, dtype=np.int64)
-    home[visits[0][main]] = visits[1][main]
-    kept = home[whose] == where
+    first = np.flatnonzero(np.concatenate([[True], np.diff(visits[0][order]) > 0]))  # where each patient begins
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+    kept = (rank < max_owners)[visit.reshape(-1)]
     sizes = np.bincount(where[kept])
     large = np.flatnonzero(sizes >= min_records)
     if len(large) == 0:

@@ -6,18 +6,21 @@ Messages name files, rows and columns but never values: the values are what is t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from laconic.data.files.frames import first_bad, need_column, read_frame, records_of
-from laconic.data.files.npz import read_npz
+from laconic.data.files.npz import read_arrays, read_npz
 from laconic.data.files.user_file import SUFFIXES, listed, named, refused, suffix
 from laconic.data.inputs import dense
 from laconic.data.population import Records
 from laconic.errors import ConfigError, DataError, one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_LISTED = 20
 
@@ -28,10 +31,12 @@ class _Content(NamedTuple):
     path: Path
     records: Records
     columns: tuple[str, ...] | None
+    patients: np.ndarray | None = None
 
     def layout(self) -> _Content:
         """The same without any records (nor a view of them): what all files must have in common."""
-        return self._replace(records=Records(*(t.new_empty(0, *t.shape[1:]) for t in self.tensors)))
+        empty = Records(*(t.new_empty(0, *t.shape[1:]) for t in self.tensors))
+        return self._replace(records=empty, patients=None)
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:
@@ -42,13 +47,15 @@ class FolderPopulation:
     """Clients from a folder: one `.npz`, `.csv`, `.csv.gz` or `.parquet` file each, numbered by sorted name.
 
     In an `.npz` the arrays are `inputs` and `targets` (or `x` and `y`); in a table the column `target` is the label
-    and all others are features. `names` are the clients' file names without suffix. A file `test` with one of the
-    suffixes is no client but the test set. Every file must look like the first client's.
+    and all others are features, but for `patient`, the column (or array) that says whose each is. `names` are the
+    clients' file names without suffix. A file `test` with one of the suffixes is no client but the test set. Every file
+    must look like the first client's.
     """
 
-    def __init__(self, path: str | Path, *, target: str = "target") -> None:
+    def __init__(self, path: str | Path, *, target: str = "target", patient: str | None = None) -> None:
         self._folder = Path(path).expanduser()
-        self._target = target
+        self._target, self._patient = target, patient
+        self._patients: dict[int, np.ndarray | None] = {}
         self._files, self._test = client_files(self._folder)
         self.names = [stem(file) for file in self._files]
         self._sizes: dict[int, int] = {}
@@ -80,13 +87,19 @@ class FolderPopulation:
     def records(self, client: int) -> Records:
         if not 0 <= client < len(self._files):
             raise IndexError(f"client {client}: the clients are 0 to {len(self._files) - 1}")
-        records = self._read(self._files[client])
+        records, self._patients[int(client)] = self._read(self._files[client])
         self._sizes[int(client)] = len(records.targets)
         return records
 
+    def patients(self, client: int) -> np.ndarray | None:
+        """Whose each record of the file is, as numbers of its own; None if no column was named."""
+        if client not in self._patients:
+            self.records(client)
+        return self._patients[client]
+
     def test_records(self) -> Records | None:
         """The records of the test file, or `None` if there is none."""
-        return self._read(self._test) if self._test else None
+        return self._read(self._test)[0] if self._test else None
 
     def to(self, device: torch.device) -> FolderPopulation:
         return self
@@ -96,7 +109,7 @@ class FolderPopulation:
         bad, layout = [], None
         for client, file in enumerate([*self._files, *([self._test] if self._test else [])]):
             try:
-                found = _read_content(file, self._target)
+                found = _read_content(file, self._target, self._patient)
                 # A bad first file must not hide the others: the first good one is what the rest is compared with.
                 layout = layout or found.layout()
                 size = len(_alike(found, layout).targets)
@@ -110,43 +123,66 @@ class FolderPopulation:
             raise DataError(f"{one_line(self._folder)}: {len(bad)} bad file{'s' * (len(bad) > 1)}\n  {lines}")
         self._layout = layout
 
-    def _read(self, file: Path) -> Records:
-        found, first = _read_content(file, self._target), self._files[0]
+    def _read(self, file: Path) -> tuple[Records, np.ndarray | None]:
+        found, first = _read_content(file, self._target, self._patient), self._files[0]
         if self._layout is None:
-            self._layout = (found if file == first else _read_content(first, self._target)).layout()
-        return _alike(found, self._layout)
+            self._layout = (found if file == first else _read_content(first, self._target, self._patient)).layout()
+        return _alike(found, self._layout), found.patients
 
 
 def load_table(
-    path: str | Path, target: str, client_column: str | None = None
-) -> tuple[Records, np.ndarray | None, tuple[str, ...]]:
-    """One CSV or Parquet table for all clients: its records, the column that says whose each is, the features' names.
+    path: str | Path, target: str, client_column: str | None = None, patient_column: str | None = None
+) -> tuple[Records, np.ndarray | None, tuple[str, ...], np.ndarray | None]:
+    """One CSV or Parquet table for all clients: its records, the column that says at which client each is, the
+    features' names, and whose each is, as numbers.
 
-    Without such a column they are nobody's, and have to be dealt out.
+    Without a client column they are at none, and have to be dealt out.
     """
     file = Path(path).expanduser()
     if target == client_column:
         raise ConfigError(f"'{target}' cannot be both the target and the client column")
+    if patient_column is not None and patient_column in (target, client_column):
+        raise ConfigError(f"'{patient_column}' cannot be the patient column and another one: name the right one")
     if suffix(file) in (None, ".npz"):
         raise refused(file, "a table is expected, a file that ends in .csv, .csv.gz or .parquet")
-    frame = read_frame(file)
+    frame, patients = _apart_from_patients(file, read_frame(file), patient_column)
     if client_column is None:
         records, names = records_of(file, frame, target)
-        return records, None, names
+        return records, None, names, patients
     need_column(file, frame, client_column, "--client-column")
     owner = frame[client_column]
     if owner.isna().any():
         raise refused(file, f"row {first_bad(owner.isna())}, column {named(client_column)}: no value, so no client")
     records, names = records_of(file, frame.drop(columns=client_column), target)
-    return records, np.asarray(owner.to_numpy()), names
+    return records, np.asarray(owner.to_numpy()), names, patients
+
+
+def _apart_from_patients(file: Path, frame: pd.DataFrame, column: str | None) -> tuple[pd.DataFrame, np.ndarray | None]:
+    """The table without the column that says whose each record is, and that column as numbers."""
+    if column is None:
+        return frame, None
+    need_column(file, frame, column, "--patient-column")
+    whose = frame[column]
+    if whose.isna().any():
+        raise refused(file, f"row {first_bad(whose.isna())}, column {named(column)}: no value, so nobody's record")
+    numbers: np.ndarray = whose.astype("category").cat.codes.to_numpy(dtype=np.int64)
+    return frame.drop(columns=column), numbers
 
 
 def load_file(path: str | Path, target: str = "target") -> Records:
     """The records of one file of the kinds that a client's may be."""
+    return load_file_of_patients(path, target, None)[0]
+
+
+def load_file_of_patients(
+    path: str | Path, target: str = "target", patient: str | None = None
+) -> tuple[Records, np.ndarray | None]:
+    """The same, and whose each record is, as numbers: by the column or array `patient`."""
     file = Path(path).expanduser()
     if suffix(file) is None:
         raise refused(file, f"expected a file that ends in {', '.join(SUFFIXES)}")
-    return _read_content(file, target).records
+    found = _read_content(file, target, patient)
+    return found.records, found.patients
 
 
 def client_files(folder: Path) -> tuple[list[Path], Path | None]:
@@ -196,7 +232,18 @@ def _alike(found: _Content, layout: _Content) -> Records:
     return Records(*tensors)
 
 
-def _read_content(file: Path, target: str) -> _Content:
+def _read_content(file: Path, target: str, patient: str | None = None) -> _Content:
     if suffix(file) == ".npz":
-        return _Content(file, read_npz(file), None)
-    return _Content(file, *records_of(file, read_frame(file), target))
+        records = read_npz(file)
+        return _Content(file, records, None, None if patient is None else _array_of_patients(file, patient, records))
+    frame, patients = _apart_from_patients(file, read_frame(file), patient)
+    return _Content(file, *records_of(file, frame, target), patients)
+
+
+def _array_of_patients(file: Path, name: str, records: Records) -> np.ndarray:
+    """The array of an .npz that says whose each record is, as numbers."""
+    (values,) = read_arrays(file, (name,)).values()
+    if values.shape != records.targets.shape[:1]:
+        raise refused(file, f"'{name}' has the shape {values.shape}, and there are {len(records.targets)} records")
+    numbers: np.ndarray = np.unique(values, return_inverse=True)[1]
+    return numbers

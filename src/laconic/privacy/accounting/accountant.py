@@ -144,7 +144,8 @@ class RunAccountant:
         if main.added_by == SHARES:
             if main.unit == CLIENT:
                 return client_promise(self.sampler.adjacency, self.sampler.caveat)
-            return inside_promise(main.unit, coins=main.coins, max_owners=main.max_owners)
+            everybody = self.sampler.rate_in(self.num_clients) >= 1
+            return inside_promise(main.unit, coins=main.coins, max_owners=main.max_owners, everybody=everybody)
         as_published = not self.sampler.proven
         unproven = (
             "the released ε is that of CHIL'21, Theorem 3.1, which takes for granted that no model shows which clients"

@@ -63,13 +63,17 @@ def central_promise(adjacency: str, bands: int) -> Promise:
     )
 
 
-def inside_promise(one: str, *, coins: float, max_owners: int) -> Promise:
+def inside_promise(one: str, *, coins: float, max_owners: int, everybody: bool) -> Promise:
     """A record, or a patient with all its records, inside the masked sum of its owners, who add the noise in shares."""
     where = "one client" if max_owners == 1 else f"up to {max_owners} clients"
     unit = f"one record of {where}" if one == "record" else f"one patient with all records at {where}"
     drawn = "" if coins == 1 else f", but not which {one}s a client drew"
     duties = [f"which {one}s a client draws is decided by coins that only the client knows"] if coins < 1 else []
     duties.append(f"no {one} is at more than {where}: this is assumed and cannot be checked")
+    same = "; as all clients take part in every round, its ε is that of an outsider" if everybody else ""
+    caveats = ["a whole client has nothing: no ε holds for all its data together"]
+    if one == "record":
+        caveats.append("a person with k records is protected k times less: each is protected by itself")
     return Promise(
         one=one,
         unit=unit,
@@ -79,9 +83,9 @@ def inside_promise(one: str, *, coins: float, max_owners: int) -> Promise:
             " are divided"
         ),
         released=f"sees every released sum and every model, and may see who took part{drawn}",
-        participant=f"knows who took part in which round, as the server, other clients and colluders do{drawn}",
+        participant=f"knows who took part in which round, as the server, other clients and colluders do{drawn}{same}",
         duties=tuple(duties),
-        caveats=("a whole client has nothing: no ε holds for all its data together",),
+        caveats=tuple(caveats),
     )
 
 

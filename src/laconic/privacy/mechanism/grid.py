@@ -89,7 +89,7 @@ def choose_grid(
     """
     unit_noise = sensitivity * noise_multiplier
     tail = math.sqrt(2 * (math.log(2) * (WRAP_BITS + 2) + math.log(code_size)))
-    codes = plan.usual_cohort * largest_entry
+    codes = plan.usual_vectors * largest_entry
 
     def released(units: float) -> float:
         # With slack there is room for a top-up of at least the smallest share, whoever came.
@@ -123,7 +123,7 @@ def choose_grid(
         )
     sigmas = ((2.0**bits - 1) / 2 - units * codes) / released(units)
     wrap = math.log2(2 * code_size) - sigmas**2 / (2 * math.log(2))
-    if plan.usual_cohort < plan.largest_cohort:
+    if plan.planned_units is not None or plan.usual_cohort < plan.largest_cohort:
         wrap = math.log2(2.0 ** -(WRAP_BITS + 1) + 2.0**wrap)
     return Grid(units, bits, units * unit_noise, released(units), wrap)
 

@@ -30,8 +30,11 @@ def is_clinical(data: DataSection) -> bool:
     return data.dataset in EHR_SOURCES or data.schema is not None
 
 
-def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> FederatedData:
-    """The named set of health records, or the user's own table with its schema, divided among hospitals."""
+def load_clinical(data: DataSection, *, holdout: float, streams: Streams, max_owners: int = 1) -> FederatedData:
+    """The named set of health records, or the user's own table with its schema, divided among hospitals.
+
+    A patient has records at `max_owners` of them at most; those at others are left out.
+    """
     schema, table = _loaded(data, streams)
     labels, patients = table.labels, table.patients.numbers
     assert labels is not None
@@ -48,7 +51,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Fed
     aside = np.empty(0, dtype=np.int64)
     if data.public_records is not None:
         rows, aside = set_aside(rows, patients, data.public_records, streams.numpy("public records"))
-    clients, notes = _clients(data, schema, table, rows, streams)
+    clients, notes = _clients(data, schema, table, rows, streams, max_owners)
     if schema.patient is None:
         notes = (*notes, _NOBODY)
     everything = Records(preprocessing.transform(table), torch.from_numpy(labels.astype(np.int64)))
@@ -56,7 +59,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams) -> Fed
     by_column = _by_column(data, table)
     whose = table.clients.numbers[test] if table.clients is not None and by_column else None
     return FederatedData(
-        population=PooledPopulation(everything, clients),
+        population=PooledPopulation(everything, clients, patients=None if schema.patient is None else patients),
         test=test_records,
         holdout=holdout_records,
         public=public,
@@ -77,7 +80,11 @@ def _dealt_client(schema: Schema) -> str:
 
 
 def _loaded(data: DataSection, streams: Streams) -> tuple[Schema, EhrTable]:
-    for flag, value in (("--client-column", data.client_column), ("--public-dataset", data.public_dataset)):
+    for flag, value in (
+        ("--client-column", data.client_column),
+        ("--patient-column", data.patient_column),
+        ("--public-dataset", data.public_dataset),
+    ):
         if value is not None:
             raise ConfigError(f"{flag} does not go with health records: the schema says whose each record is")
     source = EHR_SOURCES.get(data.dataset)
@@ -107,17 +114,18 @@ def _as_asked(schema: Schema, data: DataSection) -> Schema:
 
 
 def _clients(
-    data: DataSection, schema: Schema, table: EhrTable, rows: np.ndarray, streams: Streams
+    data: DataSection, schema: Schema, table: EhrTable, rows: np.ndarray, streams: Streams, max_owners: int
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """The rows of every client. A number of clients asks for virtual hospitals, whatever the schema says."""
     patients = table.patients.numbers
     if data.partition == "column" and not _by_column(data, table):
         raise ConfigError("--partition column needs client = COLUMN in the schema, and no --num-clients")
     if table.clients is not None and _by_column(data, table):
-        found, _, left_out = hospitals(rows, patients, table.clients.numbers, schema.min_client_records)
+        found, _, left_out = hospitals(rows, patients, table.clients.numbers, schema.min_client_records, max_owners)
+        other = "other records are elsewhere" if max_owners == 1 else f"records are at more than {max_owners} hospitals"
         note = (
             f"{left_out} training records are left out: their hospital has fewer than {schema.min_client_records}, or"
-            " the patient's other records are elsewhere"
+            f" the patient's {other}"
         )
         return found, (note,) if left_out else ()
     assert table.labels is not None

@@ -35,8 +35,11 @@ _OWNER = "owner"
 """What the partition by owners is called in `Partition.to_dict`."""
 
 
-def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> FederatedData:
-    """The data set, folder or table that `dataset` names, divided among clients."""
+def load_federation(data: DataSection, *, holdout: float, streams: Streams, max_owners: int = 1) -> FederatedData:
+    """The data set, folder or table that `dataset` names, divided among clients.
+
+    Where the data say whose records they are, a patient has some at `max_owners` clients at most.
+    """
     below_one(holdout=holdout)
     info = None if data.schema else source_info(data.dataset)
     if data.augment is not None and (info is None or info.load is None):
@@ -46,7 +49,7 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
     if is_clinical(data) or info is not None or data.dataset == "synthetic":
         refuse_options(data, DECLARED_OPTIONS, "this data set, which says it itself")
     if is_clinical(data):
-        return load_clinical(data, holdout=holdout, streams=streams)
+        return load_clinical(data, holdout=holdout, streams=streams, max_owners=max_owners)
     for flag, value in (
         ("--num-records", data.num_records),
         ("--min-count", data.min_count),
@@ -54,6 +57,11 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
     ):
         if value is not None:
             raise ConfigError(f"{flag} is for health records; --dataset {data.dataset} takes none")
+    if data.patient_column is not None and (info is not None or data.text_column is not None):
+        raise ConfigError(
+            "--patient-column is for the user's own tables and arrays, and these records have no such column: leave it"
+            " out"
+        )
     if data.dataset == "synthetic":
         return _synthetic(data, holdout, streams)
     if info is not None:
@@ -62,7 +70,7 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams) -> F
     if path.is_dir():
         return _folder(data, path, holdout, streams)
     if path.is_file():
-        return _table(data, path, holdout, streams)
+        return _table(data, path, holdout, streams, max_owners)
     raise ConfigError(unknown_dataset(data.dataset))
 
 
@@ -121,7 +129,7 @@ def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams
     )
 
 
-def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
+def _table(data: DataSection, path: Path, holdout: float, streams: Streams, max_owners: int) -> FederatedData:
     """One table for all clients. It says itself whose each record is, or the records are dealt out."""
     by_column = data.client_column is not None and data.partition in ("iid", "column") and data.num_clients is None
     if data.partition == "column" and not by_column:
@@ -130,14 +138,15 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams) -> F
     if by_column:
         data = replace(data, partition="column")
     refuse_options(data, ("channels",), "a table")
-    found = own_table(data, path, holdout, streams) or _numbers(data, path, holdout, streams)
-    client = f"a value of the column {data.client_column}" if by_column else "a random shard of records"
+    found = own_table(data, path, holdout, streams) or _numbers(data, path, holdout, streams, max_owners)
+    dealt = "a random shard of records" if data.patient_column is None else "a random shard of people"
+    client = f"a value of the column {data.client_column}" if by_column else dealt
     return replace(found, client=client, dealt=not by_column)
 
 
-def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
-    records, column, names = load_table(path, data.target, data.client_column)
-    train, test = split(len(records.targets), 0.2, streams, "test")
+def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams, max_owners: int) -> FederatedData:
+    records, column, names, patients = load_table(path, data.target, data.client_column, data.patient_column)
+    train, test = split(len(records.targets), 0.2, streams, "test", owners=patients)
     classes = num_classes(records.targets, path, declared_classes(data))
     owners = None if column is None else column[train]
     found = divided(
@@ -150,6 +159,8 @@ def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams) ->
         streams,
         clients=default_clients(len(train)),
         whole_clients=data.partition == "column",
+        patients=None if patients is None else patients[train],
+        max_owners=max_owners,
     )
     return replace(found, features=names, classes=declared_names(data), inferred=_undeclared(data))
 
@@ -165,7 +176,7 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
         population, held = without_holdout(own.population, holdout, streams)
         public = public_records(data, own.population.records(0).inputs, own.num_classes, streams)
         return replace(own, population=population, holdout=held, public=public)
-    folder = FolderPopulation(path, target=data.target)
+    folder = FolderPopulation(path, target=data.target, patient=data.patient_column)
     folder.validate()
     test, first = folder.test_records(), folder.records(0)
     population, held = without_holdout(folder, holdout, streams)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from laconic.data.ehr.split import dealt_out, hospitals
 from laconic.data.federated import FederatedData
 from laconic.data.inputs import Pictures, SparseRows
 from laconic.data.partition import ByColumn, Dirichlet, IIDShards, LabelsPerClient, Partition
@@ -29,13 +30,17 @@ def divided(
     *,
     clients: int = _DEFAULT_CLIENTS,
     whole_clients: bool = False,
+    patients: np.ndarray | None = None,
+    max_owners: int = 1,
 ) -> FederatedData:
     """The training records less those set aside, divided by the partition.
 
-    With `whole_clients` nobody who takes part has records among those set aside.
+    With `whole_clients` nobody who takes part has records among those set aside. Where `patients` says whose the
+    records are, these are people, and each has records at `max_owners` clients at most.
     """
     public = public_records(data, train.inputs, num_classes, streams)
     owners = _numbered(data, column) if whole_clients and column is not None else None
+    owners = owners if patients is None else patients
     kept, held = split(len(train.targets), holdout, streams, owners=owners)
     held_records = _apart(train, held) if len(held) else None
     if public is None and data.public_records is not None:
@@ -44,15 +49,44 @@ def divided(
     shape = tuple(train.inputs.shape[1:])
     notes: tuple[str, ...] = ()
     if whole_clients and len(kept) < len(train.targets):
-        notes = ("held-out and public records are those of clients who take no part",)
-    if data.augment is not None and data.augment != 1:
+        who = "clients" if patients is None else "people"
+        notes = (f"held-out and public records are those of {who} who take no part",)
+    if patients is None and data.augment is not None and data.augment != 1:
         train, kept, column, note = _augmented(train, kept, column, data.augment, streams)
         notes = (*notes, note)
     targets = train.targets.numpy()[kept]
-    column = None if column is None else column[kept]
-    rows = partition_of(data, clients).rows(targets, streams.numpy("partition"), column)
-    rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
-    return FederatedData(PooledPopulation(train, rows), test, held_records, public, num_classes, shape, notes=notes)
+    if patients is None:
+        column = None if column is None else column[kept]
+        rows = partition_of(data, clients).rows(targets, streams.numpy("partition"), column)
+        rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
+    else:
+        rows, note = _of_patients(data, kept, patients, column, clients, max_owners, streams.numpy("partition"))
+        notes += note
+    population = PooledPopulation(train, rows, patients=patients)
+    return FederatedData(population, test, held_records, public, num_classes, shape, notes=notes)
+
+
+def _of_patients(
+    data: DataSection,
+    kept: np.ndarray,
+    patients: np.ndarray,
+    column: np.ndarray | None,
+    clients: int,
+    max_owners: int,
+    rng: np.random.Generator,
+) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """The rows of every client, and a note where some are left out: people stay together."""
+    if data.partition == "column" and column is not None:
+        rows, _, left_out = hospitals(kept, patients, _numbered(data, column), 1, max_owners)
+        where = "another client, where the person has more" if max_owners == 1 else f"more than {max_owners} clients"
+        note = f"{left_out} training records are left out: those of people with records at {where}"
+        return rows, (note,) if left_out else ()
+    if data.partition != "iid":
+        raise ConfigError(
+            f"--partition {data.partition} would separate the records of one person: leave out --patient-column, or"
+            " deal people out (--partition iid) or divide by --client-column"
+        )
+    return dealt_out(kept, patients, clients if data.num_clients is None else data.num_clients, rng), ()
 
 
 def _numbered(data: DataSection, column: np.ndarray) -> np.ndarray:

@@ -206,7 +206,7 @@ def test_one_table_for_all_clients(tmp_path: Path, name: str) -> None:
     frame = FRAME.assign(hospital=["north", "south", "north"])
     path = tmp_path / name
     frame.to_parquet(path) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
-    records, column, names = load_table(path, "target", "hospital")
+    records, column, names, _ = load_table(path, "target", "hospital")
     assert names == ("age", "dose")
     assert records.inputs.shape == (3, 2) and column.tolist() == ["north", "south", "north"]
     rows = ByColumn(column="hospital").rows(records.targets.numpy(), np.random.default_rng(0), column)

@@ -1,0 +1,341 @@
+"""Units inside clients: sums that do not depend on who holds what, own coins, and the same bits in every runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rank_tools
+import torch
+from torch import Tensor, nn
+
+import laconic
+from conftest import make_records
+from laconic.catalogue import build_scheme
+from laconic.clients.simulated import SimulatedClients
+from laconic.clients.work import coins_stream, drawn_units
+from laconic.data.population import FunctionPopulation, PooledPopulation
+from laconic.errors import ConfigError
+from laconic.experiment.experiment import Experiment
+from laconic.plan import RoundPlan
+from laconic.ranks.clients import RankedClients
+from laconic.runner.run import Run
+from laconic.scheme import Scheme
+from laconic.streams import Stream, Streams
+
+RECORDS = make_records(120)
+PATIENTS = np.repeat(np.arange(40), 3)
+RATIOS = {"fl_bas_3_dp": 0.5, "fl_rnd_dp": 0.5, "fl_top_dp": 0.5, "fl_freq_dp": 0.7, "fl_cs_dp": 0.7}
+SCHEMES = ["fl_std_dp", *RATIOS]
+
+
+def model() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Linear(6, 3)
+
+
+def scheme(name: str = "fl_std_dp", **options: Any) -> Scheme:
+    if name in RATIOS:
+        options = {"ratio": RATIOS[name]} | options
+    given = {"unit": "patient", "clip_norm": 0.5, "noise_multiplier": 2.0, "num_units": 40} | options
+    return getattr(laconic.schemes, name)(**given)
+
+
+def split(owners: int) -> PooledPopulation:
+    """The same patients, with all their records, among so many clients."""
+    return PooledPopulation(RECORDS, np.split(np.arange(120), owners), patients=PATIENTS)
+
+
+def experiment(chosen: Scheme, owners: int = 4, **options: Any) -> Experiment:
+    given: dict[str, Any] = {
+        "model": model(),
+        "population": split(owners),
+        "sampler": laconic.Poisson(sampling_rate=1.0),
+        "budget": laconic.Budget(delta=1e-4),
+        "rounds": 3,
+        "public": make_records(30, seed=5),
+        "test": make_records(50, seed=1),
+    }
+    return Experiment(scheme=chosen, **(given | options))
+
+
+def planned(e: Experiment, number: int = 1) -> tuple[SimulatedClients, RoundPlan, Tensor]:
+    clients = SimulatedClients(e)
+    run = Run(e, clients=clients)
+    run.begin()
+    return clients, run.plan(number), run.state.weights
+
+
+def summed(e: Experiment) -> Tensor:
+    """Σ_k C_k of the first round, without noise."""
+    clients, plan, weights = planned(e)
+    return torch.stack([clients.work.unit_terms(plan, int(client), weights) for client in plan.cohort]).sum(0)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("unit", ["patient", "record"])
+def test_the_sum_of_all_owners_is_the_same_for_every_split(name: str, unit: str) -> None:
+    chosen = scheme(name, unit=unit, num_units=40.0)
+    first, second, third = (summed(experiment(chosen, owners)) for owners in (2, 4, 20))
+    assert torch.equal(first, second)
+    assert torch.equal(first, third)
+    assert bool(first.any())
+
+
+def test_a_unit_is_clipped_after_encoding_and_as_a_whole() -> None:
+    """The norm of one patient's part is S, not of each record's, and not of what is not sent."""
+    chosen = scheme("fl_bas_3_dp", clip_norm=1e-3)
+    alone = PooledPopulation(RECORDS, [np.arange(3), np.arange(3, 3)], patients=PATIENTS)
+    clients, plan, weights = planned(experiment(chosen, population=alone))
+    terms = clients.work.unit_terms(plan, 0, weights)
+    grid = chosen.noise.grid(code_size=len(terms), sensitivity=1e-3, plan=plan)
+    assert grid is not None
+    norm = float(terms.double().norm()) / (256 * grid.units)
+    assert 0.999e-3 < norm <= 1e-3
+
+
+def test_records_of_single_clients_give_the_update_of_client_level() -> None:
+    """One record each, one whole step of rate 1: both clip the same gradient. Only the rounding differs."""
+    rows = np.arange(120)[:, None]
+    inside = scheme(unit="record", num_units=120)
+    outside = laconic.schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=2.0, local_lr=1.0, local_steps=1, bits=32)
+    ours = experiment(inside, population=PooledPopulation(RECORDS, rows))
+    found = summed(ours)
+    e = experiment(outside, population=PooledPopulation(RECORDS, rows), noise_draws="per-sum")
+    clients, plan, weights = planned(e)
+    total = torch.zeros_like(found)
+    for chunk in clients.work.each(plan, plan.cohort, weights, clients.answer(plan)):
+        total += chunk.values[0]
+    assert ours.grid is not None
+    assert e.grid is not None
+    assert ours.typical_plan().divisor == plan.divisor == 120
+    scaled, expected = found.double() / ours.grid.units, total.double() / e.grid.units
+    assert float((scaled - expected).abs().max()) < 1e-4 * float(expected.abs().max())
+
+
+def weights_of(chosen: Scheme, **options: Any) -> Tensor:
+    run = Run(experiment(chosen, **options))
+    run.run()
+    return run.state.weights
+
+
+@pytest.mark.parametrize("name", ["fl_std_dp", "fl_top_dp", "fl_cs_dp"])
+def test_masked_sums_have_the_bits_of_simulated_ones(name: str) -> None:
+    chosen = scheme(name, unit_rate=0.6)
+    slack: dict[str, Any] = {"max_dropouts": 1, "max_colluders": 1, "dropout_rate": 0.1}
+    masked = weights_of(chosen, secagg="masked", **slack)
+    assert torch.equal(masked, weights_of(chosen, noise_draws="per-client", **slack))
+    assert not torch.equal(masked, weights_of(chosen, noise_draws="per-client", seed=1, **slack))
+
+
+def test_a_killed_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    chosen = scheme(unit_rate=0.6, momentum=0.5)
+    asked: dict[str, Any] = {
+        "model": model(),
+        "clients": split(4),
+        "sampling_rate": 1.0,
+        "delta": 1e-4,
+        "checkpoint_seconds": 0,
+    }
+
+    class Killed(Exception):
+        pass
+
+    def kill(row: dict[str, Any]) -> None:
+        if row["round"] == 3:
+            raise Killed
+
+    whole = laconic.run(chosen, rounds=5, **asked)
+    with pytest.raises(Killed):
+        laconic.run(chosen, rounds=5, out=tmp_path / "run", observer=kill, **asked)
+    resumed = laconic.run(chosen, rounds=5, out=tmp_path / "run", resume=True, **asked)
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert resumed.statement["participant"] == whole.statement["participant"]
+
+
+@pytest.mark.parametrize("draws", ["per-sum", "per-client"])
+def test_ranks_have_the_same_bits(tmp_path: Path, draws: str) -> None:
+    e = experiment(scheme(unit_rate=0.6), noise_draws=draws)
+
+    def first(ranks: Any) -> Tensor:
+        run = Run(e, clients=RankedClients(e, ranks))
+        run.run()
+        return run.state.weights
+
+    found = rank_tools.together(tmp_path / "meet", 3, first, lambda ranks: RankedClients(e, ranks).serve())
+    assert torch.equal(found, weights_of(e.scheme, noise_draws=draws))
+
+
+def test_coins_are_new_for_every_client_round_and_attempt() -> None:
+    streams, count = Streams(0), 4000
+    plans = {
+        (number, attempt): RoundPlan(
+            round=number,
+            attempt=attempt,
+            cohort=np.arange(3),
+            planned_cohort=3,
+            run_seed=0,
+            round_seed=0,
+            fingerprint="",
+        )
+        for number in (1, 2)
+        for attempt in (0, 1)
+    }
+    drawn = [
+        drawn_units(count, 0.3, coins_stream(streams, plan, client)) for plan in plans.values() for client in (0, 1)
+    ]
+    values = np.stack([one.numpy() for one in drawn if one is not None]).astype(float)
+    # 8 sets of 4,000 coins: six standard deviations are exceeded in one of 10^7 tests or so.
+    assert np.abs(values.mean(1) - 0.3).max() < 6 * np.sqrt(0.21 / count)
+    correlations = np.corrcoef(values) - np.eye(len(values))
+    assert np.abs(correlations).max() < 6 / np.sqrt(count)
+    assert drawn_units(5, 1.0, Stream(0)) is None
+
+
+def test_one_coin_is_for_all_records_of_a_patient() -> None:
+    """The sum over drawn patients is that of whole patients: no record of theirs is left out."""
+    chosen = scheme(unit_rate=0.5, clip_norm=1e-6)  # so small a bound makes every drawn patient count alike
+    clients, plan, weights = planned(experiment(chosen, owners=1))
+    drawn = drawn_units(40, 0.5, coins_stream(clients.streams, plan, 0))
+    assert drawn is not None
+    kept = np.flatnonzero(np.isin(PATIENTS, np.flatnonzero(drawn.numpy())))
+    some = PooledPopulation(RECORDS, [kept], patients=PATIENTS)
+    expected = summed(experiment(scheme(clip_norm=1e-6, unit_rate=1.0, num_units=20), population=some))
+    found = clients.work.unit_terms(plan, 0, weights)
+    # Both declare 20 patients for a round, so their grids are the same.
+    assert torch.equal(found, expected)
+
+
+def test_an_owner_whose_coins_draw_no_unit_sends_noise_alone() -> None:
+    e = experiment(scheme(unit_rate=1e-9))
+    clients, plan, weights = planned(e)
+    assert not bool(clients.work.unit_terms(plan, 0, weights).any())
+    codes = torch.cat([chunk.values for chunk in clients.work.codes(plan, weights)])
+    assert codes.shape == (4, 21)
+    assert bool((codes != 0).any(1).all())
+
+
+def test_weights_of_classes_are_in_the_gradients() -> None:
+    rare = PooledPopulation(RECORDS, [np.flatnonzero(RECORDS.targets.numpy() == 2)])
+    plain, double, none = (
+        summed(experiment(scheme(unit="record", clip_norm=50.0, num_units=40, class_weights=given), population=rare))
+        for given in ((), (1, 1, 2), "1,1,0")
+    )
+    assert float((double - 2 * plain).abs().max()) <= 1e-5 * float(double.abs().max())
+    assert not bool(none.any())
+    with pytest.raises(ConfigError, match="one for each class"):
+        SimulatedClients(experiment(scheme(class_weights=(1, 2))))
+
+
+def test_a_patient_of_two_owners_adds_no_more_than_one_bound() -> None:
+    both = PooledPopulation(RECORDS, [np.arange(3), np.arange(3, 6)], patients=np.zeros(120, dtype=np.int64))
+    chosen = scheme(clip_norm=1e-3, max_owners_per_patient=2)
+    clients, plan, weights = planned(experiment(chosen, population=both))
+    grid = chosen.noise.grid(code_size=21, sensitivity=1e-3, plan=plan)
+    assert grid is not None
+    norms = [float(clients.work.unit_terms(plan, one, weights).double().norm()) / (256 * grid.units) for one in (0, 1)]
+    assert norms == pytest.approx([0.5e-3, 0.5e-3], rel=1e-3)
+    assert sum(norms) <= 1e-3
+
+
+def test_the_divisor_is_declared_and_does_not_depend_on_the_records() -> None:
+    many, few = (
+        planned(experiment(scheme(num_units=500, unit_rate=0.5), population=p))[1] for p in (split(4), split(2))
+    )
+    assert many.divisor == few.divisor == 250
+
+
+def test_both_epsilons_are_one_if_all_owners_take_part() -> None:
+    result = laconic.run(scheme(), model=model(), clients=split(4), sampling_rate=1.0, rounds=3, delta=1e-4)
+    released, participant = result.statement["released"], result.statement["participant"]
+    assert released["epsilon"] == participant["epsilon"]
+    assert result.statement["unit"] == "one patient with all records at one client"
+    assert "a whole client has nothing: no ε holds for all its data together" in result.statement["not_covered"]
+    assert (
+        "no patient is at more than one client: this is assumed and cannot be checked"
+        in result.statement["assumptions"]
+    )
+    assert result.statement["adjacency"]["relation"] == "zero-out"
+
+
+def test_several_owners_have_the_rate_of_one_coin_or_more() -> None:
+    e = experiment(scheme(unit_rate=0.2, max_owners_per_patient=2, num_units=200))
+    assert e.accountant is not None
+    assert e.accountant.main.rate == pytest.approx(1 - 0.8**2)
+    single = experiment(scheme(unit_rate=0.2, num_units=200)).accountant
+    assert single is not None
+    assert e.accountant.released_epsilon(3) > single.released_epsilon(3)
+
+
+def test_clients_from_python_say_whose_their_records_are() -> None:
+    inputs, targets = RECORDS
+    triples = [(inputs[a : a + 30], targets[a : a + 30], PATIENTS[a : a + 30]) for a in range(0, 120, 30)]
+    result = laconic.run(scheme(), model=model(), clients=triples, sampling_rate=1.0, rounds=2, delta=1e-4)
+    pooled = laconic.run(scheme(), model=model(), clients=split(4), sampling_rate=1.0, rounds=2, delta=1e-4)
+    for one, other in zip(result.model.parameters(), pooled.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def nobodys() -> FunctionPopulation:
+    return FunctionPopulation(4, lambda client: (RECORDS.inputs[:5], RECORDS.targets[:5]))
+
+
+@pytest.mark.parametrize(
+    ("options", "run", "match"),
+    [
+        ({"num_units": None}, {}, "--num-units"),
+        ({"local_lr": 0.1}, {}, "--server-lr"),
+        ({"local_steps": 5}, {}, "no bound holds"),
+        ({"noise": "continuous"}, {}, "--noise integer"),
+        ({"unit": "hospital"}, {}, "patient"),
+        ({"unit": "record", "max_owners_per_patient": 2}, {}, "a record is at one client"),
+        ({"unit_rate": 1.5}, {}, "unit_rate must be above 0 and at most 1"),
+        ({"max_owners_per_patient": 9}, {}, "more than the 4 clients"),
+        ({"max_owners_per_patient": 2}, {"sampling_rate": 0.5}, "--sampling-rate 1"),
+        ({}, {"clients": nobodys()}, "--patient-column"),
+        (
+            {"unit": "client", "num_units": 40, "local_lr": 0.1, "local_steps": 1},
+            {},
+            "means nothing with --unit client",
+        ),
+        ({"num_units": 9000, "bits": 8}, {}, "8 bits cannot hold"),
+        ({"class_weights": "1,x"}, {}, "such as 1,5"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_way_out(options: dict[str, Any], run: dict[str, Any], match: str) -> None:
+    asked = {"clients": split(4), "sampling_rate": 1.0} | run
+    with pytest.raises(laconic.LaconicError, match=match):
+        laconic.run(scheme(**options), model=model(), rounds=2, delta=1e-4, **asked)
+
+
+@pytest.mark.parametrize("name", ["fl-sign-dp", "sign-sgd-dp", "fl-std", "fl-std-record-dp", "fl-sign-record-dp"])
+def test_schemes_without_clipped_sums_are_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"--unit patient: .* use fl-std-dp"):
+        build_scheme(name, unit="patient")
+    if "record" not in name:  # those take no other options than their own
+        with pytest.raises(ConfigError, match=r"--unit patient: .* use fl-std-dp"):
+            getattr(laconic.schemes, name.replace("-", "_"))(unit="patient")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"groups": 2}, "--groups"),
+        ({"evaluations": laconic.Evaluations(every=2)}, "--evaluate-every"),
+        ({"codec": laconic.schemes.fl_sign(local_lr=1.0, local_steps=1).codec}, "signs"),
+    ],
+)
+def test_parts_that_do_not_go_with_units_are_refused(change: dict[str, Any], match: str) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(ConfigError, match=match):
+        replace(scheme(), **change)
+
+
+def test_votes_do_not_go_with_units() -> None:
+    with pytest.raises(ConfigError, match="--top-selection public"):
+        scheme("fl_top_dp", top_selection="votes")
