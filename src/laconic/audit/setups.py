@@ -32,6 +32,7 @@ from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.runner.run import Run
+from laconic.train.local import UnitGradients
 
 LANES = 128
 """Canaries of one short run, each with a direction of its own; as many directions are free."""
@@ -103,7 +104,7 @@ def short_runs(experiment: Experiment) -> ShortRuns:
     order = 1 << (codec.code_size(size).bit_length() - 1)
     lanes = min(LANES, order // 2)
     scheme, inside = experiment.scheme, experiment.scheme.sums_units
-    if inside:
+    if isinstance(scheme.train, UnitGradients):
         clients, sampler = experiment.population.num_clients, experiment.sampler
         scheme = replace(scheme, train=replace(scheme.train, class_weights=()))
     else:

@@ -60,8 +60,8 @@ def divided(
         rows = partition_of(data, clients).rows(targets, streams.numpy("partition"), column)
         rows = kept[rows] if isinstance(rows, np.ndarray) else [kept[r] for r in rows]
     else:
-        rows, note = _of_patients(data, kept, patients, column, clients, max_owners, streams.numpy("partition"))
-        notes += note
+        rows, said = _of_patients(data, kept, patients, column, clients, max_owners, streams.numpy("partition"))
+        notes += said
     population = PooledPopulation(train, rows, patients=patients)
     return FederatedData(population, test, held_records, public, num_classes, shape, notes=notes)
 

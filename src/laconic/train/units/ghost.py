@@ -17,6 +17,7 @@ Sums of X and of products are exact: these are whole numbers. So the norm of wha
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +52,7 @@ class Ghosts:
     ) -> Tensor:
         """Σ over the records of −f·g as whole numbers in float64, (n,); `mask` (n,) is 1 for the weights that count."""
         layers = self._passed(weights, inputs, targets, share)
-        masks = [None] * len(self._model.shapes) if mask is None else self._model.split(mask)
+        masks = [None] * len(self._model.shapes) if mask is None else [*self._model.split(mask)]
         parts = [_part(place, x, delta, masks, grid) for place, (x, delta) in zip(self._places, layers, strict=True)]
         squares = torch.stack([part.squares for part in parts]).sum(0)
         rounding = torch.stack([part.rounding for part in parts]).sum(0).sqrt().div(2)
@@ -138,7 +139,7 @@ class _Kernel:
 
 
 def _part(
-    place: _Place, inputs: Tensor, delta: Tensor, masks: list[Tensor | None] | list[Tensor], grid: UnitGrid
+    place: _Place, inputs: Tensor, delta: Tensor, masks: Sequence[Tensor | None], grid: UnitGrid
 ) -> _Dense | _Kernel:
     bias = place.bias is not None
     weight_mask = masks[place.weight]
@@ -203,7 +204,7 @@ def find_ghosts(model: FlatModel) -> Ghosts | None:
         weight, bias = names.get(f"{prefix}weight"), names.get(f"{prefix}bias")
         if weight is None or (bias is None) != (module.bias is None):
             return None
-        places.append(_Place(module, weight, bias))  # type: ignore[arg-type]
+        places.append(_Place(module, weight, bias))
         found += 1 + (bias is not None)
     if not places or found != len(model.names):
         return None

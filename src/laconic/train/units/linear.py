@@ -84,16 +84,18 @@ def find_layer(model: FlatModel) -> Layer | None:
     squeezed = bool(parts) and isinstance(parts[-1], Squeeze)
     plain = [part for part in parts if not isinstance(part, nn.Flatten | nn.Identity | Squeeze)]
     inputs, targets = model.example
-    if len(plain) != 1 or type(plain[0]) is not nn.Linear or not (flattened or inputs.ndim == 2):
+    if len(plain) != 1 or not (flattened or inputs.ndim == 2):
         return None
     (layer,) = plain
+    if not isinstance(layer, nn.Linear) or type(layer) is not nn.Linear:  # a subclass may compute anything
+        return None
     bias = layer.bias is not None
     if model.size != sum(p.numel() for p in layer.parameters()) or model.lengths[0] != layer.weight.numel():
         return None
     if layer.in_features != math.prod(inputs.shape[1:]):
         return None
     flat_outputs = squeezed and layer.out_features == 1
-    fits = {
+    fits: dict[Loss, bool] = {
         cross_entropy: not flat_outputs and not targets.is_floating_point() and targets.ndim == 1,
         binary_cross_entropy: flat_outputs,
         mean_squared_error: targets.shape[1:] == ((layer.out_features,) if not flat_outputs else ()),
@@ -317,9 +319,11 @@ class _Lengths:
         def parts(products: Tensor, first: Tensor, second: Tensor, units: Tensor) -> Tensor:
             scale = one[units, None]
             found = (residuals[first] * scale).mul_(residuals[second] * scale).mul_(products).round_()
-            return found if found.shape[1] == 1 else found.sum(1, keepdim=True)
+            single: Tensor = found if found.shape[1] == 1 else found.sum(1, keepdim=True)
+            return single
 
         whole = by_pieces(parts, self._products, self._first, self._second, self._pair_units)
         total = whole.new_zeros(groups.num_units).index_add_(0, self._pair_units, whole[:, 0])[:, None]
         rounding = self._most_pairs * residuals.shape[1]
-        return (total + rounding).clamp_(min=0.0).sqrt_().div_(one[:, None])
+        longest: Tensor = (total + rounding).clamp_(min=0.0).sqrt_().div_(one[:, None])
+        return longest

@@ -33,7 +33,7 @@ class UnitGrid(NamedTuple):
     @property
     def steps(self) -> float:
         """F, in 256ths of the units of the noise's grid."""
-        return self.grid_units * 2**MEAN_BITS
+        return self.grid_units * float(2**MEAN_BITS)
 
     @property
     def largest(self) -> float:
@@ -101,7 +101,8 @@ def by_pieces(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
     at_once = max(1, _PIECE // max(1, width))
     if rows[0].is_cuda or count <= at_once:
         return function(*rows)
-    return torch.cat([function(*some) for some in zip(*(values.split(at_once) for values in rows), strict=True)])
+    pieces = (torch.split(values, at_once) for values in rows)
+    return torch.cat([function(*some) for some in zip(*pieces, strict=True)])
 
 
 def whole_sum(values: Tensor, dim: int, bits: int) -> Tensor:
