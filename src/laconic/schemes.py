@@ -32,7 +32,7 @@ from laconic.privacy.mechanism.grid import MOST_BITS
 from laconic.scheme import Scheme
 from laconic.server.rules import Average, ErrorFeedback, MajorityVote, ServerRule
 from laconic.server.steps import Preconditioned
-from laconic.train.local import LocalDPSGD, LocalSGD, UnitGradients
+from laconic.train.local import LocalDPSGD, LocalSGD, UnitGradients, check_unit
 
 NOISES = ("integer", "continuous")
 TOP_SELECTIONS = ("public", "votes")
@@ -240,23 +240,6 @@ def _check_names(options: dict[str, Any], *declared: Callable[..., Scheme]) -> N
     strange = [unknown(f"option of {declared[-1].__name__}", name, known) for name in options if name not in known]
     if strange:
         raise UnknownArgument(several(strange))
-
-
-def check_unit(name: str, unit: str) -> None:
-    """Refuse units inside clients for a scheme that does not know them, with the reason."""
-    one_of(UNITS, unit=unit)
-    if unit == CLIENT:
-        return
-    if "record" in name:
-        reason = "protects single records already, as published: every client adds the whole noise of its own"
-    elif "sign" in name:
-        reason = f"sends signs, which are not the sum of the signs of single {unit}s: one {unit} may change all of them"
-    else:
-        reason = "adds no noise"
-    raise ConfigError(
-        f"--unit {unit}: {name} {reason}; use fl-std-dp or another private scheme whose codec is linear (fl-top-dp,"
-        " fl-cs-dp, fl-bas-3-dp), or leave --unit out"
-    )
 
 
 def fl_std(

@@ -11,7 +11,7 @@ import numpy as np
 from laconic.errors import ConfigError
 from laconic.parts import Part, decided, non_negative, one_of, positive, positive_int, probability, rate
 from laconic.privacy.accounting.record_sampling import RecordSampler
-from laconic.privacy.accounting.releases import CLIENT, EACH, PATIENT, RECORD, Release
+from laconic.privacy.accounting.releases import CLIENT, EACH, PATIENT, RECORD, UNITS, Release
 from laconic.privacy.mechanism.clip import check_norm
 from laconic.privacy.mechanism.record_noise import NOISES, record_delta_slack, record_grid
 
@@ -379,6 +379,23 @@ class UnitGradients(LocalTraining):
         named += [f"the weights {_listed(self.class_weights)} of the classes"] if self.class_weights else []
         named += [f"the shares {_listed(self.prevalence)} of the classes"] if self.prevalence else []
         return [f"publicly known, not counted on the clients' records: {'; '.join(named)}"] if named else []
+
+
+def check_unit(name: str, unit: str) -> None:
+    """Refuse units inside clients for a scheme that does not know them, with the reason."""
+    one_of(UNITS, unit=unit)
+    if unit == CLIENT:
+        return
+    if "record" in name:
+        reason = "protects single records already, as published: every client adds the whole noise of its own"
+    elif "sign" in name:
+        reason = f"sends signs, which are not the sum of the signs of single {unit}s: one {unit} may change all of them"
+    else:
+        reason = "adds no noise"
+    raise ConfigError(
+        f"--unit {unit}: {name} {reason}; use fl-std-dp or another private scheme whose codec is linear (fl-top-dp,"
+        " fl-cs-dp, fl-bas-3-dp), or leave --unit out"
+    )
 
 
 def _listed(values: tuple[float, ...]) -> str:
