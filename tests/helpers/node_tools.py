@@ -129,8 +129,13 @@ class Small:
         members, answers = invite(self.offer, [0, 1, 2], SERVER, self.courier, 1.0)
         assert members is not None, answers.missing
         self.members = members
+        return self.server(answers)
+
+    def server(self, joined: Answers | None = None) -> RemoteClients:
+        """The server of the members, as it is after they have joined, or after it was started again."""
         far = FarRecords(len(SIZES), self.population.records(0))
-        return RemoteClients(self.offer.experiment(model(), far, seed=4), members, self.courier, timeout=1.0)
+        experiment = self.offer.experiment(model(), far, seed=4)
+        return RemoteClients(experiment, self.members, self.courier, timeout=1.0, joined=joined)
 
     def plan(self, clients: RemoteClients, round: int = 1, attempt: int = 0) -> Any:
         return plan_round(

@@ -18,8 +18,8 @@ _LONGEST = 300
 class Answers:
     """What came back: answers by client, and for every other client why there is none.
 
-    `nonces` are those of the answers and of the refusals. `overhead_up` and `overhead_down` are the bytes that the carrier
-    added to the fields.
+    `nonces` are those of the answers and of the refusals. `overhead_up` and `overhead_down` are the bytes that the
+    carrier added to the fields.
     """
 
     given: dict[int, Fields] = field(default_factory=dict)

@@ -81,7 +81,7 @@ def read_signed(data: bytes, kind: Kind, plan: SumPlan, body_bytes: int) -> Sign
     return Signed(sender, frame[HEADER_BYTES:], _statement(frame), bytes(data[-SIGNATURE_BYTES:]))
 
 
-# The plan: 16 fingerprint · 32 digest of the terms · 1 bits · 8 size · 4 clients · 4 keys, then clients, nonces and keys
+# The plan: 16 fingerprint · 32 digest of the terms · 1 bits · 8 size · 4 clients · 4 keys; clients, nonces, keys
 
 
 def write_plan(plan: SumPlan, keys: Iterable[PublicKeys]) -> bytes:

@@ -91,8 +91,8 @@ def context_of(run: bytes, offer: bytes) -> bytes:
 class SumPlan:
     """One attempt at the sum of one round: `size` residues of `bits` bits from each client of the cohort.
 
-    `nonces` are fresh random numbers of the clients, in the order of the cohort (`Nonces`). Without them a plan says who
-    masks with whom, but nothing can be masked under it.
+    `nonces` are fresh random numbers of the clients, in the order of the cohort (`Nonces`). Without them a plan says
+    who masks with whom, but nothing can be masked under it.
     """
 
     terms: Terms
@@ -143,10 +143,8 @@ class SumPlan:
         """
         if not self.nonces:
             raise ConfigError("nothing is masked under a plan without its clients' nonces")
-        numbers = np.array([self.round, self.attempt, self.bits, self.size, *self.cohort], dtype="<u8")
-        return hashlib.sha256(
-            labelled(labels.PLAN, self.terms.digest, numbers.tobytes(), b"".join(self.nonces))
-        ).digest()
+        numbers = np.array([self.round, self.attempt, self.bits, self.size, *self.cohort], dtype="<u8").tobytes()
+        return hashlib.sha256(labelled(labels.PLAN, self.terms.digest, numbers, b"".join(self.nonces))).digest()
 
     @cached_property
     def position(self) -> dict[int, int]:

@@ -53,10 +53,10 @@ _LONGEST, _LONGEST_KIND = 2000, 30
 class Node:
     """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
 
-    `kept` has the work of the runs under way, and `nonces` those of this process, where it answers more than one message. `meaning` is what the
-    node's records mean, `front_end` the owner's copy of a front end that cannot be made from a seed, and
-    `front_end_module` the factory of a module that the owner allows in one. With `keep_weights` the newest weights of
-    each run stay in the folder, for the owner's own predictions.
+    `kept` has the work of the runs under way, where a process answers more than one message, and `nonces` are those of
+    the process. `meaning` is what the node's records mean, `front_end` the owner's copy of a front end that cannot be
+    made from a seed, and `front_end_module` the factory of a module that the owner allows in one. With `keep_weights`
+    the newest weights of each run stay in the folder, for the owner's own predictions.
     """
 
     def __init__(
