@@ -48,9 +48,11 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) ->
             )
 
 
-def keep_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves, rounds: int) -> None:
+def keep_identity(
+    folder: RunFolder, identity: dict[str, Any], saves: Saves, rounds: int, through: int, environment: str
+) -> None:
     """Write it down at the start. The journal names it first: so a file without a row is no run's beginning."""
-    saves.begin(digest_of(_text(identity)), rounds)
+    saves.begin(digest_of(_text(identity)), rounds, through, environment)
     folder.sync()
     if folder.read(IDENTITY) is None:
         folder.write(IDENTITY, _text(identity))
