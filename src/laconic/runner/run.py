@@ -90,6 +90,8 @@ class Run(Progress):
         """The weights of the best round, if they are not saved yet."""
         self._committing = False
         self._begun = False
+        self._first, self._started, self._saved = 0, 0.0, 0.0
+        """After which round this process began and when, and when it saved last."""
         self._repeated: dict[tuple[int, int], str] = {}
 
     def run(self, one_round: Callable[[int], bool] | None = None) -> RunResult:
@@ -116,16 +118,13 @@ class Run(Progress):
             observer.end(ended)
 
     def _run(self, one_round: Callable[[int], bool]) -> RunResult:
-        started = saved = time.monotonic()
-        first = self.state.rounds + 1
+        started = time.monotonic()
         try:
-            for number in range(first, self.experiment.rounds + 1):
-                due = time.monotonic() - saved > self.experiment.checkpoint_seconds
-                if (due and number > first) or self._must_announce(number):
-                    self._save(ahead=self._ahead(time.monotonic() - started, number - first))
-                    saved = time.monotonic()
+            for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
                 if not one_round(number):
                     break
+                if time.monotonic() - self._saved > self.experiment.checkpoint_seconds:
+                    self._save(ahead=self._ahead())
         except (KeyboardInterrupt, RankLost):
             if not self._committing:  # else the state is half of one round: the last checkpoint counts
                 self._save()
@@ -149,6 +148,8 @@ class Run(Progress):
             self.ledger.add(row)
         self.clients.recall(self._finished_plans())
         self._refuse_spent_budget()
+        self._first, self._started = self.state.rounds, time.monotonic()
+        self._saved = self._started
         if self.folder:
             self._open_folder(self.folder, identity, restored)
         self._begun = True
@@ -187,7 +188,7 @@ class Run(Progress):
         keep_front_end(folder, self.experiment.front_end)
         self.journal.chain.open()
         rounds = self.experiment.rounds
-        through = min(rounds, self._ahead()) if self.clients.replays else 0
+        through = min(rounds, self._ahead())
         keep_identity(folder, identity, self.journal.saves, rounds, through, self.journal.environment)
         self.journal.write_assumed()
         keep_repeats(folder, restored.repeated)
@@ -235,6 +236,8 @@ class Run(Progress):
                 " cannot have more rounds than it was planned with: start a new run with another --out"
             )
         if self.accountant is not None:
+            if not self._announced(number):
+                self._save(ahead=self._ahead())
             self.journal.charge(plan)
         return plan
 
@@ -394,16 +397,17 @@ class Run(Progress):
         if self._rows:
             self._rows.append(row)
 
-    def _must_announce(self, number: int) -> bool:
-        """Whether nothing on disk says yet that this round may be charged here (see `Saves`)."""
-        if self.folder is None or self.accountant is None or not self.clients.replays:
-            return False
-        return not self.journal.saves.announced_round(number, self.journal.environment)
+    def _announced(self, number: int) -> bool:
+        """Whether the folder says that this round may be charged here before the next save (see `Saves`)."""
+        if self.folder is None or not self.clients.replays:
+            return True
+        return self.journal.saves.announced_round(number, self.journal.environment)
 
-    def _ahead(self, seconds: float = 0.0, rounds: int = 0) -> int:
+    def _ahead(self) -> int:
         """How many rounds may be charged before the next save: those that fit between two, by the pace so far."""
-        if not rounds:
-            return _FIRST_ROUNDS
+        rounds, seconds = self.state.rounds - self._first, time.monotonic() - self._started
+        if not self.clients.replays or rounds < 1:
+            return _FIRST_ROUNDS if self.clients.replays else 0
         return 1 + int(min(self.experiment.checkpoint_seconds * rounds / max(seconds, 1e-9), self.experiment.rounds))
 
     def _save(self, ahead: int = 0) -> None:
@@ -422,6 +426,7 @@ class Run(Progress):
                 through=min(self.state.rounds + ahead, self.experiment.rounds),
             )
             self._new_best = None
+            self._saved = time.monotonic()
 
     def _model_file(self, weights: Tensor) -> bytes:
         parameters = dict(zip(self.model.names, self.model.split(weights), strict=True))

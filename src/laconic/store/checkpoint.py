@@ -16,15 +16,11 @@ from laconic.errors import RunFolderError
 from laconic.group_testing.evidence import Findings
 from laconic.server.rules import State
 from laconic.store.chain import WAY_OUT, digest_of
-from laconic.store.folder import RunFolder
+from laconic.store.folder import BEST, STATE, STATEMENT, RunFolder
 from laconic.store.journal import Journal
 from laconic.store.participations import Participations
 from laconic.store.round_rows import RoundRows
 from laconic.store.saves import Save
-
-STATE = "checkpoint/state.safetensors"
-BEST = "best.safetensors"
-STATEMENT = "privacy.json"
 
 
 @dataclass

@@ -1,22 +1,20 @@
 """The files of a run, checked before anybody believes them: those of a finished run are named with their digests.
 
-Every command that reads a run folder checks it here: `finished_run` for those that need a finished run, `doubts` for
-those that show what is there.
+Every command that reads a run folder checks it here: `finished_run` for those that need a finished run, `shown_run` and
+`watched_run` for those that show what is there.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from laconic.errors import RunFolderError
+from laconic.report.page.reading import RunView, read_run
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
-from laconic.store.checkpoint import BEST, STATE, STATEMENT
-from laconic.store.folder import RunFolder
-from laconic.store.front_end import FILE as FRONT_END
-from laconic.store.identity import IDENTITY
+from laconic.store.folder import BEST, FRONT_END, IDENTITY, STATE, STATEMENT, RunFolder
 from laconic.store.journal import Journal
 from laconic.store.round_rows import ROUNDS, rows_digest
 from laconic.store.saves import Save, Saves
@@ -78,6 +76,23 @@ def doubts(path: str | Path) -> str:
         f"This run is not finished. Digests bind its first {bound} rounds; what is shown of later ones, and of figures"
         " beside the last save, may still change."
     )
+
+
+def shown_run(path: Path) -> RunView:
+    """What a page shows of a run, once its files are checked. A run whose files do not fit is refused."""
+    doubt = doubts(path)
+    return replace(read_run(path), doubt=doubt)
+
+
+def watched_run(path: Path) -> RunView:
+    """The same for a page that is live: nothing is checked before the run has ended, and a refusal is shown."""
+    view = read_run(path)
+    if not view.finished:
+        return view
+    try:
+        return shown_run(path)
+    except RunFolderError as error:
+        return RunView(name=view.name, path=view.path, refused=str(error))
 
 
 def _checked_end(folder: RunFolder, saves: Saves, ended: dict[str, str], confirmed: Save) -> list[bytes]:

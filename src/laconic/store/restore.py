@@ -12,8 +12,8 @@ from laconic.experiment.experiment import Experiment
 from laconic.group_testing.evidence import first_findings
 from laconic.round import first_server_state
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
-from laconic.store.checkpoint import BEST, STATE, RunState, parsed_state
-from laconic.store.folder import RunFolder, parsed_row
+from laconic.store.checkpoint import RunState, parsed_state
+from laconic.store.folder import BEST, STATE, RunFolder, parsed_row
 from laconic.store.journal import Journal
 from laconic.store.participations import Participations
 from laconic.store.redraw import assume_lost, check_cohorts
