@@ -36,6 +36,7 @@ from laconic.federation.server.members import Members
 from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
+from laconic.secagg import Nonces
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.crypto.run_key import RunKey
 from laconic.streams import Streams
@@ -68,6 +69,8 @@ def test_nothing_is_uploaded_twice_under_one_attempt(tmp_path: Path) -> None:
     requests = clients.requests(plan, clients.model.initial)
     first = small.node(0).answer("upload", requests[0])
     assert small.node(0).answer("upload", requests[0]) == first  # the same bytes tell nothing new
+    small.restart(0)
+    assert small.node(0).answer("upload", requests[0])["upload"] == first["upload"]
     assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
     other = requests[0] | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
     assert "this client is past it" in str(small.node(0).answer("upload", other)[REFUSED])
@@ -90,6 +93,7 @@ def test_a_member_reveals_once_also_after_a_restart(tmp_path: Path) -> None:
 
     small.courier.ask = noted  # type: ignore[method-assign]
     clients.collect(small.plan(clients), clients.model.initial)
+    small.restart(0)
     assert "reveal" in small.node(0).answer("unmask", asked[0])
     assert len([row for row in NodeFolder(tmp_path / "node-0").log.rows() if row["what"] == "revealed"]) == 1
     request = bytes_in(asked[0], "request")
@@ -215,7 +219,7 @@ def test_an_offer_is_what_it_was_when_it_was_signed() -> None:
         read_offer(data.replace(b'"rounds":5', b'"rounds":6'))
     with pytest.raises(WireError, match="not signed"):
         read_offer(data[:5] + (2).to_bytes(4, "little") + data[9:])
-    with pytest.raises(WireError, match="protocol version 1, but this is version 2: install the same"):
+    with pytest.raises(WireError, match="protocol version 1, but this is version 3: install the same"):
         read_offer(data[:4] + b"\x01" + data[5:])
     with pytest.raises(WireError, match="install the same on all machines"):
         read_offer((1).to_bytes(4, "little") + data[41:])  # as it was before protocols had numbers
@@ -344,8 +348,9 @@ def test_a_copy_of_a_folder_answers_nothing(tmp_path: Path) -> None:
 
 
 def test_without_that_check_a_copy_would_mask_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the test above: this is what it prevents."""
+    """Guards the test above: this is what it prevents, where nonces do not prevent it first."""
     monkeypatch.setattr(NodeFolder, "copied", None)
+    monkeypatch.setattr(Nonces, "check", lambda self, run, nonce: None)
     small = Small(tmp_path)
     clients = small.join()
     shutil.copytree(tmp_path / "node-0", tmp_path / "before")
