@@ -14,7 +14,7 @@ from laconic.models.registry import imported
 from laconic.parts import one_of
 from laconic.privacy.accounting.releases import CLIENT
 from laconic.scheme import Scheme
-from laconic.train.local import LocalDPSGD, LocalSGD
+from laconic.train.local import LocalDPSGD, LocalSGD, check_unit
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def strange_option(name: str, key: str, options: dict[str, Any], entry: SchemeEn
     """What is wrong with an option that the scheme does not take."""
     if key == "unit":
         try:
-            s.check_unit(name, options[key])
+            check_unit(name, options[key])
         except ConfigError as error:
             return str(error)
     return unknown(f"option of {name}", key, entry.options)

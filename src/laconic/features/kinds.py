@@ -170,7 +170,7 @@ class Wanted:
         if name == "patches":
             return self._patches(input_shape, mirror, public, source)
         if name == "pca":
-            return ComponentsFrontEnd(input_shape, about={"kind": "pca"})
+            return ComponentsFrontEnd(input_shape, about={"kind": "pca", "lengths": "kept"})
         if kind := kinds_from_file(name).get(name):
             if self.weights is None:
                 raise ConfigError(kind.weights_needed)

@@ -29,8 +29,12 @@ class Whitening(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("matrix", matrix)
 
+    def components(self, features: Tensor) -> Tensor:
+        """z before it is scaled: records keep their lengths."""
+        return (features.flatten(1) - self.mean) @ self.matrix.T
+
     def forward(self, features: Tensor) -> Tensor:
-        components: Tensor = (features.flatten(1) - self.mean) @ self.matrix.T
+        components = self.components(features)
         length = torch.linalg.vector_norm(components, dim=1, keepdim=True)
         return components.mul(math.sqrt(len(self.matrix)) / length.clamp(min=1e-12))
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from laconic.errors import ConfigError
 from laconic.features.base import FrontEnd, size_text
+from laconic.features.projection import Whitening
 from laconic.parts import positive, positive_int
 
 _MOST_ROWS = 2000
@@ -61,7 +62,16 @@ class FourierFrontEnd(FrontEnd):
 
 
 class ComponentsFrontEnd(FrontEnd):
-    """The record itself, for a projection on principal components of public records."""
+    """The record itself, for a projection on principal components of public records.
+
+    Records keep their lengths: a long row, of a patient with many diagnoses say, is no brighter picture of the same.
+    Only files that older versions wrote scale them all to one length.
+    """
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.about.get("lengths") == "kept" and isinstance(self.projection, Whitening):
+            return self.projection.components(self.raw(inputs))
+        return super().forward(inputs)
 
     def raw(self, inputs: Tensor) -> Tensor:
         return inputs.flatten(1).float()

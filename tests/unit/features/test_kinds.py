@@ -140,6 +140,17 @@ def test_public_components_of_a_table(tmp_path: Path) -> None:
     assert torch.equal(kept(front_end, tmp_path)(public), front_end(public))
 
 
+def test_rows_keep_their_lengths_unless_an_older_file_says_otherwise(tmp_path: Path) -> None:
+    public = torch.randn(200, 6) @ torch.randn(6, 6)
+    front_end = Wanted(name="pca", features=3, projection="public").made((6,), public=public, source="200 public rows")
+    found = front_end(public)
+    assert torch.allclose(found.T @ found / 200, torch.eye(3), atol=0.01)  # whitened, up to the ridge
+    assert float(found.norm(dim=1).std()) > 0.1
+    front_end.about.pop("lengths")
+    older = kept(front_end, tmp_path)
+    assert torch.allclose(older(public).norm(dim=1), torch.full((200,), 3**0.5), atol=1e-4)
+
+
 # --- side by side ---
 
 

@@ -42,6 +42,8 @@ class RemoteClients(Clients):
     which the members joined, if it was just now: it counts in the first round.
     """
 
+    replays = False
+
     def __init__(
         self,
         experiment: Experiment,
