@@ -56,6 +56,7 @@ class PrivateScheme(Protocol):
         max_owners_per_patient: int = 1,
         num_units: float | None = None,
         class_weights: Sequence[float] | str = (),
+        prevalence: float | Sequence[float] | str = (),
         **options: Any,
     ) -> Scheme: ...
 
@@ -81,6 +82,7 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes", source: str
         max_owners_per_patient: int = 1,
         num_units: float | None = None,
         class_weights: Sequence[float] | str = (),
+        prevalence: float | Sequence[float] | str = (),
         **options: Any,
     ) -> Scheme:
         if declared.__module__ == __name__:  # what a user's own scheme takes, it knows itself
@@ -90,7 +92,8 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes", source: str
             "unit_rate": unit_rate,
             "max_owners_per_patient": max_owners_per_patient,
             "num_units": num_units,
-            "class_weights": _weights(class_weights),
+            "class_weights": _numbers(class_weights, "class_weights", "1,5"),
+            "prevalence": _shares(_numbers(prevalence, "prevalence", "0.02, or 0.5,0.3,0.2")),
         }
         if unit == CLIENT:
             _refuse_idle(inside)
@@ -118,18 +121,23 @@ def private(declared: Callable[..., Scheme], *, what: str = "codes", source: str
     return build
 
 
-_INSIDE = {"unit_rate": 1.0, "max_owners_per_patient": 1, "num_units": None, "class_weights": ()}
+_INSIDE = {"unit_rate": 1.0, "max_owners_per_patient": 1, "num_units": None, "class_weights": (), "prevalence": ()}
 """What is said of units inside clients, and what stands for nothing."""
 _LOCAL_STEPS = ("local_lr", "local_steps", "epochs", "batch_size", "optimizer", "balance")
 
 
-def _weights(given: Sequence[float] | str) -> tuple[float, ...]:
-    """Weights of the classes, from numbers or from a text such as 1,5."""
-    parts = given.replace(";", ",").split(",") if isinstance(given, str) else given
+def _numbers(given: float | Sequence[float] | str, name: str, example: str) -> tuple[float, ...]:
+    """Numbers, one for each class, from a text such as 1,5 or as they are."""
+    parts: Sequence[Any] = given.replace(";", ",").split(",") if isinstance(given, str) else given  # type: ignore[assignment]
     try:
-        return tuple(float(part) for part in parts)
+        return (float(given),) if isinstance(given, int | float) else tuple(float(part) for part in parts)
     except (TypeError, ValueError):
-        raise ConfigError(f"class_weights must be numbers, such as 1,5, not {given!r}") from None
+        raise ConfigError(f"{name} must be numbers, such as {example}, not {given!r}") from None
+
+
+def _shares(given: tuple[float, ...]) -> tuple[float, ...]:
+    """The shares of all classes; one number is that of class 1 of two."""
+    return (1 - given[0], given[0]) if len(given) == 1 else given
 
 
 def _flags(names: Iterable[str]) -> str:
@@ -160,6 +168,7 @@ def _of_units(unit: str, inside: dict[str, Any], options: dict[str, Any]) -> Uni
         max_owners=inside["max_owners_per_patient"],
         num_units=inside["num_units"],
         class_weights=inside["class_weights"],
+        prevalence=inside["prevalence"],
     )
 
 
@@ -174,6 +183,7 @@ _PRIVATE_ARGUMENTS = """
     max_owners_per_patient: at how many clients a patient is at most; each of them clips to S over this.
     num_units: about how many records or patients all clients hold together: a public number, by which sums are divided.
     class_weights: public weights of the classes in the gradients of records or patients, as numbers or as '1,5'.
+    prevalence: with records or patients, the publicly known share of class 1, or of each class: the first bias.
 """
 
 

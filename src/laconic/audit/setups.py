@@ -106,7 +106,7 @@ def short_runs(experiment: Experiment) -> ShortRuns:
     scheme, inside = experiment.scheme, experiment.scheme.sums_units
     if isinstance(scheme.train, UnitGradients):
         clients, sampler = experiment.population.num_clients, experiment.sampler
-        scheme = replace(scheme, train=replace(scheme.train, class_weights=()))
+        scheme = replace(scheme, train=replace(scheme.train, class_weights=(), prevalence=()))
     else:
         clients, sampler = _few_clients(experiment, lanes)
         lanes = min(lanes, clients)

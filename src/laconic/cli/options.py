@@ -29,9 +29,11 @@ class Number(click.ParamType[float]):
 
 
 class NumberOrWord(Number):
-    """A number, or a word that the command knows."""
+    """A number, several between commas, or a word that the command knows."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "," in str(value):  # the scheme reads them
+            return value
         if str(value).replace("-", "").isalpha() and str(value).lower() not in ("nan", "inf", "infinity"):
             return value
         return super().convert(value, param, ctx)

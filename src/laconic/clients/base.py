@@ -65,6 +65,8 @@ class ModelView:
         self.model.check_classes(self.first_targets)
         if isinstance(e.scheme.train, UnitGradients):
             e.scheme.train.check_classes(0 if self._values_as_targets else self.model.num_classes)
+            if e.scheme.train.prevalence:
+                self.model.start_bias(e.scheme.train.first_bias(self.model.num_outputs))
         for records in (e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)

@@ -40,8 +40,10 @@ SCHEME_OPTIONS: dict[str, Declared] = {
         ),
         _declared(
             "prevalence",
-            float,
-            "Record-level schemes: the share of positives as publicly known; negatives are drawn that much less often.",
+            float | str,
+            "The publicly known share of positives, such as 0.02, or of each class (0.5,0.3,0.2). With --unit patient"
+            " or record the model's bias starts there, which saves many rounds. In record-level schemes negatives are"
+            " drawn that much less often.",
         ),
         _declared("server_lr", float, "Server learning rate.", "1; 0.35 for fl-cs"),
         _declared("momentum", float, "Server momentum.", "0; 0.9 for fl-cs"),

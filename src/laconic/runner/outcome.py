@@ -263,6 +263,7 @@ def statement_of(run: Progress) -> dict[str, Any]:
             not_covered.append("early stopping looked at a held-out set")
     assumptions = [
         *run.clients.assumed,
+        *e.scheme.train.declared,
         about_noise(e),
         *about_other_noise(e),
         *about_dropouts(e),

@@ -131,6 +131,21 @@ class FlatModel:
         """Between how many classes the outputs decide: one output a record decides between two."""
         return self._num_outputs if self._num_axes == 2 else 2
 
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the model gives for a record."""
+        return self._num_outputs if self._num_axes == 2 else 1
+
+    def start_bias(self, values: Sequence[float]) -> None:
+        """Start the bias of the last layer at these values, one for each output."""
+        if self.shapes[-1] != (len(values),):
+            raise ConfigError(
+                f"--prevalence starts the bias of the last layer, and the model's last weights are of shape"
+                f" {tuple(self.shapes[-1])}, not one for each of its {len(values)} outputs: leave it out"
+            )
+        self.initial = self.initial.clone()
+        self.initial[-len(values) :] = torch.tensor(values)
+
     def ascending(self) -> FlatModel:
         """A copy whose training makes the loss larger: what is minimised is −f."""
         other, loss = self.copy(), self.loss

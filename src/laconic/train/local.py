@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from laconic.errors import ConfigError
-from laconic.parts import Part, decided, non_negative, one_of, positive, positive_int, rate
+from laconic.parts import Part, decided, non_negative, one_of, positive, positive_int, probability, rate
 from laconic.privacy.accounting.record_sampling import RecordSampler
 from laconic.privacy.accounting.releases import CLIENT, EACH, PATIENT, RECORD, Release
 from laconic.privacy.mechanism.clip import check_norm
@@ -74,6 +75,11 @@ class LocalTraining(Part):
     def added_by(self) -> dict[str, str]:
         """Who adds the noise of private training, and what a sum is divided by: for the privacy statement."""
         return {}
+
+    @property
+    def declared(self) -> list[str]:
+        """Numbers that are assumed to be publicly known, not counted on records: for the privacy statement."""
+        return []
 
     def release(self, **about: Any) -> Release:
         """What a round releases of a record of a client that trains so; `about` is what else a `Release` says."""
@@ -292,6 +298,7 @@ class UnitGradients(LocalTraining):
     max_owners: int = 1
     num_units: float | None
     class_weights: tuple[float, ...] = ()
+    prevalence: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -309,11 +316,20 @@ class UnitGradients(LocalTraining):
         object.__setattr__(self, "class_weights", tuple(self.class_weights))
         for weight in self.class_weights:
             non_negative(class_weights=weight)
+        object.__setattr__(self, "prevalence", tuple(self.prevalence))
+        for share in self.prevalence:
+            probability(prevalence=share)
+        if self.prevalence and abs(sum(self.prevalence) - 1) > 0.01:
+            raise ConfigError(
+                f"--prevalence has shares that sum to {sum(self.prevalence):g}, not 1: give the share of class 1 of two"
+                " classes, or the shares of all classes"
+            )
 
     def to_dict(self) -> dict[str, Any]:
-        """Without step size and optimiser, which it has not."""
-        data = super().to_dict() | {"class_weights": list(self.class_weights)}
-        return {name: value for name, value in data.items() if name not in ("local_lr", "optimizer")}
+        """Without step size and optimiser, which it has not, and without a prevalence where none is given."""
+        data = super().to_dict() | {"class_weights": list(self.class_weights), "prevalence": list(self.prevalence)}
+        left_out = ("local_lr", "optimizer") if self.prevalence else ("local_lr", "optimizer", "prevalence")
+        return {name: value for name, value in data.items() if name not in left_out}
 
     @property
     def protects(self) -> str:
@@ -330,10 +346,21 @@ class UnitGradients(LocalTraining):
 
     def check_classes(self, num_classes: int) -> None:
         """Refuse weights for another number of classes than the model has: 0 where targets are values."""
-        count = len(self.class_weights)
-        if count and count != num_classes:
-            has = f"the model has {num_classes} classes" if num_classes else "the targets are values, not classes"
-            raise ConfigError(f"--class-weights has {count} weights, but {has}: give one for each class, or none")
+        for flag, count in (("--class-weights", len(self.class_weights)), ("--prevalence", len(self.prevalence))):
+            if count and count != num_classes:
+                has = f"the model has {num_classes} classes" if num_classes else "the targets are values, not classes"
+                raise ConfigError(f"{flag} is for {count} classes, but {has}: give a number for each class, or none")
+
+    def first_bias(self, outputs: int) -> list[float]:
+        """The bias of a last layer that answers as often as the classes are weighted: log a(y)·p(y) for each class y.
+
+        Of a single output it is the difference of the two. Public numbers alone decide it, so it costs no privacy.
+        """
+        weights = self.class_weights or (1.0,) * len(self.prevalence)
+        if 0 in weights:
+            raise ConfigError("--prevalence starts the bias at the weighted shares: give no class the weight 0")
+        logs = [math.log(weight * share) for weight, share in zip(weights, self.prevalence, strict=True)]
+        return logs if outputs > 1 else [logs[1] - logs[0]]
 
     def planned_units(self, share: float) -> float:
         if self.num_units is None:
@@ -345,3 +372,14 @@ class UnitGradients(LocalTraining):
         return {
             "denominator": f"the declared number of {self.unit}s that a round is expected to have, a public constant",
         }
+
+    @property
+    def declared(self) -> list[str]:
+        named = [] if self.num_units is None else [f"about {self.num_units:,g} {self.unit}s in all"]
+        named += [f"the weights {_listed(self.class_weights)} of the classes"] if self.class_weights else []
+        named += [f"the shares {_listed(self.prevalence)} of the classes"] if self.prevalence else []
+        return [f"publicly known, not counted on the clients' records: {'; '.join(named)}"] if named else []
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:.6g}" for value in values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from conftest import make_records
 from laconic.catalogue import build_scheme
 from laconic.clients.simulated import SimulatedClients
 from laconic.clients.work import coins_stream, drawn_units
-from laconic.data.population import FunctionPopulation, PooledPopulation
+from laconic.data.population import FunctionPopulation, PooledPopulation, Records, as_population
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.ranks.clients import RankedClients
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
+from laconic.server.steps import Scheduled
 from laconic.streams import Stream, Streams
 
 RECORDS = make_records(120)
@@ -227,8 +229,67 @@ def test_weights_of_classes_are_in_the_gradients() -> None:
     )
     assert float((double - 2 * plain).abs().max()) <= 1e-5 * float(double.abs().max())
     assert not bool(none.any())
-    with pytest.raises(ConfigError, match="one for each class"):
+    with pytest.raises(ConfigError, match="a number for each class"):
         SimulatedClients(experiment(scheme(class_weights=(1, 2))))
+
+
+def test_the_first_bias_is_the_log_odds_of_the_public_shares() -> None:
+    """At the weighted shares the loss is at its best for a model that knows nothing else."""
+    shares, weights = (0.5, 0.3, 0.2), (1.0, 2.0, 4.0)
+    view = SimulatedClients(experiment(scheme(prevalence=shares, class_weights=weights)))
+    start, plain = view.model.initial, SimulatedClients(experiment(scheme())).model.initial
+    assert torch.equal(start[:-3], plain[:-3])
+    weighted = torch.tensor(shares) * torch.tensor(weights)
+    assert torch.allclose(start[-3:].softmax(0), weighted / weighted.sum(), atol=1e-6)
+    assert scheme(prevalence="0.5,0.3,0.2").fingerprint == scheme(prevalence=shares).fingerprint
+    assert scheme(prevalence=shares).fingerprint != scheme().fingerprint
+
+
+def test_one_number_is_the_share_of_class_1_of_two() -> None:
+    two = PooledPopulation(Records(RECORDS.inputs, (RECORDS.targets == 2).long()), np.split(np.arange(120), 4))
+    single = nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))
+    e = experiment(scheme(unit="record", prevalence=0.02), population=two, model=single, public=None, test=None)
+    assert float(SimulatedClients(e).model.initial[-1].sigmoid()) == pytest.approx(0.02)
+    declared = [text for text in Run(e).run().statement["assumptions"] if text.startswith("publicly known")]
+    assert declared == [
+        "publicly known, not counted on the clients' records: about 40 records in all; the shares 0.98, 0.02 of the"
+        " classes"
+    ]
+
+
+def test_the_shares_of_the_classes_are_refused_where_they_mean_nothing() -> None:
+    for options, more, match in (
+        ({"prevalence": (0.5, 0.1)}, {}, "sum to 0.6"),
+        ({"prevalence": 0.02}, {}, "--prevalence is for 2 classes, but the model has 3 classes"),
+        ({"prevalence": "much"}, {}, "such as 0.02"),
+        ({"prevalence": 1.5}, {}, "strictly between 0 and 1"),
+        ({"prevalence": (0.5, 0.3, 0.2)}, {"model": nn.Linear(6, 3, bias=False)}, "leave it out"),
+        ({"prevalence": (0.5, 0.3, 0.2), "class_weights": (1, 0, 1)}, {}, "no class the weight 0"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            SimulatedClients(experiment(scheme(**options), **more))
+    with pytest.raises(ConfigError, match="--prevalence means nothing with --unit client"):
+        scheme(unit="client", prevalence=0.02, local_lr=0.1, local_steps=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.9},
+        {"precondition": 0.15, "outputs": 3},
+        {"precondition": 0.15, "outputs": 3, "momentum": 0.9},
+    ],
+)
+def test_momentum_preconditioner_and_the_mean_of_iterates_are_post_processing(options: dict[str, Any]) -> None:
+    """They change the model, and no ε; and every one of them changes it."""
+    plain = Run(experiment(scheme())).run()
+    chosen = scheme(**options)
+    averaged = replace(chosen, rule=Scheduled(rule=chosen.rule, rounds=3, step_decay=0.5, average_last=2))
+    run = Run(experiment(averaged))
+    result = run.run()
+    assert result.statement["participant"]["epsilon"] == plain.statement["participant"]["epsilon"]
+    assert not torch.equal(run.state.weights, weights_of(chosen))
 
 
 def test_a_patient_of_two_owners_adds_no_more_than_one_bound() -> None:
@@ -274,10 +335,9 @@ def test_several_owners_have_the_rate_of_one_coin_or_more() -> None:
 def test_clients_from_python_say_whose_their_records_are() -> None:
     inputs, targets = RECORDS
     triples = [(inputs[a : a + 30], targets[a : a + 30], PATIENTS[a : a + 30]) for a in range(0, 120, 30)]
+    assert torch.equal(summed(experiment(scheme(), population=as_population(triples))), summed(experiment(scheme())))
     result = laconic.run(scheme(), model=model(), clients=triples, sampling_rate=1.0, rounds=2, delta=1e-4)
-    pooled = laconic.run(scheme(), model=model(), clients=split(4), sampling_rate=1.0, rounds=2, delta=1e-4)
-    for one, other in zip(result.model.parameters(), pooled.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert result.statement["unit"] == "one patient with all records at one client"
 
 
 def nobodys() -> FunctionPopulation:
