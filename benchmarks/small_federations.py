@@ -44,9 +44,9 @@ HOSPITALS = (5, 20, 100)
 EPSILONS = {"patient": (0.25, 1.0, 2.0, 4.0), "hospital": (1.0, 4.0, 8.0), "record": (1.0, 4.0, 8.0)}
 CHOSEN_AT = 4.0
 TRIED, TESTED = {"hospital": (100, 101), "record": (100,), "patient": (100,)}, (0, 1, 2)
-AGAIN, BEST, CHOSEN_WITH = (101, 102), 8, 5
+AGAIN, BEST, CHOSEN_WITH = (101, 102), 6, 5
 """At patient level: the seeds with which the best settings are judged again, how many, and for how many hospitals."""
-DRAWN = 80
+DRAWN = 48
 """Settings that are drawn from the grid for each ε at patient level."""
 PATIENTS = {True: 45_000, False: 57_000}
 """About how many patients all hospitals have: while settings are chosen, and in the test runs. Publicly known."""
@@ -117,12 +117,12 @@ def _patient_level(public: bool, count: int) -> Iterator[dict[str, Any]]:
     """
     rng = random.Random(f"patients {public}")
     for _ in range(count):
-        rounds, momentum = rng.choice((20, 40, 80)), rng.choice((0.5, 0.8, 0.9))
-        clip, reach = rng.choice((0.2, 0.3, 0.5, 1.0)), rng.choice((12.5, 25.0, 50.0, 100.0, 200.0))
+        rounds, momentum = rng.choice((10, 20, 40, 80)), rng.choice((0.5, 0.8, 0.9))
+        clip, reach = rng.choice((0.3, 0.5, 1.0)), rng.choice((12.5, 25.0, 50.0, 100.0))
         front_end = _ALL
         if public:
-            clip, reach = rng.choice((0.3, 1.0, 3.0)), rng.choice((1.0, 2.0, 4.0, 8.0))
-            front_end = _components(rng.choice((30, 50, 80, 120))) | {"front_end.ridge": rng.choice((0.01, 0.1))}
+            clip, reach = rng.choice((1.0, 3.0)), rng.choice((1.0, 2.0, 4.0, 8.0))
+            front_end = _components(rng.choice((50, 80, 120))) | {"front_end.ridge": 0.1}
         yield front_end | {
             "scheme.name": "fl-std-dp",
             "scheme.unit": "patient",

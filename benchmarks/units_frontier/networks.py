@@ -126,9 +126,7 @@ def main() -> None:
             return float(found["accuracy"])
 
         for epsilon in asked.epsilons:
-            tried = [
-                statistics.mean(row("tried", epsilon, seed, setting) for seed in CHOOSING) for setting in settings
-            ]
+            tried = [statistics.mean(row("tried", epsilon, seed, setting) for seed in CHOOSING) for setting in settings]
             best = settings[tried.index(max(tried))]
             for seed in TESTED:
                 row("tested", epsilon, seed, best)
