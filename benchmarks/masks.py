@@ -161,7 +161,8 @@ def measure(cohort: int, size: int, *, complete: bool, budget: float) -> Row:
 
     def plan(attempt: int) -> SumPlan:
         bits = BITS.get(size, 32)
-        return SumPlan(terms=terms, round=1, attempt=attempt, bits=bits, size=size, cohort=tuple(range(cohort)))
+        bare = SumPlan(terms=terms, round=1, attempt=attempt, bits=bits, size=size, cohort=tuple(range(cohort)))
+        return bare.with_nonces({i: client.nonce for i, client in clients.items()})
 
     first = plan(0)
     round = server.begin(first)

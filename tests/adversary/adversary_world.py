@@ -24,13 +24,13 @@ from laconic.clients import wire
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
 from laconic.federation.node.policy import Policy
-from laconic.federation.offer import Offer, sign_offer
-from laconic.federation.requests import REFUSED, Fields, UploadRequest
+from laconic.federation.offer import Offer, open_offer, sign_offer, verify_offer
+from laconic.federation.requests import NONCE, REFUSED, Fields, UploadRequest
 from laconic.federation.roster import beacon_of
 from laconic.federation.weights import initial_weights, weights_digest
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
-from laconic.secagg import SumPlan, Terms, messages
+from laconic.secagg import Nonces, SumPlan, Terms, messages
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.crypto.run_key import RunKey
 
@@ -142,6 +142,10 @@ class World:
         self.attempts: list[Attempt] = []
         self.delivered = 0
         self.sent: list[tuple[int, str, Fields]] = []
+        self.processes = {client: Nonces() for client in self.honest}
+        """What each node's process has in memory."""
+        self.nonces: dict[tuple[int, bytes], bytes] = {}
+        """The last nonce that each node has told, by run."""
         for client in self.honest:
             folder = path / f"node-{client}"
             folder.mkdir(parents=True, mode=0o700)
@@ -151,10 +155,11 @@ class World:
     # Nodes
 
     def node(self, client: int) -> Node:
-        """The node, as a new process would make it."""
+        """The node, as its process makes it for each message."""
         return Node(
             self.folder(client),
             self.policy,
+            nonces=self.processes[client],
             model=lambda offer: model(),
             records=lambda offer: self.population.records(client),
         )
@@ -166,7 +171,15 @@ class World:
         """Deliver one message to an honest node."""
         self.delivered += 1
         self.sent.append((client, kind, fields))
-        return self.node(client).answer(kind, fields)
+        answer = self.node(client).answer(kind, fields)
+        if NONCE in answer:
+            run = open_offer(verify_offer(fields["offer"])).run if kind == "keys" else fields["run"]  # type: ignore[arg-type]
+            self.nonces[client, run] = bytes(answer[NONCE])  # type: ignore[arg-type]
+        return answer
+
+    def restart(self, client: int) -> None:
+        """The node's process ends, and another one takes its place."""
+        self.processes[client] = Nonces()
 
     # Joining
 
@@ -220,13 +233,14 @@ class World:
     def attempt(
         self, told: Told | None = None, *, round: int = 1, attempt: int = 0, cohort: Sequence[int] = (), **changes: Any
     ) -> Attempt:
-        """A plan for nodes that were told this roster."""
+        """A plan for nodes that were told this roster, with the nonces that they have told last."""
         told = told or self.told()
         offer = told.offer
         some = tuple(cohort) or tuple(range(offer.num_clients))
         values = {"bits": self._bits(offer, len(some)), "size": offer.size} | changes
         plan = SumPlan(terms=told.terms, round=round, attempt=attempt, cohort=some, **values)
-        self.attempts.append(Attempt(told, plan))
+        nonces = {client: nonce for (client, run), nonce in self.nonces.items() if run == offer.run}
+        self.attempts.append(Attempt(told, plan.with_nonces(nonces)))
         return self.attempts[-1]
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 - a world is as short-lived as a test

@@ -213,6 +213,7 @@ def careful(world: World, **options: Any) -> tuple[Node, list[str]]:
         world.policy,
         model=lambda offer: noted("model", options.get("model", model())),
         records=lambda offer: noted("records", options.get("records", world.population.records(0))),
+        nonces=world.processes[0],
     )
     return node, touched
 

@@ -63,7 +63,7 @@ def test_the_tutorial_can_be_pasted(tmp_path: Path) -> None:
     best = scikit_learn(tmp_path)
     assert best == pytest.approx(0.869, abs=0.002)  # what the page says of it
     reached = {name: auroc(tmp_path / "runs" / name) for name in ("centralized", "fl-std", "private")}
-    stated = {"centralized": 0.867, "fl-std": 0.859, "private": 0.855}
+    stated = {"centralized": 0.867, "fl-std": 0.859, "private": 0.840}
     assert reached == pytest.approx(stated, abs=0.01)
     assert all(f"{value:.3f}" in text for value in (*stated.values(), 0.869))
     with (tmp_path / "predictions.csv").open(newline="") as stream:

@@ -38,7 +38,7 @@ def test_separate_processes_give_what_the_simulator_gives(tmp_path: Path) -> Non
     few = {"data.num_clients": 3, "federation.nodes": 3}
     config = write_config(tmp_path / "config.toml", **scheme | few)
     shares = ("--noise-draws", "per-client")  # as nodes draw them
-    near = laconic("run", str(config), *shares, "--out", "near", "--quiet", cwd=tmp_path)
+    near = laconic("run", str(config), *shares, "--out", "near", "--quiet", cwd=tmp_path, unnamed=True)
     assert near.returncode == 0, near.stderr
     far = laconic("federate", str(config), "--out", "far", "--json", cwd=tmp_path, seed=True)
     assert far.returncode == 0, far.stderr

@@ -33,6 +33,7 @@ from laconic.federation.server.members import make_offer
 from laconic.federation.server.settings import settle_federated
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
+from laconic.secagg import Nonces
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
@@ -134,6 +135,8 @@ class LocalFederation:
         self.population, self.test = make_population(SIZES), make_records(100, seed=5)
         self.public = make_records(20, seed=7)
         self.path.mkdir(exist_ok=True)
+        self.processes = [Nonces() for _ in SIZES]
+        """What each node's process has in memory; everything else is read from its folder for every message."""
         self.grid = LocalGrid([self._app(number) for number in range(len(SIZES))])
         for number in range(len(SIZES)):
             (self.path / f"policy-{number}.toml").write_text(self.policies.get(number, self.policy))
@@ -164,12 +167,13 @@ class LocalFederation:
         return NodeFolder(self.path / f"node-{number}")
 
     def _app(self, number: int) -> Callable[[Message], Message]:
-        """A node and its courier. Every message gets new ones, as if the node's process had been restarted before."""
+        """A node and its courier."""
 
         def answer(message: Message) -> Message:
             place = {"folder": self.path / f"node-{number}", "policy": self.path / f"policy-{number}.toml"}
             serving = Serving(**place, front_end=self.front_end, front_end_module=self.front_end_module)
             node = ServedNode(serving, KeptRecords(lambda: self.population.records(number), None), own_model)
+            node._nonces = self.processes[number]
             context = Context(0, FIRST_NODE + number, {}, RecordDict(), {})
             return courier_app(lambda context: node.answer)(message, context)
 

@@ -21,13 +21,14 @@ from laconic.federation.node.node import Node
 from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer
 from laconic.federation.populations import FarRecords
-from laconic.federation.requests import REFUSED, Fields
+from laconic.federation.requests import Fields
 from laconic.federation.server.members import invite
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.weights import initial_weights, weights_digest
 from laconic.planning import plan_round
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
+from laconic.secagg import Nonces
 
 TRAIN = {"local_lr": 0.1, "local_steps": 1}
 SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=4.0, **TRAIN)
@@ -95,11 +96,7 @@ class DirectCourier:
     def ask(self, kind: str, requests: Mapping[int, Fields], *, timeout: float, enough: int | None = None) -> Answers:
         answers = Answers()
         for client, fields in requests.items():
-            answer = self.nodes[client].answer(kind, fields)
-            if REFUSED in answer:
-                answers.missing[client] = str(answer[REFUSED])
-            else:
-                answers.given[client] = answer
+            answers.add(client, self.nodes[client].answer(kind, fields))
         return answers
 
 
@@ -109,23 +106,36 @@ class Small:
     def __init__(self, path: Path, policy: Policy = Policy(), **changes: Any) -> None:  # noqa: B008 - it is frozen
         self.path, self.policy, self.population = path, policy, make_population(SIZES)
         self.offer = make_offer(**changes)
+        self.processes = [Nonces() for _ in SIZES]
+        """What each node's process has in memory."""
         self.courier = DirectCourier([self.node(number) for number in range(len(SIZES))])
 
     def node(self, number: int) -> Node:
-        """The node, as a new process would make it."""
+        """The node, as its process makes it for each message."""
         return Node(
             NodeFolder(self.path / f"node-{number}"),
             self.policy,
+            nonces=self.processes[number],
             model=lambda offer: model(),
             records=lambda offer: self.population.records(number),
         )
+
+    def restart(self, number: int) -> None:
+        """The node's process ends, and another one takes its place."""
+        self.processes[number] = Nonces()
+        self.courier.nodes[number] = self.node(number)
 
     def join(self) -> RemoteClients:
         members, answers = invite(self.offer, [0, 1, 2], SERVER, self.courier, 1.0)
         assert members is not None, answers.missing
         self.members = members
+        return self.server(answers)
+
+    def server(self, joined: Answers | None = None) -> RemoteClients:
+        """The server of the members, as it is after they have joined, or after it was started again."""
         far = FarRecords(len(SIZES), self.population.records(0))
-        return RemoteClients(self.offer.experiment(model(), far, seed=4), members, self.courier, timeout=1.0)
+        experiment = self.offer.experiment(model(), far, seed=4)
+        return RemoteClients(experiment, self.members, self.courier, timeout=1.0, joined=joined)
 
     def plan(self, clients: RemoteClients, round: int = 1, attempt: int = 0) -> Any:
         return plan_round(

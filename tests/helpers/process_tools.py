@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,11 +41,21 @@ def write_config(path: Path, **changes: Any) -> Path:
     return path
 
 
-def laconic(*arguments: str, cwd: Path, seed: bool = False, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+_UNNAMED = (
+    "import laconic.clients.simulated as s; s.noise_name = lambda experiment: '';"
+    " from laconic.cli.main import main; main()"
+)
+"""A simulation whose noise is not named after its data, which the nodes of a federation do not know of each other."""
+
+
+def laconic(
+    *arguments: str, cwd: Path, seed: bool = False, unnamed: bool = False, timeout: float = 600
+) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if name != TEST_SEED}
     env |= {TEST_SEED: str(SEED)} if seed else {}
+    command = [sys.executable, "-c", _UNNAMED] if unnamed else COMMAND
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False
+        [*command, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False
     )
 
 

@@ -24,9 +24,11 @@ def make_terms(**options: Any) -> Terms:
 
 
 def make_plan(terms: Terms, cohort: Iterable[int] = range(5), **options: Any) -> SumPlan:
-    return SumPlan(
+    """A plan whose nonces no client has drawn: `Federation.begin` puts in those of its clients."""
+    plan = SumPlan(
         **{"terms": terms, "round": 1, "attempt": 0, "bits": 13, "size": 6, "cohort": tuple(cohort), **options}
     )
+    return plan if plan.nonces else plan.with_nonces({})
 
 
 def identity_of(client: int) -> Ed25519PrivateKey:
@@ -49,6 +51,11 @@ class Federation:
         }
         for client in self.clients.values():
             self.server.register(client.announce())
+
+    def begin(self, plan: SumPlan) -> ServerRound:
+        """An attempt with the current nonces of the clients."""
+        cohort = {client: self.clients[client] for client in plan.cohort if client in self.clients}
+        return self.server.begin(plan.with_nonces({number: client.nonce for number, client in cohort.items()}))
 
     def vector(self, client: int, plan: SumPlan) -> np.ndarray:
         return np.random.default_rng(client).integers(-(2**62), 2**62, plan.size)
@@ -92,7 +99,7 @@ def started(
     agreed = make_terms(**terms)
     clients = tuple(cohort)
     federation = Federation(agreed, clients)
-    return federation, federation.server.begin(make_plan(agreed, clients, **(plan or {})))
+    return federation, federation.begin(make_plan(agreed, clients, **(plan or {})))
 
 
 def openable(

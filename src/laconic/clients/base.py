@@ -148,6 +148,8 @@ class Clients(ModelView, ABC):
     """
 
     environment: str
+    replays = True
+    """Whether a round that is repeated in the same environment comes out as before, bit for bit."""
     num_ranks = 1
     """How many processes train."""
 

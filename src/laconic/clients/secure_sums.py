@@ -28,7 +28,7 @@ from laconic.secagg import InProcessFederation, SumPlan, Terms, Vanishes
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.secagg.foretell import foretell
 from laconic.secagg.session import InProcessRound
-from laconic.secagg.terms import NO_OFFER
+from laconic.secagg.terms import NO_OFFER, NONCE_BYTES
 from laconic.streams import Streams
 
 
@@ -53,7 +53,7 @@ class KnownKeys:
             for client in plan.cohort
         )
         _learn(self._now, plan, uploading)
-        return {"keys_up": ANNOUNCEMENT_BYTES * len(announced), "keys_down": ENTRY_BYTES * passed_on}
+        return {"keys_up": (ANNOUNCEMENT_BYTES + NONCE_BYTES) * len(announced), "keys_down": ENTRY_BYTES * passed_on}
 
 
 def _learn(known: dict[int, set[int]], plan: SumPlan, uploading: Iterable[int]) -> None:
@@ -79,7 +79,10 @@ def sum_terms(scheme: Scheme, plan: RoundPlan, *, run: bytes, beacon: bytes, con
 
 
 def sum_plan(terms: Terms, scheme: Scheme, plan: RoundPlan, size: int) -> SumPlan:
-    """One attempt at the sum of a round that may be opened (`RoundPlan.viable`), for a model of so many weights."""
+    """One attempt at the sum of a round that may be opened (`RoundPlan.viable`), for a model of so many weights.
+
+    The clients' nonces are still to be put in.
+    """
     scheme = scheme.at(plan.round)
     code_size = scheme.codec.code_size(size)
     if not plan.viable:

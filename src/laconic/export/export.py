@@ -22,7 +22,7 @@ from laconic.files import replace_file
 from laconic.privacy.statement.released import broken
 from laconic.report.model_card import model_card
 from laconic.store.finished import finished_run
-from laconic.store.identity import IDENTITY
+from laconic.store.folder import IDENTITY
 
 CARD = "card"
 _BATCHES = (1, 2, 7)

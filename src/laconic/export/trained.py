@@ -18,10 +18,8 @@ from laconic.features.kinds import factory_of
 from laconic.models.registry import build_model
 from laconic.settings.config import RunConfig, read_toml
 from laconic.settings.data.record_kind import FILE, RecordKind, schema_kind
-from laconic.store.checkpoint import BEST
 from laconic.store.finished import MODEL, Finished
-from laconic.store.front_end import FILE as FRONT_END
-from laconic.store.identity import IDENTITY
+from laconic.store.folder import BEST, FRONT_END, IDENTITY
 from laconic.streams import Streams
 
 

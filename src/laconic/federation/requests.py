@@ -1,11 +1,13 @@
 """What travels between server and node, as named fields of bytes and numbers: whatever carries messages can carry them.
 
 keys       offer                                             → announcement
+ready      run                                               → nonce         where the server has none
 upload     run, round, attempt, plan, weights (+ roster, shared: once) → upload
 consent    run, survivors                                    → consent        signed mode only
 unmask     run, request                                      → reveal
 
-Every answer may be `refused` instead, with the reason.
+Every answer may be `refused` instead, with the reason. Where sums are masked, every answer brings the node's
+current `nonce`, which the next plan must have, and so does the refusal of a plan with another one.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from laconic.errors import WireError
 from laconic.secagg.terms import RUN_BYTES
 
 Fields = dict[str, bytes | int | str]
-REFUSED = "refused"
+REFUSED, NONCE = "refused", "nonce"
 
 
 @dataclass(frozen=True, kw_only=True)

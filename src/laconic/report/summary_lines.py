@@ -173,7 +173,7 @@ def _secagg_text(ledger: dict[str, Any], kinds: dict[str, str]) -> str:
 
 def _transport_text(ledger: dict[str, Any]) -> str:
     """What the carrier of a federation added, by exchange."""
-    kinds = [kind for kind in ("keys", "upload", "consent", "unmask") if f"transport_{kind}_up" in ledger]
+    kinds = [kind for kind in ("keys", "ready", "upload", "consent", "unmask") if f"transport_{kind}_up" in ledger]
     parts = [
         f"{kind} {human_bytes(ledger[f'transport_{kind}_up'])} up, {human_bytes(ledger[f'transport_{kind}_down'])} down"
         for kind in kinds

@@ -183,7 +183,6 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         ranks=run.clients.num_ranks,
     )
     if run.folder:
-        write_statement(run)
         run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
         write_report(run, run.folder)
     return result
@@ -246,11 +245,9 @@ def _message_bits(scheme: Scheme, size: int, cohort: float) -> tuple[int, int]:
     return code_size * bits, downlink_encoding(scheme).bits * scheme.codec.downlink_size(size)
 
 
-def write_statement(run: Progress) -> None:
-    """The statement of what was charged so far, into the run folder."""
-    assert run.folder is not None
-    text = json_text(statement_of(run), indent=2)
-    run.folder.write("privacy.json", text + "\n")
+def statement_text(run: Progress) -> str:
+    """The statement of what was charged so far, as it stands in the run folder."""
+    return json_text(statement_of(run), indent=2) + "\n"
 
 
 def statement_of(run: Progress) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from laconic.round import (
     sums_step,
     without_sums,
 )
-from laconic.runner.outcome import RunResult, outcome_of, write_statement
+from laconic.runner.outcome import RunResult, outcome_of, statement_text
 from laconic.runner.progress import Progress, started_of
 from laconic.runner.statement import counted_attackers
 from laconic.runner.tested import Tested, sums_in_round, tested_step
@@ -47,6 +47,8 @@ from laconic.store.round_rows import RoundRows
 
 DIVERGED = "diverged"
 """Why an attacked run ends whose weights are no longer finite, and the key of its last row that says so."""
+_FIRST_ROUNDS = 10
+"""How many rounds may be charged before the first save of a process, which does not know their pace yet."""
 
 
 class Run(Progress):
@@ -88,6 +90,8 @@ class Run(Progress):
         """The weights of the best round, if they are not saved yet."""
         self._committing = False
         self._begun = False
+        self._first, self._started, self._saved = 0, 0.0, 0.0
+        """After which round this process began and when, and when it saved last."""
         self._repeated: dict[tuple[int, int], str] = {}
 
     def run(self, one_round: Callable[[int], bool] | None = None) -> RunResult:
@@ -114,14 +118,13 @@ class Run(Progress):
             observer.end(ended)
 
     def _run(self, one_round: Callable[[int], bool]) -> RunResult:
-        started, saved = time.monotonic(), time.monotonic()
+        started = time.monotonic()
         try:
             for number in range(self.state.rounds + 1, self.experiment.rounds + 1):
                 if not one_round(number):
                     break
-                if time.monotonic() - saved > self.experiment.checkpoint_seconds:
-                    self._save()
-                    saved = time.monotonic()
+                if time.monotonic() - self._saved > self.experiment.checkpoint_seconds:
+                    self._save(ahead=self._ahead())
         except (KeyboardInterrupt, RankLost):
             if not self._committing:  # else the state is half of one round: the last checkpoint counts
                 self._save()
@@ -145,6 +148,8 @@ class Run(Progress):
             self.ledger.add(row)
         self.clients.recall(self._finished_plans())
         self._refuse_spent_budget()
+        self._first, self._started = self.state.rounds, time.monotonic()
+        self._saved = self._started
         if self.folder:
             self._open_folder(self.folder, identity, restored)
         self._begun = True
@@ -182,7 +187,10 @@ class Run(Progress):
         assert self.journal.chain is not None
         keep_front_end(folder, self.experiment.front_end)
         self.journal.chain.open()
-        keep_identity(folder, identity, self.journal.saves, self.experiment.rounds)
+        rounds = self.experiment.rounds
+        through = min(rounds, self._ahead())
+        keep_identity(folder, identity, self.journal.saves, rounds, through, self.journal.environment)
+        self.journal.write_assumed()
         keep_repeats(folder, restored.repeated)
         self._rows = RoundRows(folder, restored.lines)
         if restored.save is not None:
@@ -228,6 +236,8 @@ class Run(Progress):
                 " cannot have more rounds than it was planned with: start a new run with another --out"
             )
         if self.accountant is not None:
+            if not self._announced(number):
+                self._save(ahead=self._ahead())
             self.journal.charge(plan)
         return plan
 
@@ -387,15 +397,36 @@ class Run(Progress):
         if self._rows:
             self._rows.append(row)
 
-    def _save(self) -> None:
+    def _announced(self, number: int) -> bool:
+        """Whether the folder says that this round may be charged here before the next save (see `Saves`)."""
+        if self.folder is None or not self.clients.replays:
+            return True
+        return self.journal.saves.announced_round(number, self.journal.environment)
+
+    def _ahead(self) -> int:
+        """How many rounds may be charged before the next save: those that fit between two, by the pace so far."""
+        rounds, seconds = self.state.rounds - self._first, time.monotonic() - self._started
+        if not self.clients.replays or rounds < 1:
+            return _FIRST_ROUNDS if self.clients.replays else 0
+        return 1 + int(min(self.experiment.checkpoint_seconds * rounds / max(seconds, 1e-9), self.experiment.rounds))
+
+    def _save(self, ahead: int = 0) -> None:
         if self.folder and self._rows and self.journal.chain:
             self.journal.chain.check_in_place()  # else this would be written into the folder of another run
             self.folder.sync()  # the charges must outlive what is released
-            write_statement(self)
             best = self._new_best if self.folder.keeps_models else None
             model = None if best is None else self._model_file(best)
-            save_state(self.folder, self.state, self.journal, self._rows, model)
+            save_state(
+                self.folder,
+                self.state,
+                self.journal,
+                self._rows,
+                best=model,
+                statement=statement_text(self).encode(),
+                through=min(self.state.rounds + ahead, self.experiment.rounds),
+            )
             self._new_best = None
+            self._saved = time.monotonic()
 
     def _model_file(self, weights: Tensor) -> bytes:
         parameters = dict(zip(self.model.names, self.model.split(weights), strict=True))

@@ -7,6 +7,7 @@ claims    against whom a sum is claimed to be secure, in one wording
 client    `SecAggClient`: keys, upload, consent, reveal
 foretell  predicts the outcome of a round from the dropouts, without masks
 messages  the messages as bytes
+nonces    `Nonces`: what makes every plan new, whatever a client's files say
 opening   from the members' answers to the seeds, with checks
 server    `SecAggServer` and `ServerRound`: from the clients' messages to the sum
 session   `InProcessFederation`: both sides in one process, with dropouts, and the bytes counted
@@ -17,6 +18,7 @@ terms     `Terms` of a run and `SumPlan` of an attempt; neighbours, committee an
 
 from laconic.secagg.attempts import Attempts, AttemptsInMemory, AttemptsOnDisk
 from laconic.secagg.client import SecAggClient
+from laconic.secagg.nonces import Nonces
 from laconic.secagg.opening import RoundAborted
 from laconic.secagg.server import Opened, SecAggServer, ServerRound
 from laconic.secagg.session import InProcessFederation, RoundOutcome, Traffic, Vanishes
@@ -27,6 +29,7 @@ __all__ = [
     "AttemptsInMemory",
     "AttemptsOnDisk",
     "InProcessFederation",
+    "Nonces",
     "Opened",
     "RoundAborted",
     "RoundOutcome",

@@ -21,6 +21,7 @@ from laconic.secagg.attempts import Attempts, AttemptsInMemory, Mark, Step, chec
 from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, pair_seed, share_key
 from laconic.secagg.crypto.masks import SEED_BYTES, add_masks
 from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.nonces import Nonces
 from laconic.secagg.shares import deal, num_secrets, pack_elements, pads, secrets_to_open
 from laconic.secagg.terms import SumPlan, Terms
 
@@ -30,7 +31,8 @@ class SecAggClient:
 
     `identity` is its long-term key. `identities` lists the public identities of all clients; without it the client
     believes the first key that it is given for each other one. `agreement` is its key of this run, kept by whoever
-    restarts the client within the run; `roster` are keys of others that it has learnt, and so checked, before.
+    restarts the client within the run; `roster` are keys of others that it has learnt, and so checked, before. `nonces`
+    are those of the client's process, and must not be kept anywhere else.
     """
 
     def __init__(
@@ -42,11 +44,13 @@ class SecAggClient:
         identities: Mapping[int, bytes] | None = None,
         attempts: Attempts | None = None,
         agreement: RunKey | None = None,
+        nonces: Nonces | None = None,
         roster: Iterable[PublicKeys] = (),
     ) -> None:
         self.client, self.terms = client, terms
         self._identity = identity
         self._attempts = attempts if attempts is not None else AttemptsInMemory()
+        self._nonces = nonces if nonces is not None else Nonces()
         private = agreement or RunKey.generate()
         self._keys = PublicKeys.signed(terms.context, client, private, identity)
         self._book = KeyBook(terms.context, identities)
@@ -58,12 +62,20 @@ class SecAggClient:
     def announce(self) -> bytes:
         return self._keys.announcement(self.terms.run)
 
+    @property
+    def nonce(self) -> bytes:
+        """What the next plan must have in this client's place."""
+        return self._nonces.current(self.terms.run)
+
     def begin(self, message: bytes) -> SumPlan:
         """Accept the plan of an attempt that is later than all before, or go on with the last one after a restart."""
         plan, keys = messages.read_plan(message, self.terms)
-        check_forward(self._attempts.last(self.terms.run), _mark(plan, Step.REVEAL))
+        last = self._attempts.last(self.terms.run)
+        check_forward(last, _mark(plan, Step.REVEAL))
         if self.client not in plan.position:
             raise WireError(f"client {self.client} is not in the cohort of this plan")
+        if last is None or last.plan != plan.hash:  # else its upload is written down, and there will be no other
+            self._nonces.check(self.terms.run, plan.nonce_of(self.client))
         contacts = plan.contacts(self.client)
         strangers = sorted({entry.client for entry in keys} - contacts)
         if strangers:
@@ -85,6 +97,7 @@ class SecAggClient:
             raise ConfigError(f"a vector of shape {vector.shape}, but the plan says {plan.size} values")
         words = plan.ring.words(vector)
         self._attempts.claim(self.terms.run, _mark(plan, Step.UPLOAD))
+        self._nonces.spend(self.terms.run, plan.nonce_of(self.client))
         own = secrets.token_bytes(SEED_BYTES)
         shared = {other: self._pair_seed(plan, other) for other in plan.neighbours(self.client)}
         larger = [seed for other, seed in shared.items() if other > self.client]

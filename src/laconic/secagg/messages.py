@@ -25,7 +25,7 @@ from laconic.secagg.crypto.keys import ENTRY_BYTES, SIGNATURE_BYTES, KeyBook, Pu
 from laconic.secagg.crypto.labels import labelled
 from laconic.secagg.crypto.shamir import LIMBS
 from laconic.secagg.shares import CHECK_BYTES, SHARE_BYTES, Dealing, num_corrected, num_secrets, unpack_elements
-from laconic.secagg.terms import FINGERPRINT_BYTES, RUN_BYTES, SumPlan, Terms
+from laconic.secagg.terms import FINGERPRINT_BYTES, NONCE_BYTES, RUN_BYTES, SumPlan, Terms
 
 _HEADER = struct.Struct(f"<4sBB{RUN_BYTES}sIII32s")
 _PLAN = struct.Struct(f"<{FINGERPRINT_BYTES}s32sBQII")
@@ -81,19 +81,20 @@ def read_signed(data: bytes, kind: Kind, plan: SumPlan, body_bytes: int) -> Sign
     return Signed(sender, frame[HEADER_BYTES:], _statement(frame), bytes(data[-SIGNATURE_BYTES:]))
 
 
-# The plan: 16 fingerprint · 32 digest of the terms · 1 bits · 8 size · 4 clients · 4 keys, then clients and keys
+# The plan: 16 fingerprint · 32 digest of the terms · 1 bits · 8 size · 4 clients · 4 keys; clients, nonces, keys
 
 
 def write_plan(plan: SumPlan, keys: Iterable[PublicKeys]) -> bytes:
     entries = [entry.entry() for entry in keys]
     fingerprint = bytes.fromhex(plan.terms.fingerprint)
     fixed = _PLAN.pack(fingerprint, plan.terms.digest, plan.bits, plan.size, len(plan.cohort), len(entries))
-    return framed(Kind.PLAN, plan, SERVER, fixed, np.array(plan.cohort, dtype="<u4").tobytes(), *entries)
+    cohort = np.array(plan.cohort, dtype="<u4").tobytes()
+    return framed(Kind.PLAN, plan, SERVER, fixed, cohort, *plan.nonces, *entries)
 
 
 def plan_bytes(plan: SumPlan) -> int:
     """The length of a plan without keys."""
-    return HEADER_BYTES + _PLAN.size + 4 * len(plan.cohort)
+    return HEADER_BYTES + _PLAN.size + (4 + NONCE_BYTES) * len(plan.cohort)
 
 
 def read_plan(data: bytes, terms: Terms) -> tuple[SumPlan, list[PublicKeys]]:
@@ -106,12 +107,22 @@ def read_plan(data: bytes, terms: Terms) -> tuple[SumPlan, list[PublicKeys]]:
     if digest != terms.digest:
         raise WireError("a plan under other terms than were agreed for this run")
     clients_at = HEADER_BYTES + _PLAN.size
-    keys_at = clients_at + 4 * num_clients
+    nonces_at = clients_at + 4 * num_clients
+    keys_at = nonces_at + NONCE_BYTES * num_clients
     if len(data) != keys_at + ENTRY_BYTES * num_keys:
         raise WireError(f"a plan of {len(data)} bytes with {num_clients} clients and {num_keys} keys")
     cohort = np.frombuffer(data, dtype="<u4", count=num_clients, offset=clients_at)
+    nonces = tuple(data[at : at + NONCE_BYTES] for at in range(nonces_at, keys_at, NONCE_BYTES))
     try:
-        plan = SumPlan(terms=terms, round=round, attempt=attempt, bits=bits, size=size, cohort=tuple(cohort.tolist()))
+        plan = SumPlan(
+            terms=terms,
+            round=round,
+            attempt=attempt,
+            bits=bits,
+            size=size,
+            cohort=tuple(cohort.tolist()),
+            nonces=nonces,
+        )
     except ConfigError as error:
         raise WireError(f"refused plan: {error}") from None
     if plan.hash != plan_hash:

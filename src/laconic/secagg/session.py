@@ -16,7 +16,7 @@ from laconic.secagg.client import SecAggClient
 from laconic.secagg.messages import plan_bytes
 from laconic.secagg.opening import RoundAborted
 from laconic.secagg.server import SecAggServer, ServerRound
-from laconic.secagg.terms import SumPlan, Terms
+from laconic.secagg.terms import NONCE_BYTES, SumPlan, Terms
 
 
 class Vanishes(IntEnum):
@@ -35,13 +35,14 @@ class Traffic:
     """Bytes by kind of message, all clients together. Up is to the server."""
 
     keys_up: int = 0
+    """Announcements, each with the client's first nonce."""
     keys_down: int = 0
     """Other clients' keys, each once."""
     plan_down: int = 0
     payload_up: int = 0
     """The masked vectors alone."""
     shares_up: int = 0
-    """What else an upload holds: shares, check values, header, signature."""
+    """What else an upload holds: shares, check values, header, signature; and the next nonce, as in every answer."""
     unmask_down: int = 0
     """Lists of survivors, consents and requests."""
     unmask_up: int = 0
@@ -72,10 +73,11 @@ class InProcessFederation:
             if client not in self._clients:
                 self._clients[client] = SecAggClient(client, self.terms, identity=Ed25519PrivateKey.generate())
                 announcement = self._clients[client].announce()
-                traffic.keys_up += len(announcement)
+                traffic.keys_up += len(announcement) + NONCE_BYTES
                 self._server.register(announcement)
         members = {client: self._clients[client] for client in plan.cohort}
-        return InProcessRound(self._server.begin(plan), members, dict(vanishing or {}), traffic)
+        fresh = plan.with_nonces({number: client.nonce for number, client in members.items()})
+        return InProcessRound(self._server.begin(fresh), members, dict(vanishing or {}), traffic)
 
     def run(
         self, plan: SumPlan, vectors: Mapping[int, np.ndarray], vanishing: Mapping[int, Vanishes] | None = None
@@ -110,7 +112,7 @@ class InProcessRound:
         upload = self._clients[client].upload(vector)
         payload = plan.ring.packed_size(plan.size)
         traffic.payload_up += payload
-        traffic.shares_up += len(upload) - payload
+        traffic.shares_up += len(upload) - payload + NONCE_BYTES
         self._round.accept_upload(upload)
 
     def finish(self) -> RoundOutcome:
@@ -141,7 +143,7 @@ class InProcessRound:
         for member in self._present(Vanishes.BEFORE_CONSENT):
             self._traffic.unmask_down += len(request)
             consent = self._clients[member].consent(request)
-            self._traffic.unmask_up += len(consent)
+            self._traffic.unmask_up += len(consent) + NONCE_BYTES
             self._round.accept_consent(consent)
 
     def _collect_reveals(self) -> None:
@@ -150,7 +152,7 @@ class InProcessRound:
             self._traffic.unmask_down += len(request)
             reveal = self._clients[member].reveal(request)
             if not self._gone(member, Vanishes.DURING_UNMASK):
-                self._traffic.unmask_up += len(reveal)
+                self._traffic.unmask_up += len(reveal) + NONCE_BYTES
                 self._round.accept_reveal(reveal)
 
     def _present(self, stage: Vanishes) -> list[int]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from laconic.secagg.crypto.labels import labelled
 from laconic.secagg.crypto.shamir import MAX_MEMBERS
 from laconic.secagg.sizes import committee_size, ring_degree, whole_threshold
 
-RUN_BYTES, BEACON_BYTES, FINGERPRINT_BYTES, OFFER_BYTES = 16, 32, 16, 32
+RUN_BYTES, BEACON_BYTES, FINGERPRINT_BYTES, OFFER_BYTES, NONCE_BYTES = 16, 32, 16, 32, 16
 NO_OFFER = bytes(OFFER_BYTES)
 """Where nobody was offered anything: a simulation, in which one process plays all parties."""
 MAX_CLIENT = 2**32 - 2
@@ -89,7 +89,11 @@ def context_of(run: bytes, offer: bytes) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class SumPlan:
-    """One attempt at the sum of one round: `size` residues of `bits` bits from each client of the cohort."""
+    """One attempt at the sum of one round: `size` residues of `bits` bits from each client of the cohort.
+
+    `nonces` are fresh random numbers of the clients, in the order of the cohort (`Nonces`). Without them a plan says
+    who masks with whom, but nothing can be masked under it.
+    """
 
     terms: Terms
     round: int
@@ -97,6 +101,7 @@ class SumPlan:
     bits: int
     size: int
     cohort: tuple[int, ...]
+    nonces: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         Ring(self.bits)
@@ -111,6 +116,15 @@ class SumPlan:
         least = max(self.terms.least_cohort, self.terms.max_dropouts + self.terms.max_colluders + 1)
         if not least <= len(self.cohort) <= MAX_MEMBERS:
             raise ConfigError(f"a cohort of {len(self.cohort)} clients, but this run needs {least} to {MAX_MEMBERS}")
+        if self.nonces and [len(nonce) for nonce in self.nonces] != [NONCE_BYTES] * len(self.cohort):
+            raise ConfigError(f"a plan has a nonce of {NONCE_BYTES} bytes for each client of the cohort")
+
+    def with_nonces(self, nonces: Mapping[int, bytes]) -> SumPlan:
+        """The plan under which the clients mask. A client whose nonce is not known is taken for absent."""
+        return replace(self, nonces=tuple(nonces.get(client, bytes(NONCE_BYTES)) for client in self.cohort))
+
+    def nonce_of(self, client: int) -> bytes:
+        return self.nonces[self.position[client]]
 
     @property
     def ring(self) -> Ring:
@@ -123,9 +137,14 @@ class SumPlan:
 
     @cached_property
     def hash(self) -> bytes:
-        """Binds every key of the attempt to run, offer, roster, round, attempt, scheme, cohort and all parameters."""
-        numbers = np.array([self.round, self.attempt, self.bits, self.size, *self.cohort], dtype="<u8")
-        return hashlib.sha256(labelled(labels.PLAN, self.terms.digest, numbers.tobytes())).digest()
+        """Binds every key of the attempt to run, offer, roster, round, attempt, scheme, cohort and all parameters.
+
+        With fresh nonces it never repeats, even for a client that has forgotten what it sent: a restored one.
+        """
+        if not self.nonces:
+            raise ConfigError("nothing is masked under a plan without its clients' nonces")
+        numbers = np.array([self.round, self.attempt, self.bits, self.size, *self.cohort], dtype="<u8").tobytes()
+        return hashlib.sha256(labelled(labels.PLAN, self.terms.digest, numbers, b"".join(self.nonces))).digest()
 
     @cached_property
     def position(self) -> dict[int, int]:

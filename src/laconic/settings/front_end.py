@@ -29,7 +29,7 @@ from laconic.options.sections import FrontEndSection
 from laconic.parts import positive_int
 from laconic.settings.config import RunConfig
 from laconic.settings.data.public_records import public_images
-from laconic.store.front_end import FILE
+from laconic.store.folder import FRONT_END
 from laconic.streams import Streams
 
 _DEFAULTS: dict[str, Any] = {"mirror": False, "projection": "none"}
@@ -119,8 +119,8 @@ def settle_front_end(
     section = config.front_end
     if section.name is None:
         return None
-    if stored is not None and (stored / FILE).exists():
-        return FrontEnd.load(stored / FILE, factory=factory_of(section.name))
+    if stored is not None and (stored / FRONT_END).exists():
+        return FrontEnd.load(stored / FRONT_END, factory=factory_of(section.name))
     public: Tensor | None = None
     source = ""
     if looks_at_public(section.name, section.projection, section.bandwidth):

@@ -21,7 +21,7 @@ from laconic.settings.config import RunConfig, read_toml
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import FILE, RecordKind, record_kind, schema_kind
-from laconic.store.front_end import FILE as FRONT_END
+from laconic.store.folder import FRONT_END
 from laconic.streams import Streams
 from laconic.train.flat import FlatModel
 

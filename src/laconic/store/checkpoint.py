@@ -16,14 +16,11 @@ from laconic.errors import RunFolderError
 from laconic.group_testing.evidence import Findings
 from laconic.server.rules import State
 from laconic.store.chain import WAY_OUT, digest_of
-from laconic.store.folder import RunFolder
+from laconic.store.folder import BEST, STATE, STATEMENT, RunFolder
 from laconic.store.journal import Journal
 from laconic.store.participations import Participations
 from laconic.store.round_rows import RoundRows
 from laconic.store.saves import Save
-
-STATE = "checkpoint/state.safetensors"
-BEST = "best.safetensors"
 
 
 @dataclass
@@ -107,17 +104,41 @@ def _findings(progress: dict[str, Any], tensors: dict[str, Tensor]) -> Findings 
     return Findings(running=tensors["findings.running"].numpy(), **found)
 
 
-def save_state(folder: RunFolder, state: RunState, journal: Journal, rows: RoundRows, best: bytes | None) -> None:
-    """Replace the checkpoint, and the best model if there is a new one. Announced before, confirmed afterwards."""
+def save_state(
+    folder: RunFolder,
+    state: RunState,
+    journal: Journal,
+    rows: RoundRows,
+    *,
+    best: bytes | None,
+    statement: bytes,
+    through: int,
+) -> None:
+    """Replace checkpoint and statement, and the best model if there is a new one.
+
+    It is announced before and confirmed afterwards. `through` is the last round that may be charged until the next
+    save.
+    """
     assert journal.chain is not None
     if best is not None:
         state.best_file = digest_of(best)
     data = state_bytes(state, journal.chain.head)
-    journal.saves.announce(Save(state.rounds, digest_of(data), rows.digest, state.best_file))
+    journal.saves.announce(
+        Save(
+            state.rounds,
+            digest_of(data),
+            rows.digest,
+            state.best_file,
+            statement=digest_of(statement),
+            through=through,
+            environment=journal.environment,
+        )
+    )
     folder.sync()
     rows.flush()
     if best is not None:
         folder.write(BEST, best)
+    folder.write(STATEMENT, statement)
     folder.write(STATE, data)
     folder.sync_names(".")
     folder.sync_names("checkpoint")

@@ -22,6 +22,8 @@ from typing import IO, Any
 from laconic.errors import RunFolderError
 from laconic.files import private_folder, replace_file, sync_folder
 
+STATE, BEST, STATEMENT = "checkpoint/state.safetensors", "best.safetensors", "privacy.json"
+IDENTITY, FRONT_END = "identity.json", "front_end.safetensors"
 _OWNER = 0o600
 """Cohorts stand in most files, and exact sums in the state of some runs: in a folder that is open to others, too, the
 files are closed to them."""

@@ -11,12 +11,10 @@ from typing import Any
 from laconic.errors import RunFolderError
 from laconic.experiment.identity import NOISE_DRAWS
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
-from laconic.store.checkpoint import STATE
-from laconic.store.folder import RunFolder
+from laconic.store.folder import IDENTITY, STATE, RunFolder
 from laconic.store.round_rows import ROUNDS
 from laconic.store.saves import Saves
 
-IDENTITY = "identity.json"
 NOISE_NAMES = "noise names"
 """What is in the names of a simulation's noise: older versions had the seed and the round alone."""
 
@@ -48,9 +46,11 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) ->
             )
 
 
-def keep_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves, rounds: int) -> None:
+def keep_identity(
+    folder: RunFolder, identity: dict[str, Any], saves: Saves, rounds: int, through: int, environment: str
+) -> None:
     """Write it down at the start. The journal names it first: so a file without a row is no run's beginning."""
-    saves.begin(digest_of(_text(identity)), rounds)
+    saves.begin(digest_of(_text(identity)), rounds, through, environment)
     folder.sync()
     if folder.read(IDENTITY) is None:
         folder.write(IDENTITY, _text(identity))

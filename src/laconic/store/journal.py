@@ -44,6 +44,9 @@ class Charge:
                 raise TypeError
         return cls(round, attempt, environment, np.array(cohort, dtype=np.int64))
 
+    def row(self) -> dict[str, Any]:
+        return vars(self) | {"cohort": self.cohort.tolist()}
+
 
 class Journal:
     """Charges by (round, attempt), and the saves between them. Without a folder it only counts."""
@@ -51,7 +54,7 @@ class Journal:
     def __init__(self, folder: RunFolder | None, environment: str) -> None:
         self.chain = Chain(folder) if folder else None
         self.saves = Saves(self.chain)
-        self._environment = environment
+        self.environment = environment
         self._charged: dict[tuple[int, int], Charge] = {}
         """In the order in which they were made."""
         self._last_attempt: dict[int, int] = {}
@@ -60,6 +63,7 @@ class Journal:
         """By round, how many of its charges are not its first."""
         self._taken, self._taken_in = Participations(), 0
         """Participations in the first so many charges."""
+        self._assumed: list[Charge] = []
         self.last_round = 0
         rows = [row for name, row in self.chain.links if name == CHARGES] if self.chain else []
         for number, row in enumerate(rows, 1):
@@ -92,8 +96,10 @@ class Journal:
         """How many releases were charged so far, repeated attempts counted in."""
         return len(self._charged)
 
-    def attempt_of(self, round: int) -> int:
+    def attempt_of(self, round: int, environment: str | None = None) -> int:
         """The attempt to make now: an identical replay keeps its number, anything else gets a new one.
+
+        `environment` is another one than this process has.
 
         It is identical if the environment is the same and no earlier round was attempted anew since: such an attempt
         led to other weights, on which the old noise must not be used again.
@@ -102,7 +108,7 @@ class Journal:
             return 0
         charges, last = list(self._charged), self._last_attempt[round]
         since = charges[charges.index((round, last)) + 1 :]
-        same = self._charged[round, last].environment == self._environment
+        same = self._charged[round, last].environment == (environment or self.environment)
         return last if same and all(number > round for number, _ in since) else last + 1
 
     def repeated(self, *, also: tuple[int, int] | None = None, through: int | None = None) -> Counter[int]:
@@ -115,7 +121,7 @@ class Journal:
             if also is not None and also not in self._charged and also[0] in self._last_attempt:
                 again[also[0]] += 1
             return again
-        counted = released_charges(self.charges, through, self._environment)
+        counted = released_charges(self.charges, through, self.environment)
         keys = {(charge.round, charge.attempt) for charge in counted} | ({also} if also is not None else set())
         return Counter({round: count - 1 for round, count in Counter(round for round, _ in keys).items() if count > 1})
 
@@ -125,7 +131,7 @@ class Journal:
 
     def charge(self, plan: RoundPlan) -> None:
         """Write the charge down, unless it is an identical replay."""
-        key = (plan.round, plan.attempt)
+        key, charge = (plan.round, plan.attempt), Charge(plan.round, plan.attempt, self.environment, plan.drawn)
         if key in self._charged:
             if not np.array_equal(self._charged[key].cohort, plan.drawn):
                 raise PrivacyError(
@@ -135,9 +141,20 @@ class Journal:
                 self.chain.check_in_place()
             return
         if self.chain:
-            row = {"round": plan.round, "attempt": plan.attempt, "environment": self._environment}
-            self.chain.add(CHARGES, row | {"cohort": plan.drawn.tolist()})
-        self._add(Charge(plan.round, plan.attempt, self._environment, plan.drawn))
+            self.chain.add(CHARGES, charge.row())
+        self._add(charge)
+
+    def assume(self, charge: Charge) -> None:
+        """Count a charge that may have been made and lost. `write_assumed` writes it down."""
+        self._add(charge)
+        self._assumed.append(charge)
+
+    def write_assumed(self) -> None:
+        """Write down what was assumed."""
+        assert self.chain is not None
+        for charge in self._assumed:
+            self.chain.add(CHARGES, charge.row() | {"assumed": True})
+        self._assumed.clear()
 
     def finished(self, attempts: list[tuple[int, int]]) -> list[tuple[int, int, np.ndarray]]:
         """Round, attempt and cohort of these attempts, as far as they were charged."""
@@ -145,13 +162,13 @@ class Journal:
 
     def released(self, through: int) -> list[np.ndarray]:
         """Cohorts of all charges up to a round, and of attempts at later ones that will not be replayed identically."""
-        return [charge.cohort for charge in released_charges(self.charges, through, self._environment)]
+        return [charge.cohort for charge in released_charges(self.charges, through, self.environment)]
 
     def num_released(self, through: int) -> int:
         """How many those are."""
         if through >= self.last_round:
             return len(self._charged)
-        return len(released_charges(self.charges, through, self._environment))
+        return len(released_charges(self.charges, through, self.environment))
 
     def participations(self) -> Participations:
         """How often each client was charged, over all attempts."""

@@ -12,11 +12,11 @@ from laconic.experiment.experiment import Experiment
 from laconic.group_testing.evidence import first_findings
 from laconic.round import first_server_state
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
-from laconic.store.checkpoint import BEST, STATE, RunState, parsed_state
-from laconic.store.folder import RunFolder, parsed_row
+from laconic.store.checkpoint import RunState, parsed_state
+from laconic.store.folder import BEST, STATE, RunFolder, parsed_row
 from laconic.store.journal import Journal
 from laconic.store.participations import Participations
-from laconic.store.redraw import check_cohorts
+from laconic.store.redraw import assume_lost, check_cohorts
 from laconic.store.round_rows import ROUNDS, rows_digest
 from laconic.store.saves import Save
 
@@ -50,6 +50,8 @@ def first_state(experiment: Experiment, clients: Clients, folder: RunFolder | No
                 f"{folder.path / CHARGES} lacks charges of finished rounds: it was edited or damaged; {WAY_OUT}"
             )
         repeated = _later_rows(experiment, folder, journal, finished)
+        if experiment.scheme.private and clients.replays:
+            assume_lost(experiment, clients, journal, finished)
     if restored is None:
         rule = first_server_state(experiment.scheme, clients.model.size, clients.code_size, clients.device)
         state = RunState(weights=clients.model.initial.clone(), rule=rule, shared=clients.shared())
@@ -90,7 +92,7 @@ def _saved(clients: Clients, folder: RunFolder, journal: Journal) -> Restored | 
         raise RunFolderError(f"{path} belongs to another journal than {CHARGES} and {SAVES}; {WAY_OUT}")
     lines = _finished_lines(folder, state.rounds, [save for save in saves.possible if save.round == state.rounds])
     best = _best_file(folder, state, fitting, saves.possible)
-    found = Save(state.rounds, digest, rows_digest(lines), best)
+    found = replace(fitting[0], rows=rows_digest(lines), best=best)
     return Restored(state, lines, None if found == saves.confirmed else found)
 
 

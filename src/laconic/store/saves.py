@@ -2,15 +2,21 @@
 
 A save is announced before any file is replaced, and confirmed afterwards. So after a kill the files are those of the
 last confirmed save or of the announced one, and anything else was put there by somebody.
+
+Each of these rows also says through which round the run may go before it saves again, and in which environment. So a
+tail of charges cannot be lost without a trace: what may have been charged since the last save is known from the save.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from laconic.errors import RunFolderError
 from laconic.store.chain import SAVES, WAY_OUT, Chain
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,12 @@ class Save:
     rows: str
     best: str | None
     """Of `best.safetensors`; None before there is a best round."""
+    statement: str | None = None
+    """Of `privacy.json`; None in folders of earlier versions."""
+    through: int | None = None
+    """The last round that may be charged before the next save; None in folders of earlier versions."""
+    environment: str | None = None
+    """That of the process that saved."""
 
 
 class Saves:
@@ -36,6 +48,10 @@ class Saves:
         self.confirmed: Save | None = None
         self.announced: Save | None = None
         """A save that may not have been finished."""
+        self.through: int | None = None
+        """The last round that may be charged before the next save, by the row that was written last."""
+        self.environment: str | None = None
+        """In which environment it may be."""
         self.ended: dict[str, str] | None = None
         """Digests, by name, of the files of a finished run; None while it goes on."""
         for number, row in enumerate((row for name, row in (chain.links if chain else []) if name == SAVES), 1):
@@ -47,10 +63,11 @@ class Saves:
                     f"{chain.folder.path / SAVES}, line {number}, is no row of a save: it was altered; {WAY_OUT}"
                 ) from None
 
-    def begin(self, identity: str, rounds: int) -> None:
+    def begin(self, identity: str, rounds: int, through: int, environment: str) -> None:
         """The first row of all; or that more rounds are planned than before."""
         if self.identity is None:
-            self._add({"what": "begun", "identity": identity, "rounds": rounds})
+            row = {"what": "begun", "identity": identity, "rounds": rounds}
+            self._add(row | {"through": through, "environment": environment})
         elif rounds > self.rounds:
             self._add({"what": "grown", "rounds": rounds})
 
@@ -65,6 +82,10 @@ class Saves:
         """The run is finished, and these are its files with their digests."""
         if self.ended != files:
             self._add({"what": "ended", "files": files})
+
+    def announced_round(self, round: int, environment: str) -> bool:
+        """Whether this round may be charged in this environment before there is another save."""
+        return self.environment == environment and self.through is not None and round <= self.through
 
     @property
     def possible(self) -> list[Save]:
@@ -82,23 +103,35 @@ class Saves:
             raise ValueError
         if what == "begun":
             self.identity, self.rounds = _text(row["identity"]), _count(row["rounds"], 1)
+            self._look_ahead(row)
         elif what == "grown":
             self.rounds, self.ended = max(self.rounds, _count(row["rounds"], 1)), None
         elif what == "ended":
             self.ended = {_text(name): _text(digest) for name, digest in row["files"].items()}
         elif what == "saving":
             self.ended = None
-            best = row["best"]
             self.announced = Save(
                 round=_count(row["round"]),
                 state=_text(row["state"]),
                 rows=_text(row["rows"]),
-                best=None if best is None else _text(best),
+                best=_optional(_text, row["best"]),
+                statement=_optional(_text, row.get("statement")),
+                through=_optional(_count, row.get("through")),
+                environment=_optional(_text, row.get("environment")),
             )
+            self._look_ahead(row)
         elif what == "saved" and self.announced is not None and self.announced.round == row["round"]:
             self.confirmed, self.announced = self.announced, None
         else:
             raise ValueError
+
+    def _look_ahead(self, row: dict[str, Any]) -> None:
+        self.through = _optional(_count, row.get("through"))
+        self.environment = _optional(_text, row.get("environment"))
+
+
+def _optional(kind: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else kind(value)
 
 
 def _text(value: Any) -> str:

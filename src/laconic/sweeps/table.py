@@ -23,9 +23,11 @@ from laconic.report.page.metrics import (
     short,
     smaller_is_better,
 )
-from laconic.report.page.reading import RunView, number, read_run, section
+from laconic.report.page.reading import RunView, number, section
 from laconic.report.plots import line_style, plot_curves, pyplot
-from laconic.store.identity import IDENTITY, NOISE_NAMES
+from laconic.store.finished import watched_run
+from laconic.store.folder import IDENTITY
+from laconic.store.identity import NOISE_NAMES
 from laconic.sweeps.grid import Grid, Point, value_text
 from laconic.sweeps.jobs import SweepFolder
 
@@ -147,7 +149,7 @@ class Table:
 def table_of(folder: SweepFolder, grid: Grid, points: Sequence[Point], metric: str | None = None) -> Table:
     """The table of all runs of the grid, as far as they are there. `metric` is one that runs have."""
     folders = [folder.run(point) for point in points]
-    views = [read_run(run) for run in folders]
+    views = [watched_run(run) for run in folders]
     chosen, failures = asked_metric([view.rows for view in views], metric), folder.failures()
     lines = [
         Line(
@@ -175,6 +177,8 @@ def _noise(view: RunView, folder: Path) -> tuple[str, ...]:
 
 
 def _state(view: RunView, failed: bool) -> str:
+    if view.refused:
+        return "altered"
     if view.finished:
         return "finished"
     if failed:

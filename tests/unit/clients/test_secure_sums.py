@@ -25,6 +25,7 @@ from laconic.privacy.accounting.sampling import FixedSize, Poisson
 from laconic.scheme import Scheme
 from laconic.secagg import Vanishes
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES
+from laconic.secagg.terms import NONCE_BYTES
 from laconic.streams import Streams
 
 TRAIN = {"local_lr": 0.3, "local_steps": 2, "batch_size": 4}
@@ -116,7 +117,7 @@ def test_the_ledger_has_lines_for_masks() -> None:
     for key in kinds:
         assert masked.ledger[key] == sum(row[key] for row in masked.history)
     newcomers = len({c for n in range(1, 5) for c in cohort(n)})
-    assert masked.ledger["secagg_keys_up"] == ANNOUNCEMENT_BYTES * newcomers
+    assert masked.ledger["secagg_keys_up"] == (ANNOUNCEMENT_BYTES + NONCE_BYTES) * newcomers
     assert not any(key.startswith("secagg_") for key in simulated.ledger)
 
 

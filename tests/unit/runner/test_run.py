@@ -257,8 +257,9 @@ def test_a_replay_elsewhere_is_a_new_attempt_and_is_charged(tmp_path: Path) -> N
     with pytest.raises(Stopped):
         run(PRIVATE, observer=stop, engine="one-by-one", **options)
     resumed = run(PRIVATE, resume=True, engine="cohort", **options)
-    assert [row["attempt"] for row in resumed.history] == [1, 1, 1, 1, 0, 0]
-    assert resumed.statement["released"]["rounds_charged"] == 10
+    # Nothing shows that the first process stopped in round 4: it had announced that it may go on to the last one.
+    assert [row["attempt"] for row in resumed.history] == [1] * 6
+    assert resumed.statement["released"]["rounds_charged"] == 12
     assert resumed.last["epsilon"] > run(PRIVATE).last["epsilon"]
     journal = Journal(RunFolder(tmp_path / "run"), "elsewhere")
     counts: dict[int, int] = {}
@@ -285,8 +286,23 @@ def test_noise_is_never_used_again_on_other_weights(tmp_path: Path, monkeypatch:
             run(PRIVATE, observer=stop_after(last), resume=True, **options)
     monkeypatch.setattr("laconic.clients.simulated.environment_of", lambda *args: "home")
     result = run(PRIVATE, resume=True, **options)
-    assert [row["attempt"] for row in result.history] == [2, 2, 1, 1, 1, 0]
-    assert result.statement["released"]["rounds_charged"] == 5 + 2 + 6
+    assert [row["attempt"] for row in result.history] == [2] * 6
+    assert result.statement["released"]["rounds_charged"] == 3 * 6  # both had announced that they may go on to the end
+
+
+def test_a_run_that_was_interrupted_pays_for_nothing_twice_elsewhere(tmp_path: Path) -> None:
+    """It saved when it ended, and announced no further round."""
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == 4:
+            raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"out": tmp_path / "run", "checkpoint_seconds": 1e9}
+    with pytest.raises(KeyboardInterrupt):
+        run(PRIVATE, observer=stop, engine="one-by-one", **options)
+    resumed = run(PRIVATE, resume=True, engine="cohort", **options)
+    assert [row["attempt"] for row in resumed.history] == [0] * 6
+    assert resumed.statement["released"]["rounds_charged"] == 6
 
 
 def test_other_limits_are_another_run(tmp_path: Path) -> None:

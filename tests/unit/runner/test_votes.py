@@ -159,7 +159,10 @@ def test_a_killed_vote_is_charged_before_it_is_released_and_replayed_for_nothing
     assert result.statement["released"]["epsilon"] == small(voting()).statement["released"]["epsilon"]
 
 
-def test_a_vote_that_another_machine_repeats_is_charged_as_one_more_vote(tmp_path: Path) -> None:
+def test_a_vote_that_another_machine_repeats_is_charged_as_one_more_vote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laconic.runner.run._FIRST_ROUNDS", 1)  # so many are announced, and may have been released
     with begun(tmp_path / "run") as first:
         first.begin_round(1)
     clients = SimulatedClients(experiment(voting()))
@@ -210,7 +213,11 @@ def test_a_run_ends_when_votes_and_training_together_have_used_the_budget() -> N
         small(chosen, epsilon=figures[1] + 1e-9)
 
 
-def test_a_replayed_row_takes_no_training_round_for_a_vote_that_is_not_replayed_yet(tmp_path: Path) -> None:
+def test_a_replayed_row_takes_no_training_round_for_a_vote_that_is_not_replayed_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laconic.runner.run._FIRST_ROUNDS", 4)
+
     def figures(environment: str, rounds: int) -> list[float]:
         clients = SimulatedClients(experiment(voting()))
         clients.environment = environment

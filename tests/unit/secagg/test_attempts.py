@@ -137,7 +137,8 @@ def test_a_client_that_crashed_after_its_claim_never_masks_under_that_attempt_ag
         victim = victim_with(attempts)
         for member in (victim, *others.values()):
             server.register(member.announce())
-        round = server.begin(make_plan(terms, range(3)))
+        nonces = {number: member.nonce for number, member in others.items()}
+        round = server.begin(make_plan(terms, range(3)).with_nonces({0: victim.nonce} | nonces))
         victim.begin(round.plan_for(0))
         victim.upload(np.arange(6))  # lost
     for number, other in others.items():
@@ -161,6 +162,6 @@ def test_a_client_that_crashed_after_its_claim_never_masks_under_that_attempt_ag
         with pytest.raises(PrivacyError, match="round 1, attempt 0: this client is past it"):
             victim.begin(round.plan_for(0))
         server.register(victim.announce())
-        later = server.begin(make_plan(terms, range(3), attempt=1))
+        later = server.begin(make_plan(terms, range(3), attempt=1).with_nonces({0: victim.nonce}))
         victim.begin(later.plan_for(0))
         assert later.accept_upload(victim.upload(np.arange(6))) == 0

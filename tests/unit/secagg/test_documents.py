@@ -35,7 +35,7 @@ def test_the_table_of_sizes_is_right() -> None:
 def test_the_lengths_of_messages_are_as_described() -> None:
     plan = make_plan(make_terms(), range(9))
     assert (messages.HEADER_BYTES, ENTRY_BYTES, ANNOUNCEMENT_BYTES) == (66, 196, 218)
-    assert messages.plan_bytes(plan) == 66 + 16 + 32 + 1 + 8 + 4 + 4 + 4 * 9
+    assert messages.plan_bytes(plan) == 66 + 16 + 32 + 1 + 8 + 4 + 4 + (4 + 16) * 9
     assert len(messages.write_survivors(plan, range(9))) == 66 + 2
 
 

@@ -156,7 +156,7 @@ def test_clients_refuse_bent_plans_and_requests(seed: int) -> None:
     """40 batches of 50 at a client's doors. A plan that passes is the plan; its keys may only be fewer or reordered."""
     draw = random.Random(seed)
     federation = Federation(make_terms(max_dropouts=1), range(5))
-    round = federation.server.begin(make_plan(federation.terms, range(5)))
+    round = federation.begin(make_plan(federation.terms, range(5)))
     client, plan = federation.clients[1], round.plan_for(1)
     request = messages.write_unmask(round.plan, range(5), {})
     for _ in range(25):

@@ -23,7 +23,8 @@ def folded(path: str) -> str:
 
 def test_the_page_has_all_labels_of_the_code_and_no_others() -> None:
     assert set(re.findall(r"\| `(laconic/\d [^`]+)`", PAGE)) == NAMED
-    assert all(label.startswith(f"laconic/{labels.PROTOCOL} ") for label in NAMED)
+    files = {labels.AT_REST.decode()}  # what files are bound to outlives a version of the messages
+    assert all(label.startswith(f"laconic/{labels.PROTOCOL} ") for label in NAMED - files)
 
 
 def test_no_label_is_made_up_elsewhere() -> None:

@@ -43,7 +43,7 @@ BENT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut after the header": (lambda data: data[:HEADER_BYTES], "bytes, expected"),
     "one byte more": (lambda data: data + b"\0", "bytes, expected"),
     "something else": (at(MAGIC, b"LACN"), "not a message of laconic"),
-    "another version": (at(VERSION, b"\x07"), "protocol version 7, but this is version 2"),
+    "another version": (at(VERSION, b"\x07"), "protocol version 7, but this is version 3"),
     "another kind": (at(KIND, b"\x06"), "kind 6, expected"),
     "another run": (at(RUN, b"s" * 16), "of another run"),
     "another round": (at(ROUND, u32(2)), "of round 2.0, but this is round 1.0"),
@@ -224,7 +224,7 @@ def test_messages_of_an_earlier_attempt_are_refused() -> None:
     round.close_uploads()
     old_reveals = federation.reveal_all(round)
     old_request = round.unmask_request()
-    again = federation.server.begin(make_plan(federation.terms, range(4), attempt=1))
+    again = federation.begin(make_plan(federation.terms, range(4), attempt=1))
     new = federation.uploads(again)
     with pytest.raises(WireError, match="of round 1.0, but this is round 1.1"):
         again.accept_upload(old[0])
@@ -375,8 +375,8 @@ def test_impossible_terms(options: dict[str, Any], reason: str) -> None:
 def test_a_server_starts_no_attempt_twice_and_none_with_strangers() -> None:
     federation, round = started(range(3))
     with pytest.raises(ConfigError, match="number it anew"):
-        federation.server.begin(round.plan)
+        federation.begin(round.plan)
     with pytest.raises(ConfigError, match=r"clients \[3, 4\] are in the cohort but have announced no keys"):
-        federation.server.begin(make_plan(federation.terms, range(5), round=2))
+        federation.begin(make_plan(federation.terms, range(5), round=2))
     with pytest.raises(ConfigError, match="other terms"):
-        federation.server.begin(make_plan(make_terms(max_dropouts=1), range(3), round=2))
+        federation.begin(make_plan(make_terms(max_dropouts=1), range(3), round=2))

@@ -124,8 +124,8 @@ def two_attempts(federation: Federation, victim: int) -> tuple[SumPlan, bytes, d
     """
     plans, uploads, held = [], [], []
     for attempt, gone in ((0, []), (1, [victim])):
-        plan = make_plan(federation.terms, range(5), attempt=attempt)
-        round = federation.server.begin(plan)
+        round = federation.begin(make_plan(federation.terms, range(5), attempt=attempt))
+        plan = round.plan
         sent = federation.uploads(round)
         survivors = tuple(client for client in plan.cohort if client not in gone)
         for client in survivors:

@@ -28,8 +28,8 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
     from laconic.cli.pages.writing import write_page
     from laconic.report.page.metrics import asked_metric
     from laconic.report.page.overlay import overlay_page, short_names
-    from laconic.report.page.reading import read_run
     from laconic.report.plots import plot_curves, read_history
+    from laconic.store.finished import shown_run
     from laconic.store.folder import json_text
 
     spelt: dict[str, str] = {}
@@ -37,7 +37,7 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
         read_history(folder)  # it says what is wrong with a folder
         spelt.setdefault(os.path.abspath(folder), str(folder))
     paths = list(spelt.values())
-    views = [read_run(Path(path)) for path in paths]
+    views = [shown_run(Path(path)) for path in paths]
     metric = asked_metric([view.rows for view in views], metric)
     named = dict(zip(short_names(paths), views, strict=True))
     if plot:
@@ -49,7 +49,7 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
         click.echo(json_text(dict(zip(paths, rows.values(), strict=True))))
     else:
         _print(rows, metric)
-        for line in _stand_ins(named):
+        for line in (*_stand_ins(named), *_doubts(named)):
             click.echo(line)
 
 
@@ -64,6 +64,11 @@ def _stand_ins(named: dict[str, RunView]) -> list[str]:
         for name, info in of.items()
         if info is not None and info.stand_in_for
     ]
+
+
+def _doubts(named: dict[str, RunView]) -> list[str]:
+    """What could not be checked."""
+    return [f"{name}: {view.doubt}" for name, view in named.items() if view.doubt]
 
 
 def _row(view: RunView, metric: str | None) -> dict[str, Any]:

@@ -19,9 +19,9 @@ def report(folder: Path, out: Path | None, as_json: bool) -> None:
     from laconic.cli.pages.writing import write_page
     from laconic.errors import RunFolderError
     from laconic.report.page.document import run_page
-    from laconic.report.page.reading import read_run
+    from laconic.store.finished import shown_run
 
-    view = read_run(folder)
+    view = shown_run(folder)
     if not view.rows and not view.config:
         raise RunFolderError(f"{folder} is not a run folder: there is no rounds.jsonl and no config.toml")
     path = out or folder / "report.html"

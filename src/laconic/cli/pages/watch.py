@@ -30,10 +30,11 @@ def watch(folders: tuple[Path, ...], port: int, open_browser: bool, metric: str 
     from laconic.cli.run import stop_like_ctrl_c
     from laconic.report.live.runs import Runs
     from laconic.report.live.server import WatchServer
+    from laconic.store.finished import watched_run
 
     metric = _checked(folders, metric)
     stop_like_ctrl_c()
-    with WatchServer(Runs(folders, metric), port) as server:
+    with WatchServer(Runs(folders, metric, watched_run), port) as server:
         _announce(server.address, folders, as_json)
         if open_browser:
             threading.Thread(target=_open, args=(server.ticket(),), daemon=True).start()  # a browser may wait for us

@@ -80,10 +80,8 @@ class FlowerCourier:
                 continue
             elif fields is None:
                 answers.missing[client] = "sent an answer that cannot be read"
-            elif REFUSED not in fields:
-                answers.given[client] = fields
             else:
-                answers.missing[client] = f"refuses: {one_line(fields[REFUSED], _LONGEST)}"
+                answers.add(client, fields)
         for client in asked.values():
             if client not in answers.given and client not in answers.missing:
                 answers.missing[client] = late

@@ -33,8 +33,7 @@ from laconic.runner.run import Run, prepare
 from laconic.settings.build import Settled
 from laconic.settings.config import RunConfig
 from laconic.settings.launch import files_of, tracked
-from laconic.store.folder import RunFolder
-from laconic.store.front_end import FILE as FRONT_END
+from laconic.store.folder import FRONT_END, RunFolder
 from laconic.store.front_end import keep_front_end
 
 _LOG = getLogger("flwr")

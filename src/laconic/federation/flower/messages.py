@@ -1,6 +1,7 @@
 """Fields as Flower messages, and back. Each kind of exchange is a message type of its own.
 
 keys        query.keys      once per run
+ready       query.ready     before a round, to nodes that the server has not heard of lately
 upload      train.upload    every round
 consent     query.consent   every round, in signed mode
 unmask      query.unmask    every round in which sums are masked
@@ -16,7 +17,13 @@ from laconic.errors import WireError
 from laconic.federation.courier import fields_bytes
 from laconic.federation.requests import Fields
 
-TYPES = {"keys": "query.keys", "upload": "train.upload", "consent": "query.consent", "unmask": "query.unmask"}
+TYPES = {
+    "keys": "query.keys",
+    "ready": "query.ready",
+    "upload": "train.upload",
+    "consent": "query.consent",
+    "unmask": "query.unmask",
+}
 _LARGE = ("weights", "roster", "shared")
 """Fields that are the same for all nodes: Flower stores a record that several messages hold only once."""
 

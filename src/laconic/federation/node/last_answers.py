@@ -50,6 +50,6 @@ class LastAnswers:
 
 
 def _run(kind: str, fields: Mapping[str, Any]) -> bytes | None:
-    """The run that a message is of. An offer names its own, so a field beside it counts for nothing."""
-    run = None if kind == "keys" else fields.get("run")
+    """The run of a message whose answer is kept. An offer names its own, and what is ready now may not be so later."""
+    run = None if kind in ("keys", "ready") else fields.get("run")
     return run if isinstance(run, bytes) and len(run) == RUN_BYTES else None

@@ -11,7 +11,7 @@ from laconic.errors import WireError
 from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.withheld import on_own_keys
 from laconic.federation.roster import read_roster
-from laconic.secagg import AttemptsOnDisk, SecAggClient, Terms
+from laconic.secagg import AttemptsOnDisk, Nonces, SecAggClient, Terms
 
 
 def keep_terms(folder: NodeFolder, client: int, terms: Terms) -> None:
@@ -21,7 +21,7 @@ def keep_terms(folder: NodeFolder, client: int, terms: Terms) -> None:
 
 
 @contextmanager
-def masking(folder: NodeFolder, run: bytes) -> Iterator[SecAggClient]:
+def masking(folder: NodeFolder, run: bytes, nonces: Nonces) -> Iterator[SecAggClient]:
     """The client of the run, with its keys, the roster and the attempts that it has used. One process at a time."""
     terms, roster = folder.kept(run, "terms"), folder.kept(run, "roster")
     if terms is None or roster is None:
@@ -41,4 +41,5 @@ def masking(folder: NodeFolder, run: bytes) -> Iterator[SecAggClient]:
             attempts=attempts,
             agreement=agreement,
             roster=entries,
+            nonces=nonces,
         )

@@ -26,11 +26,12 @@ from laconic.federation.node.last_answers import LastAnswers
 from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.masking import keep_terms, masking
 from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_own_keys, on_records
-from laconic.federation.requests import Fields, UploadRequest, bytes_in, run_in
+from laconic.federation.requests import NONCE, Fields, UploadRequest, bytes_in, run_in
 from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.figures import rounded_up
-from laconic.secagg import SecAggClient, SumPlan
+from laconic.secagg import Nonces, SecAggClient, SumPlan
 from laconic.secagg.crypto.keys import PublicKeys
+from laconic.secagg.nonces import StaleNonce
 from laconic.secagg.terms import RUN_BYTES
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ _LONGEST, _LONGEST_KIND = 2000, 30
 class Node:
     """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
 
-    `kept` has the work of the runs under way, where a process answers more than one message. `meaning` is what the
-    node's records mean, `front_end` the owner's copy of a front end that cannot be made from a seed, and
-    `front_end_module` the factory of a module that the owner allows in one. With `keep_weights` the newest weights of
-    each run stay in the folder, for the owner's own predictions.
+    `kept` has the work of the runs under way, where a process answers more than one message, and `nonces` are those of
+    the process. `meaning` is what the node's records mean, `front_end` the owner's copy of a front end that cannot be
+    made from a seed, and `front_end_module` the factory of a module that the owner allows in one. With `keep_weights`
+    the newest weights of each run stay in the folder, for the owner's own predictions.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Node:
         model: Callable[[Offer], nn.Module],
         records: Callable[[Offer], Records],
         kept: KeptWork | None = None,
+        nonces: Nonces | None = None,
         meaning: Meaning | str | None = UNCHECKED,
         front_end: Path | None = None,
         front_end_module: str | None = None,
@@ -75,12 +77,19 @@ class Node:
         self._meaning, self._front_end, self._keep_weights = meaning, front_end, keep_weights
         self._front_end_module = front_end_module
         self._folder, self._policy, self._kept = folder, policy, kept
+        self._nonces = nonces if nonces is not None else Nonces()
         self._model, self._records, self._options = model, records, options
         self._offered = b""
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         """The answer to one message. What is refused, or cannot be done, is an answer too: it says why."""
-        steps = {"keys": self.join, "upload": self.upload, "consent": self.consent, "unmask": self.reveal}
+        steps = {
+            "keys": self.join,
+            "ready": self.ready,
+            "upload": self.upload,
+            "consent": self.consent,
+            "unmask": self.reveal,
+        }
         with self._folder.alone():
             try:
                 if kind not in steps:
@@ -96,7 +105,10 @@ class Node:
                 if answer is None:
                     answer = steps[kind](fields)
                     last.keep(kind, fields, answer)
-                return answer
+                return self._with_nonce(kind, fields, answer)
+            except StaleNonce as error:
+                self._note_refusal(kind, fields, str(error), None)
+                return self._with_nonce(kind, fields, {REFUSED: str(error)})
             except LaconicError as error:
                 told, detail = one_line(error, _LONGEST), getattr(error, "detail", None)
                 if isinstance(error, RunFolderError):  # it names files of the owner's, and says what is in them
@@ -147,6 +159,11 @@ class Node:
             self._folder.keep(offer.run, "offer", data)
         return {"announcement": self._keys(client, offer).announcement(offer.run)}
 
+    def ready(self, fields: Mapping[str, Any]) -> Fields:
+        """Before a round, where the server does not know this node's nonce, which comes with every answer."""
+        self._accepted(run_in(fields))
+        return {}
+
     def upload(self, fields: Mapping[str, Any]) -> Fields:
         """One round: train, protect, and send what the server may see."""
         request = UploadRequest.from_fields(fields)
@@ -155,7 +172,7 @@ class Node:
         if not offer.masked:
             training, plan, code, cost, own = self._trained(client, offer, request, [client])
             return {"upload": self._logged(training, plan, cost, training.message(plan, code), own)}
-        with masking(self._folder, offer.run) as member:
+        with masking(self._folder, offer.run, self._nonces) as member:
             sum_plan = member.begin(request.plan)
             if (sum_plan.round, sum_plan.attempt) != (request.round, request.attempt):
                 raise WireError("the plan of the sum is of another round than the message")
@@ -236,11 +253,17 @@ class Node:
         plan = self._folder.kept(run, "plan")
         if not plan:
             raise WireError("this node has no round under way")
-        with masking(self._folder, run) as member:
+        with masking(self._folder, run, self._nonces) as member:
             current = member.begin(plan)
             answer = step(member, bytes_in(fields, asked))
         self._folder.log.add(what, run, round=current.round, attempt=current.attempt)
         return {name: answer}
+
+    def _with_nonce(self, kind: str, fields: Mapping[str, Any], answer: Fields) -> Fields:
+        """An answer of a masked run, with what the next plan must have. It is never kept with the answer."""
+        if kind == "upload" and "plan" not in fields:
+            return answer
+        return answer | {NONCE: self._nonces.current(self._offered if kind == "keys" else run_in(fields))}
 
     def _accepted(self, run: bytes) -> tuple[int, Offer]:
         """The offer of a run that this node has joined, if its policy still allows it."""

@@ -7,6 +7,7 @@ from typing import Any
 from laconic.errors import TrainingError
 from laconic.federation.server.settings import Settings
 from laconic.plan import RoundPlan
+from laconic.secagg.nonces import StaleNonce
 
 CHARGED = "weights"
 """A row has this key if its round was charged: the check of what it released."""
@@ -69,7 +70,7 @@ class LostRounds:
 
     def _remedy(self) -> str:
         reasons = list(self._missing.values())
-        if reasons and all(reason.startswith("refuses") for reason in reasons):
+        if reasons and all(reason.startswith("refuses") and str(StaleNonce()) not in reason for reason in reasons):
             return (
                 "Ask the owners of these nodes: their policy or their records forbid it, as"
                 " 'laconic node status FOLDER' tells them. Then resume the run."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from laconic.secagg import RoundAborted, ServerRound
 from laconic.secagg.claims import claim
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.secagg.server import Opened
+from laconic.secagg.terms import NONCE_BYTES
 
 Notice = Callable[[int, str], None]
 """Told which client did not do as asked, and why."""
@@ -40,6 +41,8 @@ class RemoteClients(Clients):
     round can be repeated exactly: after a restart it is a new attempt, with new noise. `joined` is the exchange in
     which the members joined, if it was just now: it counts in the first round.
     """
+
+    replays = False
 
     def __init__(
         self,
@@ -69,7 +72,14 @@ class RemoteClients(Clients):
         self._weights = (-1, self.model.initial)
         self._holders: set[int] = set()
         """Who has the weights of the last round."""
-        self._announced = len(members.roster) // ENTRY_BYTES * ANNOUNCEMENT_BYTES if joined is not None else 0
+        self._nonces = {} if joined is None else dict(joined.nonces)
+        """What the next plan must have of each node, where an answer since the last plan has said so."""
+        self._unready: dict[int, str] = {}
+        """Who is in the cohort of the round and not asked for an upload, and why."""
+        self._readied = Answers()
+        """Of the exchange before the round, if there was one."""
+        announcement = ANNOUNCEMENT_BYTES + NONCE_BYTES
+        self._announced = len(members.roster) // ENTRY_BYTES * announcement if joined is not None else 0
         self._joining = {} if joined is None else {"keys_up": joined.overhead_up, "keys_down": joined.overhead_down}
 
     @property
@@ -120,8 +130,10 @@ class RemoteClients(Clients):
         if self._secagg is not None:
             begin = self._secagg.begin
             plans = [sum_plan(self._terms, scheme, one, self.model.size) if one.viable else None for one in plan.sums]
-            self._rounds = [None if one is None else begin(one) for one in plans]
+            nonces = self._ready(client for one in plans if one is not None for client in one.cohort)
+            self._rounds = [None if one is None else begin(one.with_nonces(nonces)) for one in plans]
             self._sum_of = {client: one for one in self._rounds if one is not None for client in one.plan.cohort}
+            self._sum_of = {client: one for client, one in self._sum_of.items() if client not in self._unready}
         shared = write_shared(dict(plan.shared), plan.fingerprint)
         whole, signs = self._weights_message(plan, weights), self._signs_message(plan, weights)
         self._weights = (plan.round, weights)
@@ -137,6 +149,23 @@ class RemoteClients(Clients):
                 shared=b"" if self._shared.get(client) == shared else shared,
             ).to_fields()
         return requests
+
+    def _ready(self, cohort: Iterable[int]) -> dict[int, bytes]:
+        """The nonces of the cohort, each for one plan. Nodes that were not heard of since their last plan are asked."""
+        nonces = {client: self._nonces.pop(client, None) for client in cohort}
+        unknown = [client for client, nonce in nonces.items() if nonce is None]
+        self._readied = Answers()
+        if unknown:
+            with self.clock("ready"):
+                asked: dict[int, Fields] = {client: {"run": self._offer.run} for client in unknown}
+                self._readied = self._courier.ask("ready", asked, timeout=self.timeout)
+            self._readied.overhead_down += fields_bytes(asked.values())
+        given = self._readied.given.keys() & self._readied.nonces.keys()
+        self._unready = {
+            client: self._readied.missing.get(client, "sent no nonce") for client in unknown if client not in given
+        }
+        known = nonces | {client: self._readied.nonces[client] for client in given}
+        return {client: nonce for client, nonce in known.items() if nonce is not None}
 
     def _weights_message(self, plan: RoundPlan, weights: Tensor) -> bytes:
         """The weights that change: all, or those that the codec keeps. The same message for everyone."""
@@ -165,6 +194,10 @@ class RemoteClients(Clients):
         result.transport = self._joining
         self._joining = {}
         self._count_transport("upload", answers, result)
+        if self._readied.overhead_down:
+            self._count_transport("ready", self._readied, result)
+        answers.missing |= self._unready
+        self._nonces |= answers.nonces
         self._notice_all(answers)
         self._holders.clear()
         self._single.clear()
@@ -254,6 +287,7 @@ class RemoteClients(Clients):
         with self.clock(kind):
             answers = self._courier.ask(kind, requests, timeout=self.timeout, enough=current.plan.threshold)
         self._count_transport(kind, answers, result)
+        self._nonces |= answers.nonces
         result.secagg["unmask_down"] += fields_bytes(requests.values())
         result.secagg["unmask_up"] += fields_bytes(answers.given.values())
         for member, given in answers.given.items():
@@ -270,7 +304,7 @@ class RemoteClients(Clients):
         """The bytes of the masked sum beside the masked vectors: the same kinds as in a simulation."""
         told = [fields for fields in requests.values() if "roster" in fields]
         result.secagg = {
-            "keys_up": self._announced,
+            "keys_up": self._announced + fields_bytes(self._readied.given.values()),
             "keys_down": sum(len(bytes_in(fields, "roster")) for fields in told),
             "plan_down": sum(len(bytes_in(fields, "plan")) for fields in requests.values()),
             "shares_up": fields_bytes(answers.given.values()) - sum(result.up),

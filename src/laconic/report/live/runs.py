@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,8 +70,10 @@ class Runs:
     look_every, look_share = 1.0, 0.05
     """Seconds after which new run folders are looked for; longer in a large tree: it takes this share of the time."""
 
-    def __init__(self, asked: Sequence[Path], metric: str | None = None) -> None:
-        self.asked, self.metric = list(asked), metric
+    def __init__(
+        self, asked: Sequence[Path], metric: str | None = None, read: Callable[[Path], RunView] = read_run
+    ) -> None:
+        self.asked, self.metric, self._read = list(asked), metric, read
         self._views: dict[Path, tuple[object, RunView]] = {}
         self._made: dict[str, tuple[object, Watched]] = {}
         self._found: list[Path] = []
@@ -130,7 +132,7 @@ class Runs:
         stamp = tuple(_stamp(folder / name) for name in FILES)
         known = self._views.get(folder)
         if known is None or known[0] != stamp:
-            known = self._views[folder] = (stamp, read_run(folder))
+            known = self._views[folder] = (stamp, self._read(folder))
         return known
 
 

@@ -68,6 +68,8 @@ def _clients(view: RunView, data: Any) -> str:
 
 def _status(view: RunView) -> list[object]:
     """How far the run is, and how good the model."""
+    if view.refused:
+        return [tag("span", view.refused, class_="bad")]
     if not view.rows:
         text = "No round is finished yet." if view.config else "Waiting for the run to begin."
         return [text, _failure(view)]
@@ -78,7 +80,8 @@ def _status(view: RunView) -> list[object]:
     else:
         of = f" of {planned:,}" if planned else ""
         words = f"Round {done:,}{of} is done; the run has not finished."
-    return [tag("strong", words), " ", _score(view), _failure(view)]
+    doubt = f" {view.doubt}" if view.doubt else None
+    return [tag("strong", words), " ", _score(view), _failure(view), doubt]
 
 
 def _score(view: RunView) -> str:

@@ -35,6 +35,10 @@ class RunView:
     figures: Mapping[str, Any] = field(default_factory=dict)
     failure: Mapping[str, Any] = field(default_factory=dict)
     notices: list[dict[str, Any]] = field(default_factory=list)
+    doubt: str = ""
+    """What of it could not be checked against digests."""
+    refused: str = ""
+    """Why nothing of it is shown."""
     written: float | None = None
     """When the last row came, in seconds since 1970."""
 

@@ -88,7 +88,7 @@ def _nothing_promised(view: RunView) -> list[object]:
 def _promised(view: RunView) -> list[object]:
     delta = number(view.statement, "delta") or 0.0
     unit = str(view.statement.get("unit", "one client"))
-    one = unit.split()[1]  # one client …, one record …, one patient …
+    one = unit.split()[1] if unit.startswith("one ") and unit[4:].strip() else "client"
     attack = section(view.statement, "attack")
     parts: list[object] = [
         tag("p", f"It does not hold in this run. {attack.get('text', '')}", class_="box bad") if view.broken else None,

@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import struct
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version of all messages. Parties of different versions refuse each other."""
 
-OFFER = b"laconic/2 offer"
-OFFERED = b"laconic/2 offered"
-CONTEXT = b"laconic/2 context"
-KEYS = b"laconic/2 keys"
-POSSESSION = b"laconic/2 possession"
-BEACON = b"laconic/2 beacon"
-TERMS = b"laconic/2 terms"
-PLAN = b"laconic/2 plan"
-RING = b"laconic/2 ring"
-COMMITTEE = b"laconic/2 committee"
-PAIR = b"laconic/2 pair"
-MASK = b"laconic/2 mask"
-SHARE = b"laconic/2 share"
-CHECK = b"laconic/2 check"
-MESSAGE = b"laconic/2 message"
+OFFER = b"laconic/3 offer"
+OFFERED = b"laconic/3 offered"
+CONTEXT = b"laconic/3 context"
+KEYS = b"laconic/3 keys"
+POSSESSION = b"laconic/3 possession"
+BEACON = b"laconic/3 beacon"
+TERMS = b"laconic/3 terms"
+PLAN = b"laconic/3 plan"
+RING = b"laconic/3 ring"
+COMMITTEE = b"laconic/3 committee"
+PAIR = b"laconic/3 pair"
+MASK = b"laconic/3 mask"
+SHARE = b"laconic/3 share"
+CHECK = b"laconic/3 check"
+MESSAGE = b"laconic/3 message"
 AT_REST = b"laconic/2 key at rest"
+"""Of files, which outlive a version of the messages."""
 
 
 def labelled(label: bytes, *parts: bytes | int) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from node_tools import SERVER, SIZES, Small, make_offer
+from node_tools import SERVER, SIZES, DirectCourier, Small, make_offer
 
 from laconic import schemes
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
@@ -36,6 +36,7 @@ from laconic.federation.server.members import Members
 from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
+from laconic.secagg import Nonces
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.crypto.run_key import RunKey
 from laconic.streams import Streams
@@ -68,6 +69,8 @@ def test_nothing_is_uploaded_twice_under_one_attempt(tmp_path: Path) -> None:
     requests = clients.requests(plan, clients.model.initial)
     first = small.node(0).answer("upload", requests[0])
     assert small.node(0).answer("upload", requests[0]) == first  # the same bytes tell nothing new
+    small.restart(0)
+    assert small.node(0).answer("upload", requests[0])["upload"] == first["upload"]
     assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
     other = requests[0] | {"weights": clients._weights_message(plan, clients.model.initial + 1)}
     assert "this client is past it" in str(small.node(0).answer("upload", other)[REFUSED])
@@ -90,6 +93,7 @@ def test_a_member_reveals_once_also_after_a_restart(tmp_path: Path) -> None:
 
     small.courier.ask = noted  # type: ignore[method-assign]
     clients.collect(small.plan(clients), clients.model.initial)
+    small.restart(0)
     assert "reveal" in small.node(0).answer("unmask", asked[0])
     assert len([row for row in NodeFolder(tmp_path / "node-0").log.rows() if row["what"] == "revealed"]) == 1
     request = bytes_in(asked[0], "request")
@@ -215,7 +219,7 @@ def test_an_offer_is_what_it_was_when_it_was_signed() -> None:
         read_offer(data.replace(b'"rounds":5', b'"rounds":6'))
     with pytest.raises(WireError, match="not signed"):
         read_offer(data[:5] + (2).to_bytes(4, "little") + data[9:])
-    with pytest.raises(WireError, match="protocol version 1, but this is version 2: install the same"):
+    with pytest.raises(WireError, match="protocol version 1, but this is version 3: install the same"):
         read_offer(data[:4] + b"\x01" + data[5:])
     with pytest.raises(WireError, match="install the same on all machines"):
         read_offer((1).to_bytes(4, "little") + data[41:])  # as it was before protocols had numbers
@@ -344,8 +348,9 @@ def test_a_copy_of_a_folder_answers_nothing(tmp_path: Path) -> None:
 
 
 def test_without_that_check_a_copy_would_mask_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the test above: this is what it prevents."""
+    """Guards the test above: this is what it prevents, where nonces do not prevent it first."""
     monkeypatch.setattr(NodeFolder, "copied", None)
+    monkeypatch.setattr(Nonces, "check", lambda self, run, nonce: None)
     small = Small(tmp_path)
     clients = small.join()
     shutil.copytree(tmp_path / "node-0", tmp_path / "before")
@@ -356,6 +361,80 @@ def test_without_that_check_a_copy_would_mask_twice(tmp_path: Path, monkeypatch:
     shutil.copytree(tmp_path / "before", tmp_path / "node-0")
     second = small.node(0).answer("upload", requests[0])
     assert "upload" in second and second != first
+
+
+def rounds(small: Small, clients: server.RemoteClients, number: int, **options: Any) -> tuple[int, list[str]]:
+    """How many uploads are in the sum of a round, and which messages were sent for it."""
+    kinds: list[str] = []
+    ask = DirectCourier.ask
+
+    def noted(self: DirectCourier, kind: str, *some: Any, **more: Any) -> Answers:
+        kinds.append(kind)
+        return ask(self, kind, *some, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DirectCourier, "ask", noted)
+        sent = clients.collect(small.plan(clients, round=number, **options), clients.model.initial)
+    return sent.messages, kinds
+
+
+def test_nonces_need_no_exchange_of_their_own(tmp_path: Path) -> None:
+    """They come with the announcement and with every answer. A server that was started again asks for them once."""
+    small = Small(tmp_path)
+    clients = small.join()
+    assert rounds(small, clients, 1) == (3, ["upload", "unmask"])
+    assert rounds(small, clients, 2) == (3, ["upload", "unmask"])
+    resumed = small.server()
+    assert rounds(small, resumed, 3) == (3, ["ready", "upload", "unmask"])
+    assert rounds(small, resumed, 4) == (3, ["upload", "unmask"])
+
+
+def test_a_node_that_was_restarted_is_missing_in_one_round_and_then_back(tmp_path: Path) -> None:
+    """Its refusal brings its nonce, so that nothing else is asked."""
+    small = Small(tmp_path, max_dropouts=1)
+    clients = small.join()
+    told: list[str] = []
+    clients.notice = lambda client, reason: told.append(f"{client} {reason}")
+    small.restart(1)
+    assert rounds(small, clients, 1) == (2, ["upload", "unmask"])
+    assert len(told) == 1 and told[0].startswith("1 refuses: the plan has another nonce")
+    assert NodeFolder(tmp_path / "node-1").log.participations(small.offer.run) == 0, "charged for nothing"
+    assert rounds(small, clients, 2) == (3, ["upload", "unmask"])
+
+
+def test_a_node_whose_answer_was_lost_is_asked_for_its_nonce(tmp_path: Path) -> None:
+    small = Small(tmp_path, max_dropouts=1)
+    clients = small.join()
+    answer = small.courier.nodes[1].answer
+    small.courier.nodes[1].answer = lambda kind, fields: answer(kind, fields) and {REFUSED: "lost"}  # type: ignore[method-assign]
+    assert rounds(small, clients, 1) == (2, ["upload", "unmask"])
+    small.courier.nodes[1].answer = answer  # type: ignore[method-assign]
+    assert rounds(small, clients, 2) == (3, ["ready", "upload", "unmask"])
+
+
+def test_a_node_that_is_not_ready_is_not_asked_for_more(tmp_path: Path) -> None:
+    small = Small(tmp_path, max_dropouts=1)
+    small.join()
+    clients = small.server()
+    told: list[str] = []
+    clients.notice = lambda client, reason: told.append(f"{client} {reason}")
+    shutil.rmtree(tmp_path / "node-2" / small.offer.run.hex())
+    assert rounds(small, clients, 1) == (2, ["ready", "upload", "unmask"])
+    assert len(told) == 1 and "has not joined" in told[0]
+
+
+def test_a_node_restarted_between_upload_and_unmasking_still_opens(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    clients = small.join()
+    plan = small.plan(clients)
+    requests = clients.requests(plan, clients.model.initial)
+    answers = small.courier.ask("upload", requests, timeout=1.0)
+    for number in range(len(SIZES)):
+        small.restart(number)
+    sent = clients.collected(plan, requests, answers)
+    assert (sent.messages, sent.lost) == (3, "")
+    # The answers to that brought the new processes' nonces.
+    assert rounds(small, clients, 2) == (3, ["upload", "unmask"])
 
 
 def test_a_federation_with_encrypted_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

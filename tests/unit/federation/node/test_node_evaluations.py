@@ -37,6 +37,7 @@ from laconic.plan import RoundPlan
 from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.accounting.tight import gaussian_epsilon
+from laconic.secagg import Nonces
 
 SIGMA, OTHER, EVERY = 4.0, 2.0, 2
 
@@ -54,6 +55,7 @@ class Federation:
     def __init__(self, path: Path, policy: Policy = Policy(), **changes: Any) -> None:  # noqa: B008 - it is frozen
         self.path, self.policy, self.population = path, policy, make_population(SIZES)
         self.offer = make_offer(**changes)
+        self.processes = [Nonces() for _ in SIZES]
         members, answers = invite(self.offer, [0, 1, 2], SERVER, self, 1.0)
         assert members is not None, answers.missing
         far = FarRecords(len(SIZES), self.population.records(0))
@@ -62,16 +64,15 @@ class Federation:
     def ask(self, kind: str, requests: Any, *, timeout: float, enough: int | None = None) -> Answers:
         answers = Answers()
         for client, fields in requests.items():
-            answer = self.node(client).answer(kind, fields)
-            where = answers.missing if REFUSED in answer else answers.given
-            where[client] = str(answer[REFUSED]) if REFUSED in answer else answer  # type: ignore[assignment]
+            answers.add(client, self.node(client).answer(kind, fields))
         return answers
 
     def node(self, number: int, **options: Any) -> Node:
-        """The node, as a new process would make it."""
+        """The node, as its process makes it for each message."""
         return Node(
             NodeFolder(self.path / f"node-{number}"),
             self.policy,
+            nonces=self.processes[number],
             model=lambda offer: model(),
             records=lambda offer: self.population.records(number),
             **options,
@@ -112,7 +113,7 @@ def test_a_node_sees_its_own_metric_and_the_server_only_the_sum(tmp_path: Path) 
 def test_what_answers_hold_does_not_depend_on_the_own_metric_in_length(tmp_path: Path) -> None:
     some = Federation(tmp_path)
     answers = some.ask("upload", some.requests(EVERY), timeout=1.0).given
-    assert {name for answer in answers.values() for name in answer} == {"upload"}
+    assert {name for answer in answers.values() for name in answer} == {"upload", "nonce"}
     assert len({len(answer["upload"]) for answer in answers.values()}) == 1  # type: ignore[arg-type]
 
 
@@ -175,7 +176,8 @@ def test_a_round_is_never_taken_for_one_of_the_other_kind(round: int, as_if: int
     request, secagg = some.requests(round)[0], some.server._secagg
     assert secagg is not None
     other = sum_plan(some.server._terms, some.offer.scheme, some.plan(as_if), some.offer.size)
-    bent = secagg.begin(replace(other, round=round, attempt=1)).plan_for(0)
+    nonces = {number: process.current(some.offer.run) for number, process in enumerate(some.processes)}
+    bent = secagg.begin(replace(other, round=round, attempt=1).with_nonces(nonces)).plan_for(0)
     answer = some.node(0).answer("upload", request | {"plan": bent, "attempt": 1})
     assert f"a sum of {other.size} values of {other.bits} bits; the scheme has" in str(answer[REFUSED])
     assert not some.uploads()

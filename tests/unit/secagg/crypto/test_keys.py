@@ -29,7 +29,7 @@ def keys_of(client: int, *, context: bytes = CONTEXT, signer: int | None = None)
 
 def begun(**options: Any) -> tuple[Federation, ServerRound]:
     federation = Federation(make_terms(), range(4), **options)
-    return federation, federation.server.begin(make_plan(federation.terms, range(4)))
+    return federation, federation.begin(make_plan(federation.terms, range(4)))
 
 
 def plan_with(round: ServerRound, *swapped: PublicKeys) -> bytes:
@@ -79,7 +79,7 @@ def test_announcements_survive_the_wire() -> None:
     assert PublicKeys.from_announcement(data, RUN) == keys
     for bent, reason in (
         (data[:-1], "218 bytes, not 217"),
-        (data[:4] + b"\x01" + data[5:], "protocol version 1, but this is version 2: install the same laconic"),
+        (data[:4] + b"\x01" + data[5:], "protocol version 1, but this is version 3: install the same laconic"),
         (b"XXXX" + data[4:], "not an announcement"),
         (data[:6] + b"s" * 16 + data[22:], "another run"),
     ):

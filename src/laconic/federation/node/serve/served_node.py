@@ -32,6 +32,7 @@ from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
 from laconic.operations.events import EventLog
 from laconic.operations.metrics import Endpoint
+from laconic.secagg.nonces import Nonces
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,6 +87,7 @@ class ServedNode:
     ) -> None:
         self._serving, self._records, self._model, self._meaning = serving, records, model, meaning
         self.folder, self._kept = NodeFolder(serving.folder, serving.secret), KeptWork(serving.kept_runs)
+        self._nonces = Nonces()
         self._policy = SettledPolicy(serving.policy)
         self._most_bytes = self._policy.read().max_message_bytes
 
@@ -103,6 +105,7 @@ class ServedNode:
             model=self._model,
             records=lambda offer: self._records.read(),
             kept=self._kept,
+            nonces=self._nonces,
             meaning=self._meaning,
             front_end=self._serving.front_end,
             front_end_module=self._serving.front_end_module,

@@ -14,7 +14,7 @@ from laconic.federation.requests import REFUSED, Fields
 from laconic.operations.events import EventLog
 from laconic.secagg.terms import RUN_BYTES
 
-KINDS = ("keys", "upload", "consent", "unmask")
+KINDS = ("keys", "ready", "upload", "consent", "unmask")
 
 
 class Answers(Protocol):

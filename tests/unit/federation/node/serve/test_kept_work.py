@@ -64,7 +64,14 @@ def test_a_run_trains_on_the_records_that_it_began_with(tmp_path: Path) -> None:
         load()
         return small.population.records(0)
 
-    node = Node(NodeFolder(tmp_path / "node-0"), small.policy, model=small.node(0)._model, records=records, kept=kept)
+    node = Node(
+        NodeFolder(tmp_path / "node-0"),
+        small.policy,
+        model=small.node(0)._model,
+        records=records,
+        kept=kept,
+        nonces=small.processes[0],
+    )
     for round in (1, 2):
         asked = clients.requests(small.plan(clients, round=round), clients.model.initial)[0]
         assert "upload" in node.answer("upload", asked)

@@ -150,6 +150,7 @@ def test_records_that_were_mended_are_read_again_in_the_same_run(tmp_path: Path)
             model=lambda offer: picky(),
             records=lambda offer: now[0],
             kept=kept,
+            nonces=small.processes[0],
         )
 
     requests = clients.requests(small.plan(clients), clients.model.initial)

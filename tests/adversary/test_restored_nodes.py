@@ -1,0 +1,108 @@
+"""A node's folder is set back in place, as a person would do it, and the server asks for the same attempt once more.
+
+The folder's inodes stay the same, so nothing in it shows that it was set back: its log and its attempts have forgotten
+the last upload. Only the nonces, which are in no file, are in the way.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from adversary_knowledge import Watch
+from adversary_promises import leaks
+from adversary_world import Attempt, World
+
+from laconic.secagg import nonces
+
+VICTIM = 0
+WAYS = {
+    "cp": ("cp -a {node} {backup}", "cp -a {backup}/. {node}/"),
+    "rsync": ("rsync -a {node}/ {backup}/", "rsync -a {backup}/ {node}/"),
+    "tar": ("tar -C {node} -cf {backup} .", "tar -C {node} --overwrite -xf {backup}"),
+}
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield Watch(patch)
+
+
+class Owner:
+    """Whoever keeps copies of the victim's folder, and sets it back."""
+
+    def __init__(self, world: World, way: str) -> None:
+        if shutil.which(way) is None:
+            pytest.skip(f"{way} is not installed here")
+        self._keep, self._back = (
+            command.format(node=world.path / f"node-{VICTIM}", backup=world.path / "backup") for command in WAYS[way]
+        )
+
+    def keeps_a_copy(self) -> None:
+        subprocess.run(self._keep.split(), check=True)
+
+    def sets_it_back(self) -> None:
+        subprocess.run(self._back.split(), check=True)
+
+
+def replayed(world: World, way: str, *, restarted: bool) -> tuple[Attempt, str]:
+    """A round, a copy, a round, the copy set back, and that round's plan again: its attempt, and why it is refused."""
+    owner = Owner(world, way)
+    world.invite_all()
+    assert world.whole_round(world.attempt(round=1)) == []
+    owner.keeps_a_copy()
+    attempt = world.attempt(round=2)
+    assert [world.ask_upload(attempt, client) for client in world.honest] == [""] * len(world.honest)
+    owner.sets_it_back()
+    folder = world.folder(VICTIM)
+    assert folder.copied is None, "the folder itself would be refused"
+    assert [round for round, _ in folder.log.uploads(world.offer.run)] == [1], "nothing was forgotten"
+    if restarted:
+        world.restart(VICTIM)
+    again = replace(attempt, uploads={})  # the adversary has both uploads, and all else of the attempt once
+    world.attempts.append(again)
+    reason = world.ask_upload(again, VICTIM)
+    for ask in (world.ask_consent, world.ask_reveal):
+        for client in world.honest:
+            ask(attempt, client, attempt.plan.cohort)
+    return attempt, reason
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "still running"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_node_that_was_set_back_in_place_masks_nothing_twice(
+    way: str, restarted: bool, tmp_path: Path, watch: Watch
+) -> None:
+    world = World(tmp_path)
+    attempt, reason = replayed(world, way, restarted=restarted)
+    assert "another nonce than this client's" in reason
+    assert len(attempt.reveals) + len(world.colluders) >= attempt.plan.threshold, "nothing could be opened at all"
+    # The log has forgotten the upload, which no nonce can mend. Nothing but the whole sum is open.
+    assert all("noise that was not logged" in complaint for complaint in leaks(world, watch))
+    # The refusal brings the node's nonce, so it takes part again at once.
+    assert world.whole_round(world.attempt(round=3)) == []
+    masked = [set(upload.masks) for upload in watch.uploads if upload.node == VICTIM]
+    assert len(masked) == 3
+    assert not any(one & other for i, one in enumerate(masked) for other in masked[:i]), "a mask was used twice"
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "still running"])
+def test_with_nonces_that_repeat_the_difference_of_two_vectors_is_bare(
+    restarted: bool, tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sabotaged twin: the same folder, the same server, and a nonce that is always the same."""
+    monkeypatch.setattr(nonces, "secrets", SimpleNamespace(token_bytes=bytes))
+    world = World(tmp_path)
+    _, reason = replayed(world, "cp", restarted=restarted)
+    assert reason == ""
+    first, second = [set(upload.masks) for upload in watch.uploads if upload.node == VICTIM and upload.plan.round == 2]
+    assert len(first & second) == len(first) - 1, "all but the self-masks are the same"
+    assert any("a difference of uploads can be opened" in complaint for complaint in leaks(world, watch))
