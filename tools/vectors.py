@@ -417,7 +417,7 @@ def _tables() -> Iterator[dict[str, Any]]:
 def _draws() -> Iterator[dict[str, Any]]:
     fixed = [0, 1, -1, 255, -256, 1000, -12345, 85]
     whole = [0, 1, -1, 7, -7, 300, -1000, 4]
-    for scale in (2.5, 4.0, 12.25, 1100.5, 110_054.0):
+    for scale in (2.5, 4.0, 12.25, 1100.5, 110_049.6):
         for kind, given in (("256ths", fixed), ("whole", whole)):
             yield _draw(kind, given, scale, _bytes(f"words {kind} {scale}", 8 * len(given) * 6))
     tables = exact_tables(4.0, 1)
