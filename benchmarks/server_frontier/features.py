@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.frontier.features import load_data
 from benchmarks.frontier.settings import TEST_SEEDS
 from benchmarks.frontier.settings import World as OldWorld
-from benchmarks.server_frontier.worlds import MOST_FEATURES, World
+from benchmarks.server_frontier.worlds import World
 from laconic.data.inputs import dense
 from laconic.data.population import Records, gather
 from laconic.data.sources import load_source
@@ -44,7 +44,7 @@ def write_features(world: World, seed: int, folder: Path, data_dir: str | None) 
     clients = Records(everyone.inputs[real], everyone.targets[real])
     leaves = dead_leaves(world.images, federation.input_shape, streams.numpy("front end images"))
     parts = _Parts(world, federation.input_shape, leaves, folder, data_dir)
-    mean, values, vectors = leading_directions(parts.raw(leaves), MOST_FEATURES)
+    mean, values, vectors = leading_directions(parts.raw(leaves), world.most_features)
 
     def components(records: Records) -> Tensor:
         return torch.cat([(parts.raw(some) - mean) @ vectors for some in dense(records.inputs).split(2048)])

@@ -26,6 +26,7 @@ class World:
     patterns: int = 128
     mirror: bool
     images: int = 10_000
+    most_features: int = MOST_FEATURES
     epsilons: tuple[float, ...] = EPSILONS
 
 

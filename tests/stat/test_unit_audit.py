@@ -80,13 +80,20 @@ def test_honest_sums_of_units_are_as_claimed(options: dict[str, Any]) -> None:
     assert noise_p_value(experiment(**options)) > LEVEL
 
 
-def test_canaries_among_the_patients_of_a_run_stay_below_the_claim() -> None:
-    for owners in (1, 2):
-        e = experiment(rounds=3, unit_rate=0.5, max_owners_per_patient=owners)
-        result = audit_experiment(e, canaries=300, trials=0)
-        assert audit_tools.off(result) == set()
-        assert {bound.adversary for bound in result.bounds} == {"server", "outsider"}
-        assert all(bound.claimed > 0 for bound in result.bounds)
+@pytest.mark.parametrize(
+    ("canaries", "options"),
+    [
+        (1000, {"unit": "record", "unit_rate": 0.5}),
+        (300, {"unit_rate": 0.5}),
+        (300, {"unit_rate": 0.5, "max_owners_per_patient": 2}),
+    ],
+    ids=["1,000 records", "300 patients", "300 patients of two owners each"],
+)
+def test_canaries_in_a_whole_run_stay_below_the_claim(canaries: int, options: dict[str, Any]) -> None:
+    result = audit_experiment(experiment(rounds=3, **options), canaries=canaries, trials=0)
+    assert audit_tools.off(result) == set()
+    assert {bound.adversary for bound in result.bounds} == {"server", "outsider"}
+    assert all(bound.claimed > 0 and bound.lower <= bound.claimed for bound in result.bounds)
 
 
 def a_share_for_all(patch: pytest.MonkeyPatch) -> None:
@@ -167,16 +174,6 @@ def test_the_audit_finds_a_sabotaged_twin(
 def test_noise_that_every_owner_adds_in_full_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     the_whole_noise_each(monkeypatch)
     assert noise_p_value(experiment()) < LEVEL
-
-
-def test_what_is_not_sent_does_not_shorten_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clipped before encoding, a gradient whose larger part is not sent adds less than S."""
-    sent = torch.tensor([3.0, 4.0, 100.0, -50.0])
-    kept = torch.tensor([0, 1])
-    clip = laconic.schemes.fl_std_dp(clip_norm=0.7, noise_multiplier=1.0, local_lr=1.0, local_steps=1).clip
-    after, before = clip(sent[kept][None]).norm(), clip(sent[None])[0, kept].norm()
-    assert float(after) == pytest.approx(0.7, rel=1e-5)
-    assert float(before) < 0.1 * float(after)
 
 
 def test_declared_units_bound_the_divisor_of_a_round() -> None:

@@ -395,6 +395,7 @@ def epsilon(
         result = {
             "sampler": sampler.to_dict(),
             "unit": promise.one,
+            "protects": promise.unit,
             "adjacency": promise.relation,
             "noise": asked.kind,
             "noise_multiplier": noise_multiplier,
@@ -474,6 +475,7 @@ def calibrate(papers: bool, as_json: bool, epsilon: float, **about: Any) -> None
             "rounds": rounds,
             "noise": asked.kind,
             "sampler": sampler.to_dict(),
+            "protects": example.promise.unit,
         }
         click.echo(_json(result | {"noise_multiplier": sigmas, "cautions": warned}))
         return
@@ -487,6 +489,8 @@ def calibrate(papers: bool, as_json: bool, epsilon: float, **about: Any) -> None
         click.echo(f"σ for ε = {rounded_up(epsilon)}, δ = {rounded_up(delta)} after {rounds} rounds, {terms}:")
     for method, sigma in sigmas.items() if papers else ():
         click.echo(f"  {method}: {'not available' if sigma is None else f'{sigma:.4f}'}")
+    if example.promise.one != "client":
+        click.echo(f"Protected is {example.promise.unit}.")
     for caveat in example.promise.caveats:
         click.echo(f"Caveat: {caveat}.")
     for text in warned:

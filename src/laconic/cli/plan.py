@@ -54,8 +54,9 @@ def _print(result: dict[str, Any], papers: bool) -> None:
         console.print(
             f"noise multiplier σ = {privacy['noise_multiplier']:g}, clip norm S = {clip},"
             f" δ = {rounded_up(privacy['delta'])}, {privacy['adjacency']} adjacency"
-            f"{'' if privacy['unit'] == 'client' else ' of one ' + privacy['unit']}"
         )
+        if privacy["unit"] != "client":
+            console.print(f"protected is {privacy['protects']}")
         for title, key, unit, quoted in (
             ("ε against an outsider", "released", "rounds", privacy["accountant"]),
             ("ε against the server", "participant", "participations", "pld"),

@@ -143,6 +143,7 @@ def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: boo
     counts = sorted({usual} if brief else {1, usual, *([most] if most else [])})
     return {
         "unit": accountant.promise.one,
+        "protects": accountant.promise.unit,
         "noise_multiplier": experiment.scheme.noise_multiplier,
         "clip_norm": None if measured else experiment.bound,
         "grid": about_grid(experiment),

@@ -313,6 +313,7 @@ class UnitGradients(LocalTraining):
             )
         if self.num_units is not None:
             positive(num_units=self.num_units)
+            object.__setattr__(self, "num_units", float(self.num_units))  # 40 and 40.0 are one scheme
         object.__setattr__(self, "class_weights", tuple(self.class_weights))
         for weight in self.class_weights:
             non_negative(class_weights=weight)

@@ -13,10 +13,13 @@ import torch
 from torch import Tensor, nn
 
 import laconic
+import laconic.round as rounds
 from conftest import make_records
 from laconic.catalogue import build_scheme
+from laconic.clients import simulated
 from laconic.clients.simulated import SimulatedClients
 from laconic.clients.work import coins_stream, drawn_units
+from laconic.codecs.base import Identity
 from laconic.data.population import FunctionPopulation, PooledPopulation, Records, as_population
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
@@ -26,6 +29,7 @@ from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.server.steps import Scheduled
 from laconic.streams import Stream, Streams
+from laconic.train.units import UnitSums
 
 RECORDS = make_records(120)
 PATIENTS = np.repeat(np.arange(40), 3)
@@ -87,16 +91,47 @@ def test_the_sum_of_all_owners_is_the_same_for_every_split(name: str, unit: str)
     assert bool(first.any())
 
 
-def test_a_unit_is_clipped_after_encoding_and_as_a_whole() -> None:
-    """The norm of one patient's part is S, not of each record's, and not of what is not sent."""
+@pytest.mark.parametrize("name", ["fl_std_dp", "fl_top_dp", "fl_cs_dp"])
+def test_5_20_and_100_owners_release_the_same_model_under_the_same_noise(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The noise of a sum is named after records and cohort, so that other sums get other noise; here it must not be."""
+    monkeypatch.setattr(simulated, "noise_name", lambda experiment: "the same")
+    monkeypatch.setattr(rounds, "_who", lambda plan: "the same")
+    patients = np.repeat(np.arange(100), 2)
+    records = make_records(200)
+    found = [
+        weights_of(
+            scheme(name, num_units=100),
+            population=PooledPopulation(records, np.split(np.arange(200), owners), patients=patients),
+        )
+        for owners in (5, 20, 100)
+    ]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def norm_of_one_patient() -> float:
+    """What a patient with three records adds to a sum of a subset of the weights, in units of S."""
     chosen = scheme("fl_bas_3_dp", clip_norm=1e-3)
     alone = PooledPopulation(RECORDS, [np.arange(3), np.arange(3, 3)], patients=PATIENTS)
     clients, plan, weights = planned(experiment(chosen, population=alone))
     terms = clients.work.unit_terms(plan, 0, weights)
     grid = chosen.noise.grid(code_size=len(terms), sensitivity=1e-3, plan=plan)
     assert grid is not None
-    norm = float(terms.double().norm()) / (256 * grid.units)
-    assert 0.999e-3 < norm <= 1e-3
+    return float(terms.double().norm()) / (256 * grid.units * 1e-3)
+
+
+def test_a_unit_is_clipped_after_encoding_and_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The norm of one patient's part is S, not of each record's, and not of what is not sent."""
+    assert 0.999 < norm_of_one_patient() <= 1
+    whole = UnitSums.terms
+
+    def clipped_before_encoding(self: UnitSums, weights: Tensor, *, codec: Any, plan: RoundPlan, **rest: Any) -> Tensor:
+        return codec.encode(whole(self, weights, codec=Identity(), plan=plan, **rest)[None].double(), plan, [])[0]
+
+    monkeypatch.setattr(UnitSums, "terms", clipped_before_encoding)
+    assert norm_of_one_patient() < 0.9
 
 
 def test_records_of_single_clients_give_the_update_of_client_level() -> None:
