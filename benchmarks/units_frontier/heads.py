@@ -7,8 +7,9 @@ all of them with half of the other pictures and one seed of the noise, then the 
 Those runs have continuous noise, as strong as the integer noise of the whole federation. Then each choice is run by
 `laconic.run` with all training pictures for three other seeds, and judged by the test pictures once.
 
-Noise and front end follow from the seed. Every owner takes part in every round with all its pictures, so the sums do
-not depend on how many owners there are; `--owners 100` runs the first of the test seeds again to show that.
+Noise follows from the seed, and so does the front end (but that of CIFAR-10, which is one for all seeds). Every owner
+takes part in every round with all its pictures, so the sums do not depend on how many owners there are; `--owners 100`
+runs the first of the test seeds again to show that.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ WORLDS = {
         World(dataset="cifar10", clients=100, front_end="patches", patterns=256, mirror=True, most_features=1600),
     )
 }
+ONE_FRONT_END = ("cifar10",)
+"""Data sets whose front end is made once, from the first test seed, since it takes long; others have one a seed."""
 RUN_COLUMNS = ["dataset", "epsilon", "seed", "owners", "rounds", "features", "ridge", "clip_norm", "reach", "momentum"]
 RUN_COLUMNS += ["precondition", "average_last", "held_out", "accuracy", "server_epsilon", "outsider_epsilon", "sigma"]
 RUN_COLUMNS += ["bytes_up", "seconds", "digest"]
@@ -130,7 +133,7 @@ class Trials:
         clients, judge = kept.records("clients"), kept.records("judge")
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(clients.targets)))
         inputs, targets = _with_one(clients.inputs)[order], clients.targets[order]
-        if CHOOSING_IS_APART.get(self._world.dataset, True):
+        if self._world.dataset not in ONE_FRONT_END:
             return inputs, targets, _with_one(judge.inputs), judge.targets
         held = len(order) // 10  # the judge of this file are the test pictures: they stay unread
         return inputs[held:], targets[held:], inputs[:held], targets[:held]
@@ -143,10 +146,6 @@ class Trials:
                 writer.writerow(TRIAL_COLUMNS)
             writer.writerow(row)
         print(*row, flush=True)
-
-
-CHOOSING_IS_APART = {"cifar10": False}
-"""Where settings are chosen with the front end of the first test seed, without its test pictures: it takes long."""
 
 
 def _with_one(inputs: Any) -> Tensor:
@@ -184,7 +183,7 @@ def trained(inputs: Tensor, targets: Tensor, setting: Setting, noise: float, see
     return total / setting.average_last
 
 
-def run(world: World, setting: Setting, epsilon: float, seed: int, owners: int, features: Path) -> dict[str, Any]:
+def run(setting: Setting, epsilon: float, seed: int, owners: int, features: Path) -> dict[str, Any]:
     """All training pictures, split among the owners, by `laconic.run`."""
     started = time.perf_counter()
     kept = Features(features, setting.features, setting.ridge)
@@ -260,25 +259,18 @@ def _one(world: World, asked: argparse.Namespace) -> None:
     if file.exists():
         with file.open(encoding="utf-8") as stream:
             known = {(row["epsilon"], row["seed"], row["owners"]) for row in csv.DictReader(stream)}
-    choosing = CHOOSING if CHOOSING_IS_APART.get(world.dataset, True) else TESTED[0]
-    trials = Trials(
-        world,
-        asked.out / f"{world.dataset}-trials.csv",
-        write_features(world, choosing, asked.features, asked.data_dir),
-    )
+
+    def features(seed: int) -> Path:
+        made_from = TESTED[0] if world.dataset in ONE_FRONT_END else seed
+        return write_features(world, made_from, asked.features, asked.data_dir)
+
+    trials = Trials(world, asked.out / f"{world.dataset}-trials.csv", features(CHOOSING))
     for epsilon in asked.epsilon:
         setting, held_out = trials.best(epsilon)
         for seed in TESTED if asked.owners == OWNERS else TESTED[:1]:
             if (str(epsilon), str(seed), str(asked.owners)) in known:
                 continue
-            found = run(
-                world,
-                setting,
-                epsilon,
-                seed,
-                asked.owners,
-                write_features(world, seed, asked.features, asked.data_dir),
-            )
+            found = run(setting, epsilon, seed, asked.owners, features(seed))
             key = {"dataset": world.dataset, "epsilon": epsilon, "seed": seed, "owners": asked.owners}
             _keep(file, key | asdict(setting) | {"held_out": round(held_out, 4)} | found)
 
