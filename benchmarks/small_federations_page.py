@@ -65,8 +65,8 @@ def _meaning() -> str:
             "",
             _filled(
                 "**ε** bounds what anybody can learn from all models of the run about one patient (*patient level*:"
-                " were the patient's records at one hospital used at all?), about one hospital (*hospital level*) or about"
-                " one admission (*record level*). Whatever somebody believed before about that question, the odds"
+                " were the patient's records at one hospital used at all?), about one hospital (*hospital level*) or"
+                " about one admission (*record level*). Whatever somebody believed before about that question, the odds"
                 " change at most by a factor of e^ε: 1.3 for ε = 0.25, 2.7 for ε = 1, 55 for ε = 4, 2,981 for ε = 8;"
                 " with a probability of δ more can happen. ε = 1 is strong, ε = 8 is weak."
             ),
