@@ -46,8 +46,8 @@ CHOSEN_AT = 4.0
 TRIED, TESTED = {"hospital": (100, 101), "record": (100,), "patient": (100,)}, (0, 1, 2)
 AGAIN, BEST, CHOSEN_WITH = (101, 102), 6, 5
 """At patient level: the seeds with which the best settings are judged again, how many, and for how many hospitals."""
-DRAWN = 24
-"""Settings that are drawn from the grid for each ε at patient level."""
+DRAWN = {False: 24, True: 12}
+"""Settings that are drawn from the grid for each ε at patient level, without and with public records."""
 PATIENTS = {True: 45_000, False: 57_000}
 """About how many patients all hospitals have: while settings are chosen, and in the test runs. Publicly known."""
 PUBLIC = 750
@@ -165,7 +165,7 @@ components, and the best were at the edge. They are among the results, and may b
 
 
 def _patient_level(public: bool) -> Iterator[dict[str, Any]]:
-    yield from GRIDS[public].draw(f"patients {public}", DRAWN)
+    yield from GRIDS[public].draw(f"patients {public}", DRAWN[public])
 
 
 def _components(count: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from laconic.server.steps import Scheduled
 EPSILONS = (0.1, 0.25, 1.0, 3.0)
 OWNERS, CHOOSING, TESTED = 10, 0, (1, 2, 3)
 DRAWN, BEST, AGAIN = 24, 3, (0, 10, 20)
-"""Settings that are drawn for each ε, how many are judged again, and with which seeds of the noise."""
+"""Settings that are drawn for each ε at most (`--settings`), how many are judged again, and with which seeds of the noise."""
 OUT = Path("docs/results/patients-and-records")
 WORLDS = {
     world.dataset: world
@@ -78,11 +78,11 @@ class Setting:
         return self.reach * (1 - self.momentum) / self.clip_norm
 
 
-def drawn(world: World, epsilon: float) -> Iterator[Setting]:
-    """Settings from the grid; stronger noise gets shorter steps."""
+def drawn(world: World, epsilon: float, count: int) -> Iterator[Setting]:
+    """So many settings from the grid; stronger noise gets shorter steps."""
     rng = random.Random(f"{world.dataset} {epsilon}")
     reaches = (4.0, 8.0, 16.0, 32.0) if epsilon < 1 else (8.0, 16.0, 32.0, 64.0)
-    for _ in range(DRAWN):
+    for _ in range(count):
         rounds = rng.choice((20, 30, 40))
         yield Setting(
             rounds=rounds,
@@ -108,8 +108,8 @@ class Trials:
                     self._known[tuple(row[name] for name in TRIAL_COLUMNS[:-1])] = float(row["accuracy"])
         self._tables = functools.lru_cache(maxsize=1)(self._read)
 
-    def best(self, epsilon: float) -> tuple[Setting, float]:
-        some = sorted(drawn(self._world, epsilon), key=lambda one: (one.features, one.ridge))
+    def best(self, epsilon: float, count: int) -> tuple[Setting, float]:
+        some = sorted(drawn(self._world, epsilon, count), key=lambda one: (one.features, one.ridge))
         first = [self._accuracy(setting, epsilon, 0.5, AGAIN[0]) for setting in some]
         again = [some[place] for place in np.argsort(first)[-BEST:]]
         means = [statistics.mean(self._accuracy(one, epsilon, 1.0, seed) for seed in AGAIN) for one in again]
@@ -241,6 +241,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", nargs="*", default=list(WORLDS), choices=list(WORLDS))
     parser.add_argument("--epsilon", type=float, nargs="*", default=EPSILONS)
+    parser.add_argument("--settings", type=int, default=DRAWN, help=f"drawn for each epsilon  [{DRAWN}]")
     parser.add_argument("--owners", type=int, default=OWNERS, help="who hold the pictures  [10]")
     parser.add_argument("--features", type=Path, default=Path("features"), help="folder of features  [features]")
     parser.add_argument("--data-dir", help="where the files of the data set are")
@@ -266,7 +267,7 @@ def _one(world: World, asked: argparse.Namespace) -> None:
 
     trials = Trials(world, asked.out / f"{world.dataset}-trials.csv", features(CHOOSING))
     for epsilon in asked.epsilon:
-        setting, held_out = trials.best(epsilon)
+        setting, held_out = trials.best(epsilon, asked.settings)
         for seed in TESTED if asked.owners == OWNERS else TESTED[:1]:
             if (str(epsilon), str(seed), str(asked.owners)) in known:
                 continue

@@ -124,7 +124,7 @@ def _networks(rows: list[Row]) -> str:
             "## A network from its random start",
             "",
             _filled(
-                "Two convolutions and two dense layers with tanh (60,314 weights at 28 × 28 pixels), without any front"
+                "Two convolutions and two dense layers with tanh (63,786 weights at 28 × 28 pixels), without any front"
                 " end. Each owner draws its own batch by secret coins, so amplification by sampling counts against the"
                 f" server, too. Ten owners; settings are chosen on held-out pictures. Machine: {tested[0]['machine']}."
             ),
@@ -167,7 +167,7 @@ def _chosen(runs: dict[str, list[Row]]) -> str:
             " once for each of three other seeds with all training pictures."
         ),
         "",
-        "| data set | ε | rounds | components | ridge | S | step size | momentum | `--precondition` | mean of last | σ |",
+        "| data set | ε | rounds | components | ridge | S | step size | momentum | `--precondition` | mean of | σ |",
         "| --- |" + " --- |" * 10,
     ]
     for name, rows in runs.items():
@@ -182,7 +182,7 @@ def _chosen(runs: dict[str, list[Row]]) -> str:
     lines += [
         "",
         "```",
-        "python -m benchmarks.units_frontier.heads                             # all of it; goes on where it was stopped",
+        "python -m benchmarks.units_frontier.heads                             # goes on where it was stopped",
         "python -m benchmarks.units_frontier.heads --owners 100 --epsilon 1    # the same with 100 owners, one seed",
         "python -m benchmarks.units_frontier.page                              # this page",
         "```",
