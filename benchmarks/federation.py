@@ -25,10 +25,10 @@ from typing import Any
 
 from benchmarks.federation_page import page
 from benchmarks.machine import machine
+from laconic.federation.server.settings import settle_federated
 from laconic.federation.trial.processes import Processes
 from laconic.federation.trial.supervise import Supervisor
 from laconic.federation.trial.trial import Trial, trial_policy
-from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
 
@@ -138,7 +138,7 @@ def _program(command: list[str]) -> str | None:
 def measure(name: str, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One federation from its start to its end."""
     config = RunConfig().with_values(_BASE | changes)
-    experiment = settle(config).experiment
+    experiment = settle_federated(config).experiment
     run = RunFolder(folder)
     marks: list[tuple[int, int]] = []
     first: list[float] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from laconic import schemes as s
 from laconic.errors import ConfigError, unknown
-from laconic.models.registry import imported
+from laconic.own_code import imported
 from laconic.parts import one_of
 from laconic.privacy.accounting.releases import CLIENT
 from laconic.scheme import Scheme

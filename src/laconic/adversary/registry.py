@@ -18,7 +18,7 @@ from laconic.adversary.attacks.out_backdoor import OutBackdoor
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.adversary.attacks.sign_inversion import SignInversion
 from laconic.errors import ConfigError, unknown
-from laconic.models.registry import imported
+from laconic.own_code import imported
 
 ATTACKS: dict[str, type[Attack]] = {
     "random-update": RandomUpdate,

@@ -11,7 +11,7 @@ from laconic.aggregate.krum import Bulyan, Krum, MultiKrum
 from laconic.aggregate.medians import GeometricMedian, Median, TrimmedMean
 from laconic.aggregate.mixing import NearestNeighbourMixing
 from laconic.errors import ConfigError, unknown
-from laconic.models.registry import imported
+from laconic.own_code import imported
 
 MEAN = "mean"
 AGGREGATORS: dict[str, type[Aggregator]] = {

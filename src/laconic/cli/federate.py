@@ -118,6 +118,7 @@ def _supervised(
     from laconic.federation.trial.processes import Processes
     from laconic.federation.trial.supervise import Supervisor
     from laconic.federation.trial.trial import Trial, trial_policy
+    from laconic.own_code import needed
 
     display = display_for(experiment, show=show, quiet=quiet)
 
@@ -140,7 +141,7 @@ def _supervised(
             return supervisor.run(config)
     except KeyboardInterrupt:
         finished = supervisor.finished_rounds if supervisor else 0
-        command = shlex.join(["laconic", "federate", "--out", str(folder.path), "--resume"])
+        command = shlex.join(["laconic", "federate", "--out", str(folder.path), "--resume", *needed(sys.argv)])
         print(f"laconic: interrupted after round {finished}; go on with: {command}", file=sys.stderr)
         sys.exit(130)
 

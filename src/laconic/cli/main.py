@@ -6,11 +6,14 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from laconic import __version__
 from laconic.errors import LaconicError, unknown
+from laconic.own_code import ALLOW_CODE, only_typed
 from laconic.plugins import COMMANDS, added
 from laconic.ranks import under_torchrun
 
@@ -39,6 +42,20 @@ _COMMANDS = {
     "doctor": ("laconic.cli.doctor", "doctor"),
 }
 
+_CONFIGURED = (
+    *("run", "sweep", "federate", "advise", "plan", "epsilon", "calibrate"),
+    *("predict", "export", "audit"),
+)
+"""Commands that read a configuration, a grid or a run folder, which may name code."""
+
+
+def _with_code(command: click.Command) -> click.Command:
+    """With --allow-code, which `Commands.main` has looked for by then."""
+    if not any(param.name == "allow_code" for param in command.params):
+        text = "Import code that only a file names, such as a model of somebody's own: trust whoever wrote the file."
+        command.params.append(click.Option([ALLOW_CODE], is_flag=True, expose_value=False, help=text))
+    return command
+
 
 class Commands(click.Group):
     """Subcommands that are imported when they are called: Laconic's own, and those of other installed packages.
@@ -53,9 +70,14 @@ class Commands(click.Group):
         if name in _COMMANDS:
             module, attribute = _COMMANDS[name]
             command: click.Command = getattr(importlib.import_module(module), attribute)
-            return command
+            return _with_code(command) if name in _CONFIGURED else command
         found = added(COMMANDS).get(name)
         return None if found is None else found.load()
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        """A file names no code: only what is typed may be imported, or all with --allow-code."""
+        with only_typed(sys.argv[1:] if args is None else args):
+            return super().main(args, *more, **options)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -155,6 +155,7 @@ def display_for(experiment: Experiment, *, show: bool, quiet: bool) -> PlainProg
 def _simulate(simulation: Run, folder: RunFolder, following: Observer, *, show: bool, quiet: bool) -> RunResult:
     from laconic.errors import RankLost
     from laconic.observers.observer import Together
+    from laconic.own_code import needed
 
     display = display_for(simulation.experiment, show=show, quiet=quiet)
     simulation.observer = Together(display, following)
@@ -163,7 +164,7 @@ def _simulate(simulation: Run, folder: RunFolder, following: Observer, *, show: 
             return simulation.run()
     except (KeyboardInterrupt, RankLost) as ended:
         finished = simulation.state.rounds if hasattr(simulation, "state") else 0
-        command = shlex.join([*started_as(simulation), "run", "--out", str(folder.path), "--resume"])
+        command = shlex.join([*started_as(simulation), "run", "--out", str(folder.path), "--resume", *needed(sys.argv)])
         if isinstance(ended, RankLost):
             raise RankLost(f"{ended}, after round {finished}, which is saved; go on with: {command}") from None
         print(f"laconic: interrupted after round {finished}; go on with: {command}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from laconic.export.trained import Trained, trained_model
 from laconic.features.base import describe
 from laconic.figures import rounded_up
 from laconic.files import replace_file
+from laconic.own_code import only
 from laconic.privacy.statement.released import broken
 from laconic.report.model_card import model_card
 from laconic.store.finished import finished_run
@@ -49,6 +51,7 @@ def export_run(
     released_only: bool = False,
     model: nn.Module | None = None,
     front_end: nn.Module | None = None,
+    allow_code: bool = False,
 ) -> Exported:
     """Write the model of a finished run as 'onnx', 'torchscript' or 'safetensors', and its card; or only the 'card'.
 
@@ -64,6 +67,7 @@ def export_run(
         released_only: leave out of the card what only the server may know.
         model: the module of a run from Python; its folder does not say how to build it.
         front_end: a front end of your own.
+        allow_code: import a model of the user's own that the folder names. Trust whoever wrote the folder.
 
     Returns:
         The files, what the model takes, and by how much its outputs differ from the run's at most.
@@ -84,10 +88,11 @@ def export_run(
     if to not in FORMATS and to != CARD:
         raise ConfigError(unknown("format", to, [*FORMATS, CARD]))
     run = finished_run(folder)
-    if to == CARD and model is None:
-        trained = _perhaps(run, best)
-    else:
-        trained = trained_model(run, model=model, front_end=front_end, best=best)
+    with nullcontext() if allow_code else only(()):
+        if to == CARD and model is None:
+            trained = _perhaps(run, best)
+        else:
+            trained = trained_model(run, model=model, front_end=front_end, best=best)
     raw = None if trained is None else raw_model(trained)
     facts = _facts(run.summary, trained, raw, json.loads(run.folder.read(IDENTITY) or b"{}"))
     card = model_card(run.summary, facts, released_only=released_only, cite=_cited(trained))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from laconic.errors import ConfigError
 from laconic.export.trained import trained_model, weights_of
 from laconic.features.base import with_head
+from laconic.own_code import only
 from laconic.runner.outcome import RunResult
 from laconic.store.finished import Finished, finished_run
 
@@ -25,7 +27,13 @@ class WeightsOnly(nn.Module):
         raise ConfigError(self._why)
 
 
-def load(folder: str | Path, *, model: nn.Module | None = None, front_end: nn.Module | None = None) -> RunResult:
+def load(
+    folder: str | Path,
+    *,
+    model: nn.Module | None = None,
+    front_end: nn.Module | None = None,
+    allow_code: bool = False,
+) -> RunResult:
     """The result of a finished run, as `laconic.run` returned it.
 
     The folder is checked as a resumed run checks it, and model, summary and statement must be those that the run left
@@ -36,6 +44,7 @@ def load(folder: str | Path, *, model: nn.Module | None = None, front_end: nn.Mo
         folder: the run folder.
         model: a module of the same structure, for a run from Python.
         front_end: the run's front end, if it was one of your own.
+        allow_code: import a model of the user's own that the folder names. Trust whoever wrote the folder.
 
     Returns:
         What `laconic.run` returned.
@@ -52,9 +61,11 @@ def load(folder: str | Path, *, model: nn.Module | None = None, front_end: nn.Mo
         True
     """
     run = finished_run(folder)
+    with nullcontext() if allow_code else only(()):
+        module = _model(run, model, front_end)
     s = run.summary
     return RunResult(
-        model=_model(run, model, front_end),
+        model=module,
         history=run.history,
         statement=s["statement"],
         ledger=s["ledger"],

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from laconic.errors import ConfigError, unknown
 from laconic.features.base import FrontEnd, size_text, tensor_bytes
-from laconic.models.registry import accepted_options, imported, reason_of
+from laconic.models.registry import accepted_options
+from laconic.own_code import imported, reason_of
 
 _TRIED = 8
 _CLOSE = 1e-3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +12,7 @@ from torch import nn
 from laconic.errors import ConfigError, unknown
 from laconic.models.networks import all_cnn_c, cnn, lfw_cnn, logistic, mlp
 from laconic.models.sequences import cnn_lstm, sensor_cnn, text_cnn
+from laconic.own_code import imported, reason_of
 from laconic.registry import Registry
 
 MODELS = Registry[Callable[..., nn.Module]](
@@ -95,28 +94,6 @@ def takes_option(name: str, option: str) -> bool:
     """Whether the named model says that it has such an option."""
     factory = find_model(name)
     return factory is not None and option in (accepted_options(factory) or ())
-
-
-def imported(option: str, name: str) -> Any:
-    """The object named `package.module:name`; the current folder is searched first, as with `python -m`."""
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
-        raise ConfigError(f"--{option} {name}: write it as package.module:name")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything
-        raise ConfigError(f"--{option} {name}: cannot import '{module_name}' ({reason_of(error)})") from None
-    if not hasattr(module, attribute):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        raise ConfigError(f"--{option} {name}: " + unknown(f"name in {module_name}", attribute, public))
-    return getattr(module, attribute)
-
-
-def reason_of(error: BaseException) -> str:
-    """One line of an exception."""
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
 def accepted_options(factory: Callable[..., Any]) -> set[str] | None:

@@ -105,10 +105,12 @@ def _metrics(summary: dict[str, Any], released_only: bool) -> str:
 
 
 def _bytes(ledger: dict[str, Any], released_only: bool) -> str:
+    if released_only:
+        planned = ledger.get("planned_messages", {})
+        kinds = [(name, human_bytes(sizes["up"]), human_bytes(sizes["down"])) for name, sizes in planned.items()]
+        return _table(("message of one client", "up", "down"), kinds) if kinds else "Not said."
     up, down = (ledger[f"bytes_{way}_per_client_and_round"] for way in ("up", "down"))
     text = f"{human_bytes(up)} up and {human_bytes(down)} down per client and round"
-    if released_only:
-        return f"{text}."
     return f"{text}; {human_bytes(ledger['bytes_up'])} up and {human_bytes(ledger['bytes_down'])} down in all."
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from torch import nn
 
+from laconic.clients import wire
 from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
 from laconic.features.base import describe
 from laconic.privacy.statement.statement import privacy_statement
 from laconic.report.result_table import as_html, as_text, result_rows
-from laconic.round import downlink_encoding
+from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.evaluation import ONE_CLASS
 from laconic.runner.progress import Progress
 from laconic.runner.statement import about_attack, missing_noise, privacy_profile, rounds_covered_by_statement
@@ -167,7 +168,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         model=run.exported(),
         history=run.history,
         statement=statement,
-        ledger=run.ledger.summary(rounds=state.rounds, **common),
+        ledger=run.ledger.summary(rounds=state.rounds, **common) | {"planned_messages": planned_messages(run)},
         best=None if best is None else best | whole,
         last=run.history[-1] | whole,
         stop_reason=run.stop_reason,
@@ -206,6 +207,23 @@ def _warnings(run: Progress) -> Iterator[str]:
     if best is not None and ONE_CLASS not in best:
         text += f"; round {best['round']} still told classes apart (laconic predict --best)"
     yield text
+
+
+def planned_messages(run: Progress) -> dict[str, dict[str, int]]:
+    """Bytes of one client's message up and down, by the kind of round.
+
+    They follow from the scheme alone. A mean over messages of several kinds does not: it tells how many clients took
+    part in each.
+    """
+    e, found = run.experiment, {}
+    for name, kind in {} if e.scheme.pooled else e.mechanism.alone.items():
+        number = next((n for n in range(1, e.rounds + 1) if e.scheme.phase(n).name == name), None)
+        if number is not None:
+            scheme, (code_size, weights) = e.scheme.at(number), run.clients.sizes(number)
+            up = uplink_encoding(scheme, code_size, kind.typical_plan())
+            down = downlink_encoding(scheme)
+            found[name] = {"up": wire.message_size(code_size, up), "down": wire.message_size(weights, down)}
+    return found
 
 
 _SHORTER = {name: f"{name}_if_planned_to_end_there" for name in ("epsilon", "participant_epsilon")}

@@ -155,7 +155,7 @@ def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
     from laconic.errors import ConfigError, DataError
     from laconic.federation.node.own_records import own_meaning, own_records
     from laconic.federation.node.serve.kept_work import KeptRecords
-    from laconic.models.registry import imported
+    from laconic.own_code import imported
 
     if function is None:
         if "data" not in own:

@@ -34,7 +34,8 @@ def export(folder: Path, to: str, out: Path | None, best: bool, released_only: b
     from laconic.export.export import export_run
     from laconic.store.folder import json_text
 
-    done = export_run(folder, to, out=out, best=best, released_only=released_only)
+    # Of the code that the folder names, this command imports what it was allowed.
+    done = export_run(folder, to, out=out, best=best, released_only=released_only, allow_code=True)
     if as_json:
         found = {"file": done.file and str(done.file), "card": str(done.card)}
         click.echo(json_text(found | {"inputs": done.inputs, "difference": done.difference}))

@@ -10,7 +10,7 @@ from typing import Any
 from laconic.data.population import check_records
 from laconic.data.registry import Source, SourceInfo
 from laconic.errors import ConfigError, DataError, LaconicError, one_line
-from laconic.models.registry import imported
+from laconic.own_code import imported
 
 
 def own_source(name: str) -> SourceInfo:
