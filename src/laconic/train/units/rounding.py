@@ -70,7 +70,7 @@ def factors(found: Tensor, steps: float | Tensor, target: float | Tensor) -> Ten
     """min(steps, target/norm), a little less for the roundings of float64; 0 where the norm is not finite, or the
     target is below 0."""
     allowed = target / found.clamp(min=TINY)
-    least = torch.minimum(allowed, steps) if isinstance(steps, Tensor) else allowed.clamp(max=steps)
+    least = torch.minimum(allowed, torch.as_tensor(steps, dtype=torch.float64, device=found.device))
     return least.mul(MARGIN).clamp_(min=0.0).where(found.isfinite(), 0.0)
 
 
