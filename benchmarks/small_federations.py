@@ -46,8 +46,8 @@ CHOSEN_AT = 4.0
 TRIED, TESTED = {"hospital": (100, 101), "record": (100,), "patient": (100,)}, (0, 1, 2)
 AGAIN, BEST, CHOSEN_WITH = (101, 102), 6, 5
 """At patient level: the seeds with which the best settings are judged again, how many, and for how many hospitals."""
-DRAWN = 48
-"""Settings that are drawn from the grid for each ε at patient level."""
+DRAWN = {False: 24, True: 12}
+"""Settings that are drawn from the grid for each ε at patient level, without and with public records."""
 PATIENTS = {True: 45_000, False: 57_000}
 """About how many patients all hospitals have: while settings are chosen, and in the test runs. Publicly known."""
 PUBLIC = 750
@@ -110,29 +110,62 @@ def _record_level(front_end: dict[str, Any], rates: tuple[float, ...]) -> Iterat
             }
 
 
-def _patient_level(public: bool, count: int) -> Iterator[dict[str, Any]]:
-    """Settings drawn from a grid. Most patients survive, so their gradients get a small public weight.
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """What settings at patient level are drawn from.
 
-    `reach` is how far a run of equal sums would carry the weights in a round: step size times S/(1 − momentum).
+    Most patients survive, so their gradients get a public weight of 1/`rarity`. `reach` is how far equal sums would
+    carry the weights in a round: step size times S/(1 − momentum). `components` are of the public records.
     """
-    rng = random.Random(f"patients {public}")
-    for _ in range(count):
-        rounds, momentum = rng.choice((10, 20, 40, 80)), rng.choice((0.5, 0.8, 0.9))
-        clip, reach = rng.choice((0.3, 0.5, 1.0)), rng.choice((12.5, 25.0, 50.0, 100.0))
-        front_end = _ALL
-        if public:
-            clip, reach = rng.choice((1.0, 3.0)), rng.choice((1.0, 2.0, 4.0, 8.0))
-            front_end = _components(rng.choice((50, 80, 120))) | {"front_end.ridge": 0.1}
-        yield front_end | {
-            "scheme.name": "fl-std-dp",
-            "scheme.unit": "patient",
-            "scheme.class_weights": f"{1 / rng.choice((50, 100, 200)):g},1",
-            "scheme.clip_norm": clip,
-            "scheme.momentum": momentum,
-            "scheme.server_lr": round(reach * (1 - momentum) / clip, 4),
-            "server.average_last": max(1, int(rng.choice((0, 0.4)) * rounds)),
-            "run.rounds": rounds,
-        }
+
+    rounds: tuple[int, ...]
+    momenta: tuple[float, ...]
+    clips: tuple[float, ...]
+    reaches: tuple[float, ...]
+    rarities: tuple[int, ...]
+    components: tuple[int, ...] = ()
+    ridges: tuple[float, ...] = (0.1,)
+
+    def draw(self, seed: str, count: int) -> Iterator[dict[str, Any]]:
+        rng = random.Random(seed)
+        for _ in range(count):
+            rounds, momentum = rng.choice(self.rounds), rng.choice(self.momenta)
+            clip, reach = rng.choice(self.clips), rng.choice(self.reaches)
+            front_end = _ALL
+            if self.components:
+                front_end = _components(rng.choice(self.components)) | {"front_end.ridge": rng.choice(self.ridges)}
+            yield front_end | {
+                "scheme.name": "fl-std-dp",
+                "scheme.unit": "patient",
+                "scheme.class_weights": f"{1 / rng.choice(self.rarities):g},1",
+                "scheme.clip_norm": clip,
+                "scheme.momentum": momentum,
+                "scheme.server_lr": round(reach * (1 - momentum) / clip, 4),
+                "server.average_last": max(1, int(rng.choice((0, 0.4)) * rounds)),
+                "run.rounds": rounds,
+            }
+
+
+GRIDS = {
+    False: Grid(
+        rounds=(40, 80), momenta=(0.5, 0.8), clips=(0.3, 0.5), reaches=(50, 100, 200, 400), rarities=(100, 200, 400)
+    ),
+    True: Grid(
+        rounds=(20, 40, 80),
+        momenta=(0.5, 0.8),
+        clips=(2, 3),
+        reaches=(4, 8, 16, 32),
+        rarities=(100, 200, 400),
+        components=(200, 300, 450),
+        ridges=(0.1, 0.3),
+    ),
+}
+"""Without and with public records. 48 settings for each ε were tried before, with shorter steps and at most 120
+components, and the best were at the edge. They are among the results, and may be chosen."""
+
+
+def _patient_level(public: bool) -> Iterator[dict[str, Any]]:
+    yield from GRIDS[public].draw(f"patients {public}", DRAWN[public])
 
 
 def _components(count: int) -> dict[str, Any]:
@@ -148,8 +181,8 @@ def _top(ratio: float, rounds: int, clip: float) -> dict[str, Any]:
 _ONCE, _FOUR, _SIXTEEN = (1, 0.5), (4, 0.2), (16, 0.05)
 """Rounds, and the clip norm that goes with them."""
 WAYS = (
-    Way(level="patient", public=False, settings=tuple(_patient_level(False, DRAWN))),
-    Way(level="patient", public=True, settings=tuple(_patient_level(True, DRAWN))),
+    Way(level="patient", public=False, settings=tuple(_patient_level(False))),
+    Way(level="patient", public=True, settings=tuple(_patient_level(True))),
     Way(level="record", public=False, settings=tuple(_record_level(_ALL, (2.0, 8.0, 32.0)))),
     Way(
         level="hospital",
@@ -281,8 +314,11 @@ def chosen(results: Results, hospitals: int, way: Way, epsilon: float) -> dict[s
     if way.level != "patient":
         scores = [tried(results, hospitals, way, settings, CHOSEN_AT, first) for settings in way.settings]
         return way.settings[int(np.argmax(scores))]
-    scores = [tried(results, CHOSEN_WITH, way, settings, epsilon, first) for settings in way.settings]
-    best = [way.settings[place] for place in np.argsort(scores)[-BEST:]]
+    for settings in way.settings:
+        tried(results, CHOSEN_WITH, way, settings, epsilon, first)
+    key = {"step": "tried", "way": way.name, "epsilon": epsilon, "seed": first[0]}
+    scored = [row for row in results.rows if all(row.get(name) == value for name, value in key.items())]
+    best = [row["settings"] for row in sorted(scored, key=lambda row: row["auroc"])[-BEST:]]
     return max(best, key=lambda settings: tried(results, CHOSEN_WITH, way, settings, epsilon, first + AGAIN))
 
 

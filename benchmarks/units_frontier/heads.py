@@ -7,8 +7,9 @@ all of them with half of the other pictures and one seed of the noise, then the 
 Those runs have continuous noise, as strong as the integer noise of the whole federation. Then each choice is run by
 `laconic.run` with all training pictures for three other seeds, and judged by the test pictures once.
 
-Noise and front end follow from the seed. Every owner takes part in every round with all its pictures, so the sums do
-not depend on how many owners there are; `--owners 100` runs the first of the test seeds again to show that.
+Noise follows from the seed, and so does the front end (but that of CIFAR-10, which is one for all seeds). Every owner
+takes part in every round with all its pictures, so the sums do not depend on how many owners there are; `--owners 100`
+runs the first of the test seeds again to show that.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from laconic.server.steps import Scheduled
 EPSILONS = (0.1, 0.25, 1.0, 3.0)
 OWNERS, CHOOSING, TESTED = 10, 0, (1, 2, 3)
 DRAWN, BEST, AGAIN = 24, 3, (0, 10, 20)
-"""Settings that are drawn for each ε, how many are judged again, and with which seeds of the noise."""
+"""Settings that are drawn for each ε at most (`--settings`), how many are judged again, and with which seeds of the noise."""
 OUT = Path("docs/results/patients-and-records")
 WORLDS = {
     world.dataset: world
@@ -51,6 +52,8 @@ WORLDS = {
         World(dataset="cifar10", clients=100, front_end="patches", patterns=256, mirror=True, most_features=1600),
     )
 }
+ONE_FRONT_END = ("cifar10",)
+"""Data sets whose front end is made once, from the first test seed, since it takes long; others have one a seed."""
 RUN_COLUMNS = ["dataset", "epsilon", "seed", "owners", "rounds", "features", "ridge", "clip_norm", "reach", "momentum"]
 RUN_COLUMNS += ["precondition", "average_last", "held_out", "accuracy", "server_epsilon", "outsider_epsilon", "sigma"]
 RUN_COLUMNS += ["bytes_up", "seconds", "digest"]
@@ -75,11 +78,11 @@ class Setting:
         return self.reach * (1 - self.momentum) / self.clip_norm
 
 
-def drawn(world: World, epsilon: float) -> Iterator[Setting]:
-    """Settings from the grid; stronger noise gets shorter steps."""
+def drawn(world: World, epsilon: float, count: int) -> Iterator[Setting]:
+    """So many settings from the grid; stronger noise gets shorter steps."""
     rng = random.Random(f"{world.dataset} {epsilon}")
     reaches = (4.0, 8.0, 16.0, 32.0) if epsilon < 1 else (8.0, 16.0, 32.0, 64.0)
-    for _ in range(DRAWN):
+    for _ in range(count):
         rounds = rng.choice((20, 30, 40))
         yield Setting(
             rounds=rounds,
@@ -105,8 +108,8 @@ class Trials:
                     self._known[tuple(row[name] for name in TRIAL_COLUMNS[:-1])] = float(row["accuracy"])
         self._tables = functools.lru_cache(maxsize=1)(self._read)
 
-    def best(self, epsilon: float) -> tuple[Setting, float]:
-        some = sorted(drawn(self._world, epsilon), key=lambda one: (one.features, one.ridge))
+    def best(self, epsilon: float, count: int) -> tuple[Setting, float]:
+        some = sorted(drawn(self._world, epsilon, count), key=lambda one: (one.features, one.ridge))
         first = [self._accuracy(setting, epsilon, 0.5, AGAIN[0]) for setting in some]
         again = [some[place] for place in np.argsort(first)[-BEST:]]
         means = [statistics.mean(self._accuracy(one, epsilon, 1.0, seed) for seed in AGAIN) for one in again]
@@ -130,7 +133,7 @@ class Trials:
         clients, judge = kept.records("clients"), kept.records("judge")
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(clients.targets)))
         inputs, targets = _with_one(clients.inputs)[order], clients.targets[order]
-        if CHOOSING_IS_APART.get(self._world.dataset, True):
+        if self._world.dataset not in ONE_FRONT_END:
             return inputs, targets, _with_one(judge.inputs), judge.targets
         held = len(order) // 10  # the judge of this file are the test pictures: they stay unread
         return inputs[held:], targets[held:], inputs[:held], targets[:held]
@@ -143,10 +146,6 @@ class Trials:
                 writer.writerow(TRIAL_COLUMNS)
             writer.writerow(row)
         print(*row, flush=True)
-
-
-CHOOSING_IS_APART = {"cifar10": False}
-"""Where settings are chosen with the front end of the first test seed, without its test pictures: it takes long."""
 
 
 def _with_one(inputs: Any) -> Tensor:
@@ -184,7 +183,7 @@ def trained(inputs: Tensor, targets: Tensor, setting: Setting, noise: float, see
     return total / setting.average_last
 
 
-def run(world: World, setting: Setting, epsilon: float, seed: int, owners: int, features: Path) -> dict[str, Any]:
+def run(setting: Setting, epsilon: float, seed: int, owners: int, features: Path) -> dict[str, Any]:
     """All training pictures, split among the owners, by `laconic.run`."""
     started = time.perf_counter()
     kept = Features(features, setting.features, setting.ridge)
@@ -242,6 +241,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", nargs="*", default=list(WORLDS), choices=list(WORLDS))
     parser.add_argument("--epsilon", type=float, nargs="*", default=EPSILONS)
+    parser.add_argument("--settings", type=int, default=DRAWN, help=f"drawn for each epsilon  [{DRAWN}]")
     parser.add_argument("--owners", type=int, default=OWNERS, help="who hold the pictures  [10]")
     parser.add_argument("--features", type=Path, default=Path("features"), help="folder of features  [features]")
     parser.add_argument("--data-dir", help="where the files of the data set are")
@@ -260,25 +260,18 @@ def _one(world: World, asked: argparse.Namespace) -> None:
     if file.exists():
         with file.open(encoding="utf-8") as stream:
             known = {(row["epsilon"], row["seed"], row["owners"]) for row in csv.DictReader(stream)}
-    choosing = CHOOSING if CHOOSING_IS_APART.get(world.dataset, True) else TESTED[0]
-    trials = Trials(
-        world,
-        asked.out / f"{world.dataset}-trials.csv",
-        write_features(world, choosing, asked.features, asked.data_dir),
-    )
+
+    def features(seed: int) -> Path:
+        made_from = TESTED[0] if world.dataset in ONE_FRONT_END else seed
+        return write_features(world, made_from, asked.features, asked.data_dir)
+
+    trials = Trials(world, asked.out / f"{world.dataset}-trials.csv", features(CHOOSING))
     for epsilon in asked.epsilon:
-        setting, held_out = trials.best(epsilon)
+        setting, held_out = trials.best(epsilon, asked.settings)
         for seed in TESTED if asked.owners == OWNERS else TESTED[:1]:
             if (str(epsilon), str(seed), str(asked.owners)) in known:
                 continue
-            found = run(
-                world,
-                setting,
-                epsilon,
-                seed,
-                asked.owners,
-                write_features(world, seed, asked.features, asked.data_dir),
-            )
+            found = run(setting, epsilon, seed, asked.owners, features(seed))
             key = {"dataset": world.dataset, "epsilon": epsilon, "seed": seed, "owners": asked.owners}
             _keep(file, key | asdict(setting) | {"held_out": round(held_out, 4)} | found)
 

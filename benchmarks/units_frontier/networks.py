@@ -1,6 +1,6 @@
 """A small convolutional network at record level, split among owners that draw their own batches.
 
-    python -m benchmarks.units_frontier.networks [--device cuda] [--epsilons 1 3] [--out FOLDER] [--small]
+    python -m benchmarks.units_frontier.networks [--device cuda] [--processes 8] [--small]
 
 Settings are chosen on a tenth of the training pictures, which belongs to no owner, and then run once for each of three
 other seeds, with all training pictures, and judged by the test pictures. Every run is a row of networks.csv.
@@ -13,7 +13,9 @@ import csv
 import itertools
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from laconic.streams import Streams
 
 OWNERS, DELTA, HOLDOUT = 10, 1e-5, 0.1
 CHOOSING, TESTED = (0,), (1, 2, 3)
-BATCHES, ROUNDS, PACES, MOMENTUM = (4000,), (150, 300), (1.0, 2.0, 4.0), 0.8
+BATCHES, ROUNDS, PACES, MOMENTUM = (4000,), (300,), (8.0, 16.0, 32.0, 64.0), 0.8
 """Pictures that all owners together draw on average, rounds, and step sizes times S, which are tried."""
 CLIP_NORM = 0.1
 COLUMNS = ["dataset", "step", "epsilon", "seed", "batch", "rounds", "pace", "accuracy", "server_epsilon"]
@@ -58,6 +60,7 @@ class SmallNetwork(nn.Sequential):
 def run(dataset: str, epsilon: float, seed: int, setting: dict[str, Any], device: str, share: float) -> dict[str, Any]:
     """One run; while settings are chosen, held-out pictures judge. `share` of the batch and rounds for a rehearsal."""
     started, choosing = time.perf_counter(), seed in CHOOSING
+    torch.set_num_threads(2)
     data = load_federation(
         DataSection(dataset=dataset, num_clients=OWNERS),
         holdout=HOLDOUT if choosing else 0.0,
@@ -104,6 +107,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="fashion-mnist")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
     parser.add_argument("--epsilons", type=float, nargs="*", default=(1.0, 3.0))
+    parser.add_argument("--processes", type=int, default=1, help="runs at the same time  [1]")
     parser.add_argument("--out", type=Path, default=Path("docs/results/patients-and-records"))
     parser.add_argument("--small", action="store_true", help="a rehearsal: a twentieth of batch and rounds")
     asked = parser.parse_args()
@@ -113,23 +117,42 @@ def main() -> None:
         for batch, rounds, pace in itertools.product(BATCHES, ROUNDS, PACES)
     ]
     about, share = machine(asked.device), 0.05 if asked.small else 1.0
-    with (asked.out / "networks.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
+    file = asked.out / "networks.csv"
+    fresh = not file.exists()
+    with (
+        file.open("a", newline="", encoding="utf-8") as stream,
+        ProcessPoolExecutor(asked.processes, mp_context=get_context("spawn")) as pool,
+    ):
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
 
-        def row(step: str, epsilon: float, seed: int, setting: dict[str, Any]) -> float:
-            found = run(asked.dataset, epsilon, seed, setting, asked.device, share)
-            key = {"dataset": asked.dataset, "step": step, "epsilon": epsilon, "seed": seed, "machine": about}
-            writer.writerow(key | setting | found)
-            file.flush()
-            print(step, epsilon, seed, setting, found, flush=True)
-            return float(found["accuracy"])
+        def rows(step: str, jobs: list[tuple[float, int, dict[str, Any]]]) -> list[float]:
+            """The accuracies of some runs, which are written as they come."""
+            waiting = {
+                pool.submit(run, asked.dataset, epsilon, seed, setting, asked.device, share): place
+                for place, (epsilon, seed, setting) in enumerate(jobs)
+            }
+            scores = [0.0] * len(jobs)
+            for done in as_completed(waiting):
+                epsilon, seed, setting = jobs[waiting[done]]
+                found = done.result()
+                key = {"dataset": asked.dataset, "step": step, "epsilon": epsilon, "seed": seed, "machine": about}
+                writer.writerow(key | setting | found)
+                stream.flush()
+                print(step, epsilon, seed, setting, found, flush=True)
+                scores[waiting[done]] = found["accuracy"]
+            return scores
 
+        tries = [(epsilon, seed, setting) for epsilon in asked.epsilons for setting in settings for seed in CHOOSING]
+        scores, tests = rows("tried", tries), []
         for epsilon in asked.epsilons:
-            tried = [statistics.mean(row("tried", epsilon, seed, setting) for seed in CHOOSING) for setting in settings]
-            best = settings[tried.index(max(tried))]
-            for seed in TESTED:
-                row("tested", epsilon, seed, best)
+            means = [
+                statistics.mean(s for s, job in zip(scores, tries, strict=True) if (job[0], job[2]) == (epsilon, one))
+                for one in settings
+            ]
+            tests += [(epsilon, seed, settings[means.index(max(means))]) for seed in TESTED]
+        rows("tested", tests)
 
 
 if __name__ == "__main__":

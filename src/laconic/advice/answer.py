@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from laconic import schemes
+from laconic.advice.inside import Inside, inside, whom_to_protect
 from laconic.advice.question import (
     CLIP_NORM,
     FARTHER,
@@ -131,11 +132,7 @@ FRONT_END = "scattering+patches"
 
 def run_command(question: Question, setting: Setting, dataset: str | None = None) -> str:
     """The run. Data and model that were not said are left to the reader, at their defaults."""
-    flags: dict[str, Any] = {} if dataset is None else {"dataset": dataset}
-    flags["num-clients"] = question.num_clients
-    if setting.features is not None:
-        flags |= {"front-end": FRONT_END, "front-end-projection": "public"}
-        flags |= {"front-end-features": setting.features, "front-end-ridge": RIDGE, "public-dataset": "dead-leaves"}
+    flags = _data_flags(question, setting, dataset)
     whole = setting.sampling_rate >= 1
     flags["sampling-rate"] = 1 if whole else f"{setting.cohort}/{question.num_clients}"
     flags["rounds"] = setting.rounds
@@ -157,6 +154,16 @@ def run_command(question: Question, setting: Setting, dataset: str | None = None
         flags |= {} if question.records is None else {"batch-size": question.records}
     flags |= {"downlink": "half", "eval-every": setting.rounds}
     return "laconic run fl-std-dp " + " ".join(f"--{name} {value}" for name, value in flags.items())
+
+
+def _data_flags(question: Question, setting: Setting, dataset: str | None) -> dict[str, Any]:
+    """What is trained on, by how many clients, behind which front end."""
+    flags: dict[str, Any] = {} if dataset is None else {"dataset": dataset}
+    flags["num-clients"] = question.num_clients
+    if setting.features is not None:
+        flags |= {"front-end": FRONT_END, "front-end-projection": "public"}
+        flags |= {"front-end-features": setting.features, "front-end-ridge": RIDGE, "public-dataset": "dead-leaves"}
+    return flags
 
 
 SHOWN = 5
@@ -197,6 +204,8 @@ class Advice:
         others: the next best ones, each with another cohort or another number of rounds.
         relaxed: what twice as much of each would buy, the most useful first.
         command: the run.
+        inside: the same promise for every patient inside the clients, if it was said how many there are.
+        whom: which of both to take, and why; empty where clients are many.
     """
 
     question: Question
@@ -204,6 +213,8 @@ class Advice:
     others: tuple[Setting, ...]
     relaxed: tuple[Relaxed, ...]
     command: str
+    inside: Inside | None = None
+    whom: str = ""
 
     @property
     def binding(self) -> tuple[str, ...]:
@@ -218,6 +229,8 @@ class Advice:
             "binding": list(self.binding),
             "relaxed": [asdict(r) for r in self.relaxed],
             "command": self.command,
+            "inside": None if self.inside is None else self.inside.to_dict(),
+            "whom": self.whom,
         }
 
 
@@ -238,6 +251,7 @@ def advise(
     max_rounds: int = ROUNDS,
     round_seconds: float | None = None,
     max_seconds: float | None = None,
+    num_units: int | None = None,
     dataset: str | None = None,
 ) -> Advice:
     """Which settings of `fl-std-dp` to run within these limits; nothing is trained.
@@ -262,6 +276,7 @@ def advise(
         max_rounds: the most rounds.
         round_seconds: how long a round takes, as measured.
         max_seconds: how long the run may take.
+        num_units: about how many patients all clients hold together: then protecting these is looked at, too.
         dataset: is put into the command.
 
     Returns:
@@ -287,12 +302,15 @@ def advise(
         raise ConfigError(_nothing(question))
     chosen = _different(found)
     best = exact(question, chosen[0])
+    found_inside = inside(question, _data_flags(question, best, dataset), best.features)
     return Advice(
         question=question,
         best=best,
         others=tuple(with_noise(question, c, _rounded_up(c.sigma), "rdp") for c in chosen[1:]),
         relaxed=_relaxed(question, found[0]),
         command=run_command(question, best, dataset),
+        inside=found_inside,
+        whom=whom_to_protect(question, best.noise_ratio, found_inside),
     )
 
 

@@ -107,6 +107,7 @@ class Question:
     max_rounds: int = ROUNDS
     round_seconds: float | None = None
     max_seconds: float | None = None
+    num_units: int | None = None
 
     def __post_init__(self) -> None:
         problems = [text for text in self._problems() if text]
@@ -115,7 +116,7 @@ class Question:
 
     def _problems(self) -> list[str]:
         found = []
-        counts = ("num_clients", "weights", "classes", "features", "records", "cohort")
+        counts = ("num_clients", "weights", "classes", "features", "records", "cohort", "num_units")
         for name in (*counts, "max_participations", "max_rounds"):
             value = getattr(self, name)
             found.append("" if value is None else _said(positive_int, **{name: value}))
@@ -126,6 +127,8 @@ class Question:
         delta = _said(probability, delta=self.delta)
         if not delta and not found[0]:
             delta = _said(check_delta, self.delta, units=self.num_clients, one="client", allowed=False)
+            if self.num_units is not None and not delta and isinstance(self.num_units, int) and self.num_units > 0:
+                delta = _said(check_delta, self.delta, units=self.num_units, one="patient", allowed=False)
             delta = delta.replace(", or insist with --allow-large-delta", "")
         found.append(delta)
         if (self.weights is None) == (self.classes is None):

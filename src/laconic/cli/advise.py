@@ -57,6 +57,11 @@ BYTES = Bytes()
 @click.option("--max-rounds", type=int, default=1000, show_default=True, help="The most rounds.")
 @click.option("--round-seconds", type=NUMBER, help="How long a round takes, as you measured it.")
 @click.option("--max-seconds", type=NUMBER, help="With --round-seconds: how long the run may take.")
+@click.option(
+    "--num-units",
+    type=int,
+    help="About how many patients all clients hold together: then protecting these, not whole clients, is looked at.",
+)
 @click.option("--dataset", help="Is put into the command.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def advise(as_json: bool, **asked: Any) -> None:
@@ -111,8 +116,19 @@ def _print(advice: Advice) -> None:
             "–" if r.features is None else str(r.features),
         )
     console.print(relaxed)
-    console.print("\nThe run:")
+    console.print("\nThe run:" if advice.inside is None else "\nThe run that protects whole clients:")
     click.echo(advice.command)
+    if advice.whom:
+        console.print(f"\n{advice.whom}.")
+    if advice.inside is not None:
+        found = advice.inside
+        console.print(
+            f"\nThe run that protects patients (σ = {found.noise_multiplier:g}, {found.rounds} rounds, ε ="
+            f" {rounded_up(found.epsilon, 3)} against server and outsider, noise/reach {found.noise_ratio:.2g}). For a"
+            " table of your own add --patient-column; of two classes also --prevalence, the publicly known share of the"
+            " positives:"
+        )
+        click.echo(found.command)
 
 
 def _lines(settings: list[Setting]) -> Iterator[list[str]]:

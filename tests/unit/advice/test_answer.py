@@ -182,3 +182,32 @@ def test_the_farthest_reach_has_the_least_error() -> None:
     reaches = np.geomspace(1, 1000, 4000)
     error = ranking.REACH * reaches**-ranking.REACH_POWER + ranking.NOISE * (0.05 * reaches) ** 2
     assert farthest(0.05) == pytest.approx(reaches[error.argmin()], rel=5e-3)
+
+
+def test_few_clients_are_asked_whom_they_protect() -> None:
+    assert "add --num-units" in laconic.advise(num_clients=20, weights=650, epsilon=1.0, max_rounds=10).whom
+    assert laconic.advise(**SMALL).whom == ""
+
+
+def test_patients_inside_clients_have_the_promise_with_less_noise(capsys: Any) -> None:
+    asked: dict[str, Any] = {"num_clients": 10, "weights": 650, "epsilon": 1.0, "max_rounds": 10, "num_units": 20_000}
+    advice = laconic.advise(**asked)
+    found = advice.inside
+    assert found is not None
+    # Both have the same rounds, and so the same σ: only how many share the noise differs, and the momentum.
+    assert found.rounds == advice.best.rounds == 10
+    assert found.noise_multiplier == pytest.approx(advice.best.noise_multiplier)
+    averaged = [factors(10, momentum)[1] for momentum in (0.9, advice.best.momentum)]
+    expected = 20_000 / 10 * np.sqrt(averaged[0] / averaged[1])
+    assert advice.best.noise_ratio / found.noise_ratio == pytest.approx(expected)
+    assert f"{expected:,.3g} times less noise" in advice.whom
+    # The digits do not say whose they are: each is a patient of its own.
+    records = found.command.replace("--unit patient", "--unit record")
+    plan = call(capsys, "plan", *shlex.split(records)[2:], "--json").json
+    assert plan["privacy"]["protects"] == "one record of one client"
+    assert plan["privacy"]["noise_multiplier"] == pytest.approx(found.noise_multiplier)
+    assert plan["privacy"]["participant"]["10"]["pld"] == pytest.approx(found.epsilon, rel=1e-6)
+    out = call(capsys, "advise", *words("--num-clients 10 --weights 650 --epsilon 1 --max-rounds 10 --num-units 20000"))
+    assert found.command in out.out
+    with pytest.raises(ConfigError, match="20,000 patients"):
+        laconic.advise(**(asked | {"delta": 1e-4}))

@@ -6,7 +6,7 @@ The draft fixes no bound, level or fill that was read off the table. A run fits 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +89,7 @@ def draft_schema(
         if asked.count(name) > 1:
             raise ConfigError(f"column '{one_line(name, 60)}' has two roles: name another for one of them")
     label = looks[target or _guessed_label(path, looks)]
+    asked_positive = bool(positive)
     positive = _positive(path, label, tuple(positive))
     labels = np.array([text in positive for text in label.texts], dtype=bool)[label.which]
     known = ~label.missing
@@ -117,6 +118,7 @@ def draft_schema(
         client=owners["client"],
         missing=tuple(sorted({"", *gaps} - set(positive))),
         separator=separator,
+        drafted=tuple(_drafted(entries, guessed=not asked_positive, gaps=bool(gaps))),
         numeric=tuple(entry for entry in entries if isinstance(entry, Numeric)),
         categorical=tuple(entry for entry in entries if isinstance(entry, Categorical)),
         codes=tuple(entry for entry in entries if isinstance(entry, Codes)),
@@ -296,6 +298,20 @@ def _codes(look: Look) -> tuple[Codes | None, str, str]:
         return None, seen, f"{len(often):,} values, none of them frequent: identifiers, names or free text"
     entry = Codes(name=look.name, columns=(look.name,), delimiter=mark, min_count=least)
     return entry, seen, f"many values: those in {least} training records or more are kept"
+
+
+def _drafted(entries: Sequence[Numeric | Categorical | Codes], *, guessed: bool, gaps: bool) -> Iterator[str]:
+    """What of the schema was read from the table. Names of columns stand in it, but no text of a cell."""
+    yield "which columns are used, and as what"
+    if guessed:
+        yield "positive"
+    if gaps:
+        yield "missing, and drop in [[filter]]"
+    for entry in entries:
+        if isinstance(entry, Numeric):
+            yield from (f"{key} of {entry.column}" for key in ("scale", "replace") if key in entry.to_dict())
+        elif isinstance(entry, Codes) and entry.drop:
+            yield f"drop of {entry.name}"
 
 
 def _filters(looks: list[Look]) -> tuple[Filter, ...]:

@@ -17,7 +17,13 @@ WARNING = (
     "count them, and the privacy statement of a run names them under 'Not covered'. To reveal nothing, write public",
     "knowledge instead (min = 0 and max = 120 for an age, the levels of a questionnaire). Never copy the values that",
     "were seen: the statement would then call public what is not.",
+    "",
+    "What was read from your table and stands here is in the list 'drafted', and its lines say so. Texts of cells are",
+    "among it. Every statement names the list. Take out of it what you have replaced by public knowledge.",
 )
+_DRAFTED = "  # drafted: from your table"
+_COPIED = ("replace", "drop")
+"""Keys of an entry whose values are texts of cells."""
 _SCALES = (
     'scale = "min-max"   to [0, 1] by the smallest and largest value, or by min and max (the default)',
     'scale = "clipped"   to [0, 1] by the 1st and 99th percentile: extreme values do not squeeze the others together',
@@ -35,15 +41,16 @@ def draft_toml(draft: Draft) -> str:
         *(f"# {line}".rstrip() for line in WARNING),
         "",
         f"label = {toml(schema.label)}",
-        f"positive = {toml(schema.positive)}",
+        f"positive = {toml(schema.positive)}{_DRAFTED if 'positive' in schema.drafted else ''}",
     ]
     together = "rows of one patient stay together in every split"
     lines += _owner("patient", schema.patient, together, "every row is a person")
     whose = "whose each row is: one of the clients of the federation"
     lines += _owner("client", schema.client, whose, "rows are dealt out to --num-clients virtual hospitals")
-    lines += ["# test_fraction = 0.2", f"missing = {toml(schema.missing)}"]
+    lines += ["# test_fraction = 0.2", f"missing = {toml(schema.missing)}{_DRAFTED}"]
     if schema.separator != ",":
         lines.append(f"separator = {toml(schema.separator)}")
+    lines.append(f"drafted = {toml(schema.drafted)}")
     for entry in schema.filters:
         lines += ["", "[[filter]]", *_keys(entry), "# rows without a value here are not read"]
     if schema.numeric:
@@ -70,7 +77,7 @@ def _keys(entry: Entry) -> list[str]:
     keys = entry.to_dict()
     if isinstance(entry, Numeric):
         keys = {"column": entry.column, "scale": entry.scale} | keys
-    return [f"{key} = {toml(value)}" for key, value in keys.items()]
+    return [f"{key} = {toml(value)}{_DRAFTED if key in _COPIED else ''}" for key, value in keys.items()]
 
 
 def _remarks(finding: Finding) -> Iterator[str]:

@@ -169,11 +169,16 @@ def _revealed(schema: Schema, fitted: Schema, constant: Collection[str]) -> list
         if not before.fixed:
             count = len(after.vocabulary or ())
             said.append(f"the {count} codes of '{before.name}' (those in at least {before.min_count} records)")
+    drafted = [
+        f"the schema was drafted from the clients' own table, which is not in the ε: {'; '.join(schema.drafted)}. Names"
+        " of columns and texts of cells stand in it; take what is public knowledge out of the list 'drafted'"
+    ]
     if not said:
-        return []
+        return drafted if schema.drafted else []
     return [
+        *(drafted if schema.drafted else []),
         f"preprocessing was fitted to the clients' records and is not in the ε: it reveals {'; '.join(said)};"
-        " a schema that fixes them (a saved preprocessing.toml of public data, say) reveals nothing"
+        " a schema that fixes them (a saved preprocessing.toml of public data, say) reveals nothing",
     ]
 
 

@@ -168,7 +168,8 @@ class Filter(Entry):
 class Schema:
     """Which column is what. Columns that are not named are never looked at.
 
-    Without a `patient` every row is somebody's of their own.
+    Without a `patient` every row is somebody's of their own. `drafted` names what was read from the clients' own table
+    when the schema was drafted: it is not public, so the privacy statement lists it.
     """
 
     label: str
@@ -180,6 +181,7 @@ class Schema:
     test_fraction: float = 0.2
     missing: tuple[str, ...] = ("",)
     separator: str = ","
+    drafted: tuple[str, ...] = ()
     numeric: tuple[Numeric, ...] = ()
     categorical: tuple[Categorical, ...] = ()
     codes: tuple[Codes, ...] = ()

@@ -19,6 +19,7 @@ from laconic.data.ehr.draft import Draft, draft_schema
 from laconic.data.ehr.draft_text import draft_toml
 from laconic.data.ehr.look import look_at
 from laconic.data.ehr.schema import Schema
+from laconic.data.ehr.toml_values import toml
 from laconic.errors import ConfigError, DataError
 from laconic.options.sections import DataSection
 from laconic.settings.data.datasets import load_federation
@@ -88,6 +89,27 @@ def test_the_file_fixes_nothing_that_was_read_off_the_table(draft: Draft, tmp_pa
     assert '#   column = "discharge"' in text
 
 
+def test_what_was_copied_from_cells_is_marked_and_listed(draft: Draft, tmp_path: Path) -> None:
+    """A text such as "61 HIV+" in a column of ages becomes a key of `replace`: the owner must see that it does."""
+    text = draft_toml(draft)
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    copied = [line for line in lines if line.startswith(("replace =", "drop =", "missing =", "positive ="))]
+    assert copied and all(line.endswith("# drafted: from your table") for line in copied)
+    assert '"> 89"' in "".join(copied)
+    assert {"positive", "replace of age", "which columns are used, and as what"} <= set(draft.schema.drafted)
+    cells = {"> 89", "?"}
+    assert not any(cell in name for cell in cells for name in draft.schema.drafted)
+    known = dataclasses.replace(draft.schema, drafted=())
+    (tmp_path / "known.toml").write_text(known.to_toml())
+    assert Schema.from_toml(tmp_path / "known.toml").drafted == ()
+
+
+def test_what_the_owner_said_is_not_called_drafted(table: Path, draft: Draft) -> None:
+    said = draft_schema(table, target=draft.schema.label, positive=draft.schema.positive)
+    assert "positive" not in said.schema.drafted
+    assert f"positive = {toml(said.schema.positive)}\n" in draft_toml(said)
+
+
 def test_a_run_takes_the_draft_and_its_statement_names_what_was_fitted(
     draft: Draft, table: Path, tmp_path: Path
 ) -> None:
@@ -95,7 +117,9 @@ def test_a_run_takes_the_draft_and_its_statement_names_what_was_fitted(
     section = DataSection(dataset=str(table), schema=str(tmp_path / "s.toml"), num_clients=7)
     data = load_federation(section, holdout=0, streams=Streams(0))
     assert data.population.num_clients == 7 and data.preprocessing is not None
-    (said,) = data.preprocessing.revealed
+    drafted, said = data.preprocessing.revealed
+    assert "drafted from the clients' own table" in drafted and "replace of age" in drafted
+    assert "> 89" not in drafted  # what stood in a cell
     for part in ("largest value of 'age'", "99th percentile of 'income'", "median of 'age'", "levels of 'sex'"):
         assert part in said
     assert any("names no patient" in note for note in data.notes)
