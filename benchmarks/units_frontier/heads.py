@@ -42,7 +42,7 @@ from laconic.server.steps import Scheduled
 EPSILONS = (0.1, 0.25, 1.0, 3.0)
 OWNERS, CHOOSING, TESTED = 10, 0, (1, 2, 3)
 DRAWN, BEST, AGAIN = 24, 3, (0, 10, 20)
-"""Settings that are drawn for each ε at most (`--settings`), how many are judged again, and with which seeds of the noise."""
+"""Settings drawn for each ε (or `--settings`), how many are judged again, and with which seeds of the noise."""
 OUT = Path("docs/results/patients-and-records")
 WORLDS = {
     world.dataset: world

@@ -5,6 +5,7 @@ python -m benchmarks.units_frontier.page
 
 from __future__ import annotations
 
+import ast
 import csv
 import statistics
 import textwrap
@@ -126,7 +127,8 @@ def _networks(rows: list[Row]) -> str:
             _filled(
                 "Two convolutions and two dense layers with tanh (63,786 weights at 28 × 28 pixels), without any front"
                 " end. Each owner draws its own batch by secret coins, so amplification by sampling counts against the"
-                f" server, too. Ten owners; settings are chosen on held-out pictures. Machine: {tested[0]['machine']}."
+                " server, too. Ten owners; settings are chosen on held-out pictures. Machine:"
+                f" {_machine(tested[0]['machine'])}."
             ),
             "",
             *lines,
@@ -150,7 +152,10 @@ def _speed(rows: list[Row]) -> str:
         [
             "## What clipping single records costs in time",
             "",
-            f"Machine: {rows[0]['machine']}. `python -m benchmarks.units --device cuda`; fastest of 20 rounds.",
+            _filled(
+                f"Machine: {_machine(rows[0]['machine'])}. `python -m benchmarks.units --device cuda`; fastest of 20"
+                " rounds."
+            ),
             "",
             *lines,
         ]
@@ -262,6 +267,12 @@ def _spread(scores: list[float]) -> str:
     deviation = statistics.stdev(scores) if len(scores) > 1 else 0.0
     fewer = "" if len(scores) == 3 else f" ({len(scores)} of 3 seeds)"
     return f"{statistics.fmean(scores):.4f} ± {deviation:.4f}{fewer}"
+
+
+def _machine(said: str) -> str:
+    """The device and torch's version, from what `benchmarks.machine` says."""
+    about = ast.literal_eval(said)
+    return f"{about.get('gpu') or about['cpu']}, torch {about['torch']}"
 
 
 def _filled(text: str) -> str:

@@ -27,6 +27,8 @@ from laconic.train.flat import FlatModel
 from laconic.train.layers.conv import as_rows, input_gradients, window_of
 from laconic.train.layers.dropout import KeyedDropout
 from laconic.train.local import LocalSGD
+from laconic.train.units.ghost import find_ghosts
+from laconic.train.units.rounding import UnitGrid
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -273,3 +275,31 @@ def test_variants_of_pictures_have_the_same_bits_as_on_a_cpu() -> None:
     block = gather(there, range(10), GPU)
     assert block.inputs.is_cuda and torch.equal(block.inputs.cpu(), some[torch.from_numpy(rows)])
     assert torch.equal(block.targets.cpu(), torch.from_numpy(rows))
+
+
+@pytest.mark.parametrize("part", [None, 0.1])
+def test_records_of_a_network_are_clipped_without_waiting_for_the_device(part: float | None) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 1, 12, 12), torch.arange(40) % 4
+    mask = None if part is None else (torch.rand(FlatModel(MODELS["cnn"](), example=(x, y)).size) < part).float()
+    torch.manual_seed(1)
+    module, grid = MODELS["cnn"](), UnitGrid(clip_norm=0.5, grid_units=2.0**14)
+
+    def total(device: torch.device, strict: bool) -> Tensor:
+        model = FlatModel(module, example=(x, y)).to(device)
+        ghosts = find_ghosts(model)  # its comparison needs float32, where TF32 is the default
+        assert ghosts is not None
+        given = (model.initial, x.to(device), y.to(device), torch.ones(40, device=device))
+        kept = None if mask is None else mask.to(device)
+        found = ghosts.total(*given, kept, grid)
+        torch.cuda.set_sync_debug_mode("error" if strict else "default")
+        try:
+            with products_in("float32", device):
+                found = ghosts.total(*given, kept, grid)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return found.cpu()
+
+    there, here = total(GPU, strict=True), total(CPU, strict=False)
+    assert torch.equal(there, there.round())
+    assert float((there - here).norm()) <= 1e-3 * float(here.norm())

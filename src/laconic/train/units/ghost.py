@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from laconic.train.engines.engine import products_in
 from laconic.train.flat import FlatModel
 from laconic.train.units.rounding import TINY, UnitGrid, factors, power_of_two
 
@@ -57,27 +58,26 @@ class Ghosts:
         squares = torch.stack([part.squares for part in parts]).sum(0)
         rounding = torch.stack([part.rounding for part in parts]).sum(0).sqrt().div(2)
         factor = factors(squares.sqrt().mul_(_MARGIN)[:, None], grid.steps, grid.largest - rounding[:, None])
-        sums: list[Tensor] = [torch.empty(0)] * len(self._model.shapes)
-        for place, part in zip(self._places, parts, strict=True):
-            weight, bias = part.total(factor)
-            sums[place.weight] = weight.reshape(self._model.shapes[place.weight])
-            if place.bias is not None:
-                sums[place.bias] = bias
-        return self._model.join(sums).neg_()
+        return self._joined([part.total(factor) for part in parts]).neg_()
 
-    def gradients(self, weights: Tensor, inputs: Tensor, targets: Tensor, share: Tensor) -> list[Tensor]:
-        """The sum of the gradients, without a clip: for comparison."""
-        sums: list[Tensor] = [torch.empty(0)] * len(self._model.shapes)
+    def gradients(self, weights: Tensor, inputs: Tensor, targets: Tensor, share: Tensor) -> Tensor:
+        """The sum of the gradients (n,), without a clip: for comparison."""
+        parts = []
         for place, (x, delta) in zip(self._places, self._passed(weights, inputs, targets, share), strict=True):
-            flat = x if isinstance(place.module, nn.Linear) else _patches(place.module, x)
-            sums[place.weight] = (
-                delta.t() @ flat
-                if isinstance(place.module, nn.Linear)
-                else torch.einsum("bol,bkl->ok", delta.flatten(2), flat)
-            ).reshape(self._model.shapes[place.weight])
-            if place.bias is not None:
-                sums[place.bias] = delta.flatten(2).sum((0, 2)) if delta.ndim > 2 else delta.sum(0)
-        return sums
+            rows = x[:, :, None] if isinstance(place.module, nn.Linear) else _patches(place.module, x)
+            flat = delta.flatten(2) if delta.ndim > 2 else delta[:, :, None]
+            found = [torch.einsum("bol,bkl->ok", flat, rows), flat.sum((0, 2))]
+            parts.append(found[: 1 + (place.bias is not None)])
+        return self._joined(parts)
+
+    def _joined(self, parts: list[list[Tensor]]) -> Tensor:
+        """The flat vector of what every layer has for its weight and its bias."""
+        found: list[Tensor] = [torch.empty(0)] * len(self._model.shapes)
+        for place, part in zip(self._places, parts, strict=True):
+            for number, values in zip((place.weight, place.bias), part, strict=False):
+                if number is not None:
+                    found[number] = values
+        return self._model.join(found)
 
     def _passed(self, weights: Tensor, inputs: Tensor, targets: Tensor, share: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Every layer's inputs and the derivatives by its outputs."""
@@ -116,77 +116,83 @@ class _Dense:
     mask: Tensor | None
     bias: bool
 
-    def total(self, factor: Tensor) -> tuple[Tensor, Tensor]:
-        values = self.scaled.mul(factor).round_().where(factor > 0, 0.0)
-        found = values.t() @ self.whole
+    def total(self, factor: Tensor) -> list[Tensor]:
+        found = _on_grid(self.scaled, factor).t() @ self.whole
         if self.mask is not None:
-            found = found * self.mask
-        return (found[:, :-1], found[:, -1]) if self.bias else (found, found[:, 0])
+            found.mul_(self.mask)
+        return [found[:, :-1], found[:, -1]] if self.bias else [found]
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A convolution's gradients (records, outputs, kernel and bias)."""
+    """A convolution's gradients, of the kernel and of the bias (records, weights)."""
 
-    written: Tensor
+    written: list[Tensor]
     squares: Tensor
     rounding: Tensor
-    bias: bool
 
-    def total(self, factor: Tensor) -> tuple[Tensor, Tensor]:
-        found = self.written.mul(factor[:, :, None]).round_().where((factor > 0)[:, :, None], 0.0).sum(0)
-        return (found[:, :-1], found[:, -1]) if self.bias else (found, found[:, 0])
+    def total(self, factor: Tensor) -> list[Tensor]:
+        return [_on_grid(gradients, factor).sum(0) for gradients in self.written]
+
+
+def _on_grid(values: Tensor, factor: Tensor) -> Tensor:
+    """round(f·v) in float64, in as few passes over the values as possible. A value is NaN or infinite only where the
+    factor is 0; the product is NaN then, and becomes 0."""
+    return torch.mul(values, factor).round_().nan_to_num_(0.0)
 
 
 def _part(
     place: _Place, inputs: Tensor, delta: Tensor, masks: Sequence[Tensor | None], grid: UnitGrid
 ) -> _Dense | _Kernel:
-    bias = place.bias is not None
-    weight_mask = masks[place.weight]
-    mask = None
-    if weight_mask is not None:
-        mask = weight_mask.flatten(1).double()
-        if place.bias is not None:
-            bias_mask = masks[place.bias]
-            assert bias_mask is not None
-            mask = torch.cat([mask, bias_mask.double()[:, None]], 1)
+    both = [masks[number] for number in (place.weight, place.bias) if number is not None]
+    kept = [mask for mask in both if mask is not None]
     if isinstance(place.module, nn.Linear):
-        return _dense(inputs, delta, mask, bias, grid)
-    written = torch.bmm(delta.flatten(2), _patches(place.module, inputs).transpose(1, 2))
-    if bias:
-        written = torch.cat([written, delta.flatten(2).sum(2)[:, :, None]], 2)
-    written = written.double()
-    if mask is not None:
-        written = written * mask
-    kept = float(written[0].numel()) if mask is None else mask.sum()
-    squares = written.flatten(1).square().sum(1)
-    return _Kernel(written, squares, torch.ones_like(squares) * kept, bias)
+        mask = torch.cat([some.reshape(delta.shape[1], -1) for some in kept], 1).double() if kept else None
+        return _dense(inputs, delta, mask, place.bias is not None, grid)
+    delta = delta.flatten(2)
+    written = [torch.bmm(delta, _patches(place.module, inputs).transpose(1, 2)).flatten(1)]
+    if place.bias is not None:
+        written.append(delta.sum(2))
+    for gradients, some in zip(written, kept, strict=False):
+        gradients.mul_(some.flatten())
+    squares = torch.stack([_norms(gradients).square() for gradients in written]).sum(0)
+    count = sum(some.double().sum() for some in kept) if kept else sum(gradients.shape[1] for gradients in written)
+    return _Kernel(written, squares, torch.ones_like(squares) * count)
 
 
 def _dense(inputs: Tensor, delta: Tensor, mask: Tensor | None, bias: bool, grid: UnitGrid) -> _Dense:
-    x = functional.pad(inputs.double(), (0, 1), value=1.0) if bias else inputs.double()
+    x = functional.pad(inputs, (0, 1), value=1.0).double() if bias else inputs.double()
     delta, outputs = delta.double(), delta.shape[1]
-    norm = x.square().sum(1, keepdim=True).sqrt()
-    length = (delta.square().sum(1, keepdim=True).sqrt() * norm * grid.steps).clamp(max=grid.largest)
-    balanced = length.mul(math.sqrt(x.shape[1] / outputs)).sqrt()
-    most = balanced.clamp(min=1.0, max=grid.largest / (64 * math.sqrt(outputs)))
-    power = torch.frexp(most / norm.clamp(min=TINY))[1].sub(1).clamp(-500, 500)  # 2^power·‖x‖ ≤ most
-    scale = power_of_two(power)
-    whole = x.mul(scale).round_()
-    finite = whole.isfinite().all(1, keepdim=True)
-    whole = whole.where(finite, 0.0)
-    scaled = (delta / scale).where(finite, torch.nan)  # a record without a norm gets the factor 0
-    lengths = whole.square().sum(1, keepdim=True) if mask is None else whole.square() @ mask.t()
-    squares = (scaled.square() * lengths).sum(1)
-    rounding = lengths.sum(1) * (outputs if mask is None else 1)
-    return _Dense(whole, scaled, squares, rounding, mask, bias)
+    norm = _norms(x)
+    length = (_norms(delta) * norm * grid.steps).clamp_(max=grid.largest)
+    balanced = length.mul_(math.sqrt(x.shape[1] / outputs)).sqrt_()
+    most = balanced.clamp_(min=1.0, max=grid.largest / (64 * math.sqrt(outputs)))
+    power = torch.frexp(most / norm.clamp(min=TINY))[1].sub(1).clamp_(-500, 500)  # 2^power·‖x‖ ≤ most
+    scale = power_of_two(power)[:, None]
+    whole = x.mul_(scale).round_().nan_to_num_(0.0, 0.0, 0.0)
+    # A record without a norm gets the factor 0.
+    scaled = delta.div_(scale).where(norm.isfinite()[:, None], torch.nan)
+    if mask is None:
+        lengths = _norms(whole).square_()
+        return _Dense(whole, scaled, _norms(scaled).square_().mul_(lengths), lengths * outputs, mask, bias)
+    kept = whole.square() @ mask.t()
+    return _Dense(whole, scaled, scaled.square().mul_(kept).sum(1), kept.sum(1), mask, bias)
+
+
+def _norms(rows: Tensor) -> Tensor:
+    """(records,) in float64, where the squares of float32 neither overflow nor vanish."""
+    found: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return found
 
 
 def _patches(module: nn.Conv2d, inputs: Tensor) -> Tensor:
-    """(records, kernel, positions)."""
+    """(records, kernel, positions). The records are taken for channels of one picture: of several pictures torch makes
+    the patches one after another, with a kernel for each on a GPU."""
     kernel, stride, padding, dilation = module.kernel_size, module.stride, module.padding, module.dilation
     assert not isinstance(padding, str)
-    return functional.unfold(inputs, kernel, dilation=dilation, padding=padding, stride=stride)
+    one = inputs.reshape(1, -1, *inputs.shape[2:])
+    found = functional.unfold(one, kernel, dilation=dilation, padding=padding, stride=stride)
+    return found.view(len(inputs), -1, found.shape[2])
 
 
 def find_ghosts(model: FlatModel) -> Ghosts | None:
@@ -210,7 +216,9 @@ def find_ghosts(model: FlatModel) -> Ghosts | None:
         return None
     ghosts = Ghosts(model, places)
     try:
-        return ghosts if _same(model, ghosts) else None
+        # TF32 rounds a record's gradient to 10 bits, so the two would never be the same.
+        with products_in("float32", model.initial.device):
+            return ghosts if _same(model, ghosts) else None
     except Exception:  # a user's module may raise anything when it meets other inputs than its own
         return None
 
@@ -242,17 +250,17 @@ def _same(model: FlatModel, ghosts: Ghosts) -> bool:
         share[number] = 1
         found = ghosts.gradients(weights, x, y, share)
         alone = _alone(model, weights, x[number : number + 1], y[number : number + 1])
-        scale = max(float(g.abs().max()) for g in alone)
-        if scale == 0 or any(float((a - b).abs().max()) > 1e-4 * scale for a, b in zip(alone, found, strict=True)):
+        scale = float(alone.abs().max())
+        if scale == 0 or not float((alone - found).abs().max()) <= 1e-4 * scale:
             return False
     return True
 
 
-def _alone(model: FlatModel, weights: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
-    """The gradient of one record by autograd."""
+def _alone(model: FlatModel, weights: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The gradient of one record by autograd, (n,)."""
     with torch.enable_grad():
         params = [value.detach().requires_grad_() for value in model.split(weights)]
         key = torch.zeros((), dtype=torch.int64, device=weights.device)
         share = torch.ones(1, device=weights.device)
         loss = model.mean_loss(dict(zip(model.names, params, strict=True)), inputs, targets, share, key)
-        return list(torch.autograd.grad(loss, params))
+        return model.join(torch.autograd.grad(loss, params))

@@ -56,6 +56,8 @@ class Groups:
 
     def records_of(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The records of some units (ascending), one unit after another, and the unit of each."""
+        if self.single:
+            return units, units
         chosen = np.zeros(self.num_units, dtype=bool)
         chosen[units] = True
         owners = np.repeat(np.arange(self.num_units), self.sizes)

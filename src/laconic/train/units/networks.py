@@ -92,16 +92,16 @@ class NetworkUnits:
         total = torch.zeros(len(weights), dtype=torch.float64, device=weights.device)
         at_once = _GHOSTS_ON_A_GPU if weights.is_cuda else _GHOSTS_ON_A_CPU
         with products_in("float32", weights.device):
+            index = torch.from_numpy(rows).to(weights.device)
             for start in range(0, len(rows), at_once):
-                x, y, share = self._batch(rows[start : start + at_once], weights.device)
+                x, y, share = self._batch(index[start : start + at_once])
                 total += ghosts.total(weights, x, y, share, mask, grid)
         self._model.check_constants()
         found = total.long()
         return found if kept is None else found[kept]
 
-    def _batch(self, rows: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        index = torch.from_numpy(rows).to(device)
-        share = torch.ones(len(rows), device=device) if self._shares is None else self._shares[index].float()
+    def _batch(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        share = torch.ones(len(index), device=index.device) if self._shares is None else self._shares[index].float()
         return dense(self._records.inputs[index]), self._records.targets[index], share
 
     def _summed(self, gradients: Tensor, codec: Codec, plan: RoundPlan, grid: UnitGrid, scale: float) -> Tensor:
@@ -112,7 +112,7 @@ class NetworkUnits:
     def _gradients(self, weights: Tensor, rows: np.ndarray, plan: RoundPlan) -> Tensor:
         """(records, n), computed in a batch of the usual shape: filled up with the first record."""
         filled = np.concatenate([rows, np.full(self._at_once - len(rows), rows[0])])
-        x, y, share = self._batch(filled, weights.device)
+        x, y, share = self._batch(torch.from_numpy(filled).to(weights.device))
         key = torch.tensor(plan.round_seed & (2**63 - 1), device=weights.device)
         self._model.module.train()
         try:

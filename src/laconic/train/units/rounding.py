@@ -66,12 +66,11 @@ def on_grid(codes: Tensor, grid: UnitGrid) -> Tensor:
     return (codes.double() * factor).round_().where(found.isfinite(), 0.0)
 
 
-def factors(found: Tensor, steps: float | Tensor, target: float | Tensor) -> Tensor:
+def factors(found: Tensor, steps: float, target: float | Tensor) -> Tensor:
     """min(steps, target/norm), a little less for the roundings of float64; 0 where the norm is not finite, or the
     target is below 0."""
     allowed = target / found.clamp(min=TINY)
-    least = torch.minimum(allowed, torch.as_tensor(steps, dtype=torch.float64, device=found.device))
-    return least.mul(MARGIN).clamp_(min=0.0).where(found.isfinite(), 0.0)
+    return allowed.clamp_(max=steps).mul_(MARGIN).clamp_(min=0.0).where(found.isfinite(), 0.0)
 
 
 def norms(rows: Tensor) -> Tensor:
