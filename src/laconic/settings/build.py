@@ -182,21 +182,28 @@ def _check_classes(federation: FederatedData) -> None:
 def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: tuple[int, ...]) -> RunConfig:
     """'auto' is the papers' MLP for health records, and for everything else what fits the shape (`default_model`).
 
-    Behind a front end it is a logistic regression whose weights start at 0: nothing is left of a random start.
+    Behind a front end, and for tables whose patients or records are protected, it is a logistic regression whose
+    weights start at 0: nothing is left of a random start, and noise is added to few weights.
     """
     if config.model.name != "auto":
         return config
-    if config.front_end.name is not None:
+    table = federation.preprocessing is not None or len(input_shape) == 1
+    if config.front_end.name is not None or (table and protects_units(config) and _floats(federation)):
         zero = config.model.options.get("zero", True)
         return config.with_values({"model.name": "logistic", "model.zero": zero})
     if federation.preprocessing is not None:
         return config.with_values({"model.name": "mlp"})
-    inputs = first_of(federation.population).inputs
-    words = isinstance(inputs, torch.Tensor) and not inputs.is_floating_point()
+    words = not _floats(federation)
     name = default_model(_shape_of(config, input_shape), integer_inputs=words)
     if words and federation.wording is not None and name == "logistic":  # short texts, for certain
         name = "text-cnn"
     return config.with_values({"model.name": name})
+
+
+def _floats(federation: FederatedData) -> bool:
+    """Whether records are measured, and not numbers of words."""
+    inputs = first_of(federation.population).inputs
+    return not isinstance(inputs, torch.Tensor) or inputs.is_floating_point()
 
 
 def _shape_of(config: RunConfig, input_shape: tuple[int, ...]) -> tuple[int, ...]:

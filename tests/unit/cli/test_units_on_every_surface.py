@@ -106,6 +106,18 @@ def test_plan_epsilon_and_calibrate_have_the_figures_of_the_run(
     assert said.count("2.000") == 2  # one ε for both adversaries
 
 
+def test_a_table_gets_a_linear_model_that_starts_at_the_public_shares(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [word for word in RUN if word not in ("--model", "logistic")]
+    done = call(capsys, "run", *chosen, "--server-lr", "1e-9", "--out", "run")
+    assert done.code == 0, done.err
+    weights = load_file(table / "run/model.safetensors")
+    *others, bias = (weights[name] for name in sorted(weights, reverse=True))
+    assert all(float(one.abs().max()) < 1e-6 for one in others)
+    assert float(bias.sigmoid()) == pytest.approx(0.3, abs=1e-4)
+
+
 def test_sweeps_have_the_same_bits_side_by_side(table: Path) -> None:
     grid = {
         "base": str(table / "run.toml"),
