@@ -361,6 +361,21 @@ def run(results: Results, hospitals: int) -> None:
                 tested(results, hospitals, way, epsilon, seed, best)
 
 
+def compared(results: Results) -> None:
+    """One run with masked sums, and the same in the clear: with a draw for each hospital they have the same bits."""
+    way, seed, epsilon = WAYS[0], TESTED[0], 1.0
+    settings = chosen(results, CHOSEN_WITH, way, epsilon)
+    for mode in ("simulated", "masked"):
+
+        def make(mode: str = mode) -> dict[str, Any]:
+            data = federation(CHOSEN_WITH, seed, way.public, False)
+            protocol = {"secagg.mode": mode, "secagg.noise_draws": "per-client"}
+            return measured(settings, data, seed, **_privacy(way, epsilon, choosing=False), **protocol)
+
+        key = {"step": f"{mode} sums", "hospitals": CHOSEN_WITH, "way": way.name, "epsilon": epsilon, "seed": seed}
+        results.ensure(make, **key, settings=settings)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS, help=f"file of the results  [{RESULTS}]")
@@ -376,6 +391,7 @@ def main(arguments: list[str] | None = None) -> None:
     results = Results(options.out)
     for hospitals in options.hospitals:
         run(results, hospitals)
+    compared(results)
 
 
 if __name__ == "__main__":
