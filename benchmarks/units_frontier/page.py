@@ -168,8 +168,8 @@ def _chosen(runs: dict[str, list[Row]]) -> str:
         "",
         _filled(
             f"{DRAWN} settings for each ε (on MNIST 8) were drawn from a grid and judged on a tenth of the training"
-            " pictures, which trained nothing; the three best were judged again with three seeds of the noise. Then each"
-            " choice was run once for each of three other seeds with all training pictures."
+            " pictures, which trained nothing; the three best were judged again with three seeds of the noise. Then"
+            " each choice was run once for each of three other seeds with all training pictures."
         ),
         "",
         "| data set | ε | rounds | components | ridge | S | step size | momentum | `--precondition` | mean of | σ |",
