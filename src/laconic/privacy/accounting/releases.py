@@ -22,7 +22,7 @@ import numpy as np
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.figures import rounded_up
-from laconic.parts import Part, non_negative_int, one_of, positive_int, rate
+from laconic.parts import Part, any_coin, non_negative_int, one_of, positive_int, rate
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.record_events import FirstThenLater, Occasional, RecordEvent
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
@@ -173,9 +173,7 @@ class Release(Part):
     @property
     def rate(self) -> float:
         """The probability that a unit is in a round of its owners: that one coin or more of `max_owners` says so."""
-        if self.max_owners == 1 or self.coins == 1:
-            return self.coins
-        return -math.expm1(self.max_owners * math.log1p(-self.coins))
+        return any_coin(self.coins, self.max_owners)
 
     @property
     def covers_server(self) -> bool:
