@@ -288,20 +288,11 @@ def check_federated_records(scheme: Scheme, size: int) -> None:
         raise ConfigError(f"{scheme.name}: its clip_norm, noise_multiplier or batch_size is beyond all reason")
 
 
-MOST_UNITS = 1 << 20
-"""Of one node: sums of so many units are exact on the grid of every offer."""
-
-
 def check_unit_grid(mechanism: Mechanism) -> None:
-    """Refuse a grid on which sums of units are rounded, and a δ of one over the declared number of them or more."""
+    """Refuse a grid on which single units are mostly rounding, and a δ of one over their declared number or more."""
     train, grid, budget = mechanism.scheme.train, mechanism.grid, mechanism.budget
     assert isinstance(train, UnitGradients) and grid is not None and budget is not None
-    part = UnitGrid(train.part_of(mechanism.sensitivity), grid.units)
-    part.check(mechanism.code_size)
-    if MOST_UNITS * part.largest >= 2.0**53:
-        raise ConfigError(
-            f"{mechanism.scheme.name}: sums of {MOST_UNITS:,} units are not exact on so fine a grid: use fewer --bits"
-        )
+    UnitGrid(train.part_of(mechanism.sensitivity), grid.units).check(mechanism.code_size)
     if train.num_units is not None and budget.delta * train.num_units >= 1:
         raise ConfigError(
             f"δ {rounded_up(budget.delta)} is 1/{train.num_units:g} {train.unit}s or more: it allows one's data to be"

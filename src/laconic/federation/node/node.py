@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laconic.errors import LaconicError, PrivacyError, RunFolderError, WireError, one_line
-from laconic.federation.agreement import UNCHECKED, check_meaning
+from laconic.federation.agreement import UNCHECKED, check_meaning, check_patients
 from laconic.federation.entropy import refuse_test_seed, seed_for_tests
 from laconic.federation.front_ends import kept_front_end, own_front_end
 from laconic.federation.node.last_answers import LastAnswers
@@ -26,6 +26,7 @@ from laconic.federation.node.masking import keep_terms, masking
 from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_own_keys, on_records
 from laconic.federation.requests import NONCE, Fields, UploadRequest, bytes_in, run_in
 from laconic.figures import rounded_up
+from laconic.guard.contract import CLIENT
 from laconic.guard.folder import NodeFolder
 from laconic.guard.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.guard.transcript import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from laconic.federation.node.serve.kept_work import KeptWork
     from laconic.federation.node.training import NodeWork
     from laconic.federation.offer import Offer
+    from laconic.federation.populations import Held
     from laconic.guard.policy import Policy
     from laconic.plan import RoundPlan
 
@@ -51,7 +53,8 @@ _LONGEST, _LONGEST_KIND = 2000, 30
 
 
 class Node:
-    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
+    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here, and
+    `of_patients` says whether these tell whose each is (None: only loading them does).
 
     `kept` has the work of the runs under way, where a process answers more than one message, and `nonces` are those of
     the process. `meaning` is what the node's records mean, `front_end` the owner's copy of a front end that cannot be
@@ -65,7 +68,8 @@ class Node:
         policy: Policy,
         *,
         model: Callable[[Offer], nn.Module],
-        records: Callable[[Offer], Records],
+        records: Callable[[Offer], Records | Held],
+        of_patients: bool | None = None,
         kept: KeptWork | None = None,
         nonces: Nonces | None = None,
         meaning: Meaning | str | None = UNCHECKED,
@@ -79,6 +83,7 @@ class Node:
         self._folder, self._policy, self._kept = folder, policy, kept
         self._nonces = nonces if nonces is not None else Nonces()
         self._model, self._records, self._options = model, records, options
+        self._of_patients = of_patients
         self._offered = b""
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
@@ -140,6 +145,7 @@ class Node:
         planned = Cost.planned(offer)
         self._within_lifetime(offer.run, Cost.planned(offer, offer.spare_rounds))
         check_meaning(offer, self._meaning)
+        check_patients(offer, self._of_patients)
         front_end = None if known is not None else own_front_end(offer, self._front_end, self._front_end_module)
         check_model(self._model(offer), offer)
         if known is None:
@@ -215,20 +221,20 @@ class Node:
         self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes, own: dict[str, float] | None
     ) -> bytes:
         """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
-        from laconic.federation.node.lifetime import accountant_of
+        from laconic.federation.node.lifetime import accountant_of, taken_of
 
         run = training.offer.run
-        accountant = accountant_of(training.offer, [*self._folder.log.uploads(run), (plan.round, plan.attempt)])
-        taken = self._folder.log.participations(run) + 1
+        uploads = [*self._folder.log.uploads(run), (plan.round, plan.attempt)]
+        accountant = accountant_of(training.offer, uploads)
         self._folder.log.add(
             UPLOADED,
             run,
             round=plan.round,
             attempt=plan.attempt,
             cohort=len(plan.cohort) if training.offer.masked else None,
-            participations=taken,
+            participations=self._folder.log.participations(run) + 1,
             unit=cost.unit,
-            participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
+            participant_epsilon=accountant and accountant.participant_epsilon(taken_of(accountant, uploads)),
             noise=training.noise_of(plan),
             cost=cost.row(),
             **({} if own is None else {"own_metrics": own}),
@@ -297,6 +303,7 @@ class Node:
 
     def _begun(self, client: int, offer: Offer) -> NodeWork:
         from laconic.federation.node.training import NodeWork
+        from laconic.federation.populations import Held
 
         check_meaning(offer, self._meaning)
         front_end = None
@@ -305,13 +312,13 @@ class Node:
             front_end = kept_front_end(offer, file, self._front_end_module)
         model = self._model(offer)
         with on_records():
-            records = self._records(offer)
-            _check_delta(offer, len(records.targets))
+            held = Held.of(self._records(offer))
+            _check_delta(offer, len(held.records.targets))
             return NodeWork(
                 offer,
                 client,
                 model,
-                records,
+                held,
                 front_end=front_end,
                 test_seed_allowed=self._policy.allow_test_seed,
                 **self._options | self._held_out(offer),
@@ -404,7 +411,7 @@ class Node:
 
 def _check_delta(offer: Offer, num_records: int) -> None:
     """Refuse a δ that allows one of this node's records to be published. Only the node knows how many it has."""
-    if offer.scheme.record_level and offer.budget is not None and offer.budget.delta * num_records >= 1:
+    if offer.scheme.unit != CLIENT and offer.budget is not None and offer.budget.delta * num_records >= 1:
         raise PrivacyError(
             f"δ {rounded_up(offer.budget.delta)} is one over this node's {num_records} records or more: it allows one"
             " of them to be published; lower max_delta in the policy"

@@ -10,17 +10,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from laconic.federation.node.lifetime import (
-    CLIENT,
-    RECORD,
-    UNITS,
-    Cost,
-    Upload,
-    accountant_of,
-    charges,
-    spent,
-)
+from laconic.federation.node.lifetime import Cost, Upload, accountant_of, charges, spent, taken_of
 from laconic.figures import at_most, rounded_up
+from laconic.privacy.accounting.releases import CLIENT, PARTS_OF, PATIENT, RECORD, UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +22,8 @@ if TYPE_CHECKING:
     from laconic.guard.policy import Policy
     from laconic.privacy.accounting.accountant import RunAccountant
 
-_OF = {CLIENT: "", RECORD: " of a record"}
+_OF = {CLIENT: "", PATIENT: " of a patient", RECORD: " of a record"}
+_WHOLE = {CLIENT: "this node's data as a whole", PATIENT: "a patient with all records as a whole"}
 
 
 def against_server(policy: Policy, server: bytes) -> list[str]:
@@ -103,17 +96,18 @@ def _against_planned(policy: Policy, offer: Offer, unit: str) -> list[str]:
     limits = {name: limit for name in _limits(unit) if (limit := getattr(policy, name)) is not None}
     if not limits:
         return []
-    if offer.scheme.record_level and unit == CLIENT:
+    own = offer.scheme.unit
+    if unit != own and unit not in PARTS_OF[own]:
         return [
-            f"{offer.scheme.name} protects single records, and has no ε for this node's data as a whole, which"
-            f" {' and '.join(limits)} would limit (an owner who means records says max_record_epsilon instead)"
+            f"{offer.scheme.name} protects single {own}s, and has no ε for {_WHOLE[unit]}, which"
+            f" {' and '.join(limits)} would limit (an owner who means {own}s says max_{own}_epsilon instead)"
         ]
     reasons = []
-    if unit == CLIENT or offer.scheme.record_level:
+    if unit == own:
         released, participant = planned_epsilons(offer.mechanism, offer.spare_rounds)
     else:
         most = most_participations(offer.mechanism, offer.spare_rounds)
-        released = participant = _record_epsilon(offer.mechanism.accountant, most)
+        released = participant = _part_epsilon(offer.mechanism.accountant, most, unit)
     outside, server = _limits(unit)
     if outside in limits and offer.sampler.caveat:
         reasons.append(f"no proof covers the planned ε that {outside} would limit: {offer.sampler.caveat}")
@@ -131,14 +125,13 @@ def _over(offer: Offer) -> str:
 
 def _limits(unit: str) -> tuple[str, str]:
     """The names of the limits on one run in this unit: against an outsider, against the server."""
-    of = "record_" if unit == RECORD else ""
+    of = "" if unit == CLIENT else f"{unit}_"
     return f"max_{of}epsilon", f"max_{of}participant_epsilon"
 
 
-def _record_epsilon(accountant: RunAccountant | None, participations: int) -> float:
-    """ε of one record of a node, against anybody, where the scheme protects all its data at once; infinite without
-    noise."""
-    return math.inf if accountant is None else accountant.participant_epsilon(participations, unit=RECORD)
+def _part_epsilon(accountant: RunAccountant | None, participations: int, unit: str) -> float:
+    """ε of a part of what the scheme protects at once, against anybody; infinite without noise."""
+    return math.inf if accountant is None else accountant.participant_epsilon(participations, unit=unit)
 
 
 def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], cohort: int) -> list[str]:
@@ -164,21 +157,22 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload], co
     if charged > offer.attempts:
         agreed = f"{offer.rounds} rounds and {offer.spare_rounds} spare ones"
         reasons.append(f"{charged} rounds would be charged, but {agreed} were offered")
-    record_level = offer.scheme.record_level
-    outside, server = _limits(RECORD if record_level else CLIENT)
+    own, taken = offer.scheme.unit, taken_of(accountant, uploads)
+    outside, server = _limits(own)
     limit = _least(getattr(policy, outside), budget.epsilon)
     if limit is not None:
-        released = accountant.released_epsilon(charged, budget.accountant, participations)
+        released = accountant.released_epsilon(charged, budget.accountant, taken)
         if _above(released, limit):
             reasons.append(f"ε would be {_figure(released)}, above {rounded_up(limit)}")
     limit = _least(getattr(policy, server), budget.participant_epsilon)
     if limit is not None:
-        participant = accountant.participant_epsilon(participations)
+        participant = accountant.participant_epsilon(taken)
         if _above(participant, limit):
             reasons.append(f"ε against the server would be {_figure(participant)}, above {rounded_up(limit)}")
-    limit = None if record_level else _least(policy.max_record_epsilon, policy.max_record_participant_epsilon)
-    if limit is not None and _above(of_record := _record_epsilon(accountant, participations), limit):
-        reasons.append(f"ε of a record would be {_figure(of_record)}, above {rounded_up(limit)}")
+    for part in PARTS_OF[own]:
+        limit = _least(*(getattr(policy, name) for name in _limits(part)))
+        if limit is not None and _above(figure := _part_epsilon(accountant, participations, part), limit):
+            reasons.append(f"ε{_OF[part]} would be {_figure(figure)}, above {rounded_up(limit)}")
     return reasons
 
 
@@ -192,6 +186,8 @@ def against_lifetime(policy: Policy, before: Mapping[str, Cost], run: str, cost:
         ("ε", CLIENT, "epsilon", "lifetime_epsilon"),
         ("ε against the servers", CLIENT, "participant_epsilon", "lifetime_participant_epsilon"),
         ("participations", CLIENT, "participations", "lifetime_participations"),
+        ("ε of a patient", PATIENT, "epsilon", "lifetime_patient_epsilon"),
+        ("ε of a patient against the servers", PATIENT, "participant_epsilon", "lifetime_patient_participant_epsilon"),
         ("ε of a record", RECORD, "epsilon", "lifetime_record_epsilon"),
         ("ε of a record against the servers", RECORD, "participant_epsilon", "lifetime_record_participant_epsilon"),
     ):
@@ -200,7 +196,7 @@ def against_lifetime(policy: Policy, before: Mapping[str, Cost], run: str, cost:
             continue
         value = getattr(spent(after, policy.max_delta or 1.0, unit), figure)
         if _above(value, limit):
-            shown = "∞ (uploads without noise, or for single records)" if value == math.inf else _figure(value)
+            shown = "∞ (uploads without noise, or for less than that)" if value == math.inf else _figure(value)
             reasons.append(
                 f"over the lifetime of this node's data {what} would be {shown}, above {name} {rounded_up(limit)}"
             )
@@ -216,6 +212,8 @@ def planned_epsilons(mechanism: Mechanism, spare_rounds: int = 0) -> tuple[float
     if accountant is None or budget is None:
         return math.inf, math.inf
     most = most_participations(mechanism, spare_rounds)
+    if accountant.main.max_owners > 1:  # a patient is in the rounds of all of them
+        most = mechanism.rounds + spare_rounds
     released = accountant.released_epsilon(mechanism.rounds + spare_rounds, budget.accountant, most)
     participant = accountant.participant_epsilon(most)
     promised = (budget.epsilon, budget.participant_epsilon)

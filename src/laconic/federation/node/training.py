@@ -16,7 +16,7 @@ from laconic.data.population import Records
 from laconic.features.population import in_blocks
 from laconic.federation.entropy import federation_streams
 from laconic.federation.offer import Offer
-from laconic.federation.populations import OwnRecords
+from laconic.federation.populations import Held, OwnRecords
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
@@ -39,17 +39,18 @@ class NodeWork:
         offer: Offer,
         client: int,
         model: nn.Module,
-        records: Records,
+        held: Held,
         *,
         front_end: nn.Module | None = None,
         test_seed_allowed: bool = False,
         **options: Any,
     ) -> None:
         self.offer, self.client = offer, client
+        records, patients = held
         if front_end is not None:  # once, here: what is kept in memory are the features
             records = Records(in_blocks(front_end, records.inputs, torch.device("cpu")), records.targets)
         self.experiment = offer.experiment(
-            model, OwnRecords(offer.num_clients, records), **_ENGINE[offer.scheme.record_level] | options
+            model, OwnRecords(offer.num_clients, records, patients), **_ENGINE[offer.scheme.record_level] | options
         )
         streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
         self._view = ModelView(self.experiment, streams)

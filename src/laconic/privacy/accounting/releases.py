@@ -45,7 +45,8 @@ OUTSIDER, SERVER = VIEWS = ("outsider", "server")
 SHARES, EACH, CENTRAL = ADDED_BY = ("shares", "each", "server")
 """Who adds the noise: the clients of a sum together, each client the whole of it, or the server."""
 
-_PARTS = {CLIENT: (RECORD, PATIENT), PATIENT: (RECORD,), RECORD: ()}
+PARTS_OF = {CLIENT: (RECORD, PATIENT), PATIENT: (RECORD,), RECORD: ()}
+"""What is a part of each unit: it is protected with it, if less well."""
 METHODS = ("moments", "rdp", "pld")
 _LARGEST_PLD = 100.0
 _PAPER_ORDERS = tuple(range(2, 34))  # order λ + 1 for λ = 1..32
@@ -214,7 +215,7 @@ class Release(Part):
 
         Nothing amplifies that: what the rest of the unit adds hangs on the same coin. A larger unit has no bound.
         """
-        if unit not in _PARTS[self.unit]:
+        if unit not in PARTS_OF[self.unit]:
             return None
         twice = 1 if self._replaced else 2
         scale = twice * self.sensitivity_scale
