@@ -177,8 +177,9 @@ class LocalFederation:
         def answer(message: Message) -> Message:
             place = {"folder": self.path / f"node-{number}", "policy": self.path / f"policy-{number}.toml"}
             serving = Serving(**place, front_end=self.front_end, front_end_module=self.front_end_module)
-            held = Held(self.population.records(number), self.population.patients(number))
-            node = ServedNode(serving, KeptRecords(lambda: held, None, of_patients=self.of_patients), own_model)
+            held, told = (lambda: Held.at(self.population, number)), self.of_patients
+            records = KeptRecords(held, None, of_patients=told)
+            node = ServedNode(serving, records, own_model)
             node._nonces = self.processes[number]
             context = Context(0, FIRST_NODE + number, {}, RecordDict(), {})
             return courier_app(lambda context: node.answer)(message, context)

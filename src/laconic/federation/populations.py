@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from laconic.data.population import Records, as_records
+from laconic.data.population import Population, Records, as_records, patients_of
 
 
 class Held(NamedTuple):
@@ -19,6 +19,11 @@ class Held(NamedTuple):
     @classmethod
     def of(cls, given: Records | Held) -> Held:
         return given if isinstance(given, Held) else cls(given)
+
+    @classmethod
+    def at(cls, population: Population, client: int) -> Held:
+        """What one client of a population holds."""
+        return cls(population.records(client), patients_of(population, client))
 
     @classmethod
     def given(cls, data: Any, what: str) -> Held:

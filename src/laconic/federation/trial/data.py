@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from laconic.data.federated import FederatedData
-from laconic.data.population import patients_of
 from laconic.errors import ConfigError
 from laconic.federation.populations import FarRecords, Held
 from laconic.settings.config import RunConfig
@@ -29,8 +28,7 @@ def load_trial(config: RunConfig) -> FederatedData:
 
 def part_of(config: RunConfig, number: int) -> Held:
     """What one node holds."""
-    population = load_trial(config).population
-    return Held(population.records(number), patients_of(population, number))
+    return Held.at(load_trial(config).population, number)
 
 
 @dataclass(frozen=True)

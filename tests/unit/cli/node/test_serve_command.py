@@ -9,6 +9,7 @@ from e2e_tools import call
 
 from laconic.cli.node.serve import _records
 from laconic.errors import DataError
+from laconic.federation.populations import Held
 
 SCHEMA = """\
 label = "outcome"
@@ -46,4 +47,4 @@ def test_a_schema_that_changes_while_the_node_runs_is_not_used_unseen(tmp_path: 
     with pytest.raises(DataError, match="changed since this process has started"):
         records.read()
     schema.write_text(SCHEMA)
-    assert len(records.read().targets) == 3
+    assert len(Held.of(records.read()).records.targets) == 3
