@@ -22,6 +22,18 @@ max = 90
 """
 
 
+def test_a_column_or_a_function_says_whose_each_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "a.csv"
+    data.write_text("who,x,target\nb,1,0\na,2,1\nb,3,1\n")
+    named = _records(None, {"data": str(data), "patient-column": "who"})
+    assert named.of_patients is True and Held.of(named.read()).patients.tolist() == [1, 0, 1]  # type: ignore[union-attr]
+    assert _records(None, {"data": str(data), "target": "target"}).of_patients is False
+    (tmp_path / "whose.py").write_text("def load():\n    return [[1.0], [2.0]], [0, 1], ['x', 'x']\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = _records("whose:load", {})
+    assert own.of_patients is None and Held.of(own.read()).patients.tolist() == ["x", "x"]  # type: ignore[union-attr]
+
+
 def test_a_folder_that_is_not_there_is_no_new_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its disk may not be mounted; a new node would not know what its records have spent."""
     (tmp_path / "policy.toml").write_text("max_nodes = 10\n")

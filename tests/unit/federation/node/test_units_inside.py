@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from e2e_tools import call
 from hypothesis import given
 from hypothesis import strategies as st
 from node_tools import OFFER, SERVER, DirectCourier, Small, model, refusals
@@ -24,6 +25,7 @@ from laconic.federation.node.node import Node
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.populations import Held
 from laconic.federation.requests import REFUSED
+from laconic.figures import at_most
 from laconic.guard.folder import NodeFolder
 from laconic.guard.policy import Policy
 from laconic.guard.transcript import UPLOADED
@@ -224,6 +226,22 @@ def test_a_node_draws_its_patients_and_its_share_from_its_operating_system(
     assert [row["unit"] for row in uploads] == [PATIENT] * 2
     assert uploads[-1]["participant_epsilon"] == participant(hospitals.offer, 2)
     assert uploads[0]["cost"]["record_rate"] == 0.5
+
+
+def test_the_owner_sees_what_one_patient_has_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hospitals = Hospitals(tmp_path)
+    clients = hospitals.join()
+    clients.collect(hospitals.plan(clients), clients.model.initial)
+    (tmp_path / "policy.toml").write_text("max_delta = 1e-5\nlifetime_patient_epsilon = 3.0\n")
+    place = (str(tmp_path / "node-0"), "--policy", str(tmp_path / "policy.toml"))
+    figure = at_most(participant(hospitals.offer, 1))
+    told = call(capsys, "node", "status", *place).out
+    assert f"a patient ε against the servers {figure}, against an outsider {figure} of 3" in told
+    assert f"1 participations, ε of a patient against the server {figure}" in told
+    assert "all runs  1 participations, ε against the servers ∞" in told
+    found = call(capsys, "node", "status", *place, "--json").json
+    assert found["lifetime"]["patient"]["epsilon"] == pytest.approx(participant(hospitals.offer, 1))
+    assert found["lifetime"]["epsilon"] is None and found["lifetime"]["record"]["epsilon"] > 0
 
 
 def test_a_node_that_was_not_told_of_patients_says_so_before_it_joins(tmp_path: Path) -> None:
