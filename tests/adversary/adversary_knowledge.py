@@ -6,6 +6,7 @@ seed for which there are enough shares, and finds every combination of uploads w
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pytest
 from adversary_world import Attempt, World, node_of
 
 from laconic.guard import protect
-from laconic.guard.contract import Release
+from laconic.guard.contract import PARTS, Release
 from laconic.guard.noise import MEAN_BITS
 from laconic.secagg import SecAggClient, SumPlan, Terms, messages
 from laconic.secagg import client as client_module
@@ -72,7 +73,7 @@ class Watch:
         bounds: list[float] = []
 
         def noted_release(release: Release, vector: Any, **options: Any) -> Any:
-            bounds.append(release.units * release.sensitivity)
+            bounds.append(math.inf if release.clip == PARTS else release.units * release.sensitivity)
             return residues(release, vector, **options)
 
         def noted_noise(fixed: np.ndarray, scale: float, bits: int, source: Any, *, whole: bool) -> Any:

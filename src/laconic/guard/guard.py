@@ -26,7 +26,7 @@ from laconic.errors import PrivacyError, WireError
 from laconic.guard import limits, protect
 from laconic.guard.contract import Contract, Release, SignedOffer, verify_offer
 from laconic.guard.folder import NodeFolder
-from laconic.guard.ledger import Price, composed, unit_of
+from laconic.guard.ledger import Price, composed
 from laconic.guard.noise import Entropy, Source
 from laconic.guard.policy import Policy
 from laconic.guard.roster import beacon_of, check_listed, check_roster, read_roster
@@ -135,7 +135,7 @@ class Guard:
         if not contract.masked:
             release, steps = self._affordable(contract, (round, attempt), 1), contract.releases[-1].steps
             noise = None if steps is None else {"share": steps.scale / steps.units, "step": 1 / steps.units}
-            values = about | self._paid(contract, release, None) | {"noise": noise}
+            values = about | self._paid(contract, (round, attempt), None) | {"noise": noise}
             self._folder.log.add(UPLOADED, run, round=round, attempt=attempt, **values)
             return Ticket(client, contract, release, round, attempt, (client,), 0.0, None)
         if roster:
@@ -154,7 +154,7 @@ class Guard:
             )
         share = contract.share_scale(release, len(told.cohort))
         noise = {"share": share / release.units, "step": 1 / release.units}
-        attempts.values = about | self._paid(contract, release, len(told.cohort)) | {"noise": noise}
+        attempts.values = about | self._paid(contract, (round, attempt), len(told.cohort)) | {"noise": noise}
         member.commit()
         self._folder.keep(run, "plan", plan)
         return Ticket(client, contract, release, round, attempt, told.cohort, share, member)
@@ -184,23 +184,21 @@ class Guard:
         """The kind of round that it is, if the limits leave room for it."""
         rows = self._folder.log.rows(contract.run)
         _refuse(limits.against_upload(self._policy, contract, rows, upload, cohort))
-        release = contract.release(upload[0])
-        self._within_lifetime(contract, [Price.of(contract, release)])
-        return release
+        self._within_lifetime(contract, [limits.priced(contract, rows, upload)])
+        return contract.release(upload[0])
 
-    def _paid(self, contract: Contract, release: Release, cohort: int | None) -> dict[str, Any]:
+    def _paid(self, contract: Contract, upload: limits.Upload, cohort: int | None) -> dict[str, Any]:
         """What the row of an upload says of it."""
-        prices = limits.charged(self._folder.log.rows(contract.run))
-        price = Price.of(contract, release)
-        unit = contract.unit
-        figure = None if contract.delta is None else composed([*prices, price], contract.delta, unit_of(unit))
+        rows = self._folder.log.rows(contract.run)
+        prices = [*limits.charged(rows), limits.priced(contract, rows, upload)]
+        figure = None if contract.delta is None else composed(prices, contract.delta, contract.unit)
         return {
             "offer": contract.digest.hex(),
             "cohort": cohort,
-            "participations": len(prices) + 1,
-            "unit": unit,
+            "participations": len(prices),
+            "unit": contract.unit,
             "participant_epsilon": figure,
-            "price": price.row(),
+            "price": prices[-1].row(),
         }
 
     def _within_lifetime(self, contract: Contract, prices: list[Price]) -> None:

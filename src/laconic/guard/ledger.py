@@ -25,12 +25,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from laconic.errors import RunFolderError
-from laconic.guard.contract import CLIENT, SMOOTHING, Contract, Release
+from laconic.guard.contract import CLIENT, PATIENT, RECORD, SMOOTHING, Contract, Release
 from laconic.guard.noise import draw_gap, draw_total_variation
 
-RECORD = "record"
-UNITS = (CLIENT, RECORD)
-"""What an ε of a node is about: all its data, or one of the units (records, patients) that its data consists of."""
+UNITS = (CLIENT, PATIENT, RECORD)
+"""What an ε of a node is about: all its data, all records of one patient, or one record."""
+PARTS_OF = {CLIENT: (PATIENT, RECORD), PATIENT: (RECORD,), RECORD: ()}
+"""What is a part of each unit: it is protected with it, if less well."""
 _ORDERS = (*range(2, 64), *range(64, 129, 4), 160, 192, 256, 512, 1024)
 _ACCURACY = 1e-12
 
@@ -46,37 +47,35 @@ class Seen:
 
 @dataclass(frozen=True)
 class Price:
-    """Of one upload: what it shows of all of the node's data, and of one unit of it; None where nothing bounds that.
+    """Of one upload: what it shows of one unit, by the unit's name; nothing bounds it for units that are not there.
 
     `delta` is what the finite precision of the sampler adds to δ.
     """
 
-    client: Seen | None
-    record: Seen | None
+    seen: Mapping[str, Seen]
     delta: float = 0.0
 
     @classmethod
-    def of(cls, contract: Contract, release: Release) -> Self:
-        """Of an upload in this kind of round."""
+    def of(cls, contract: Contract, release: Release, rounds: int = 1) -> Self:
+        """Of an upload in this kind of round. A unit with parts at several nodes is in all `rounds` since the last."""
         if not release.multiplier:
-            return cls(None, None)
-        steps = release.steps
+            return cls({})
+        own, steps = contract.unit, release.steps
+        z, rate, count = release.price
+        seen = {own: Seen(z, rate, count if release.owners == 1 else count * rounds)}
         if steps is not None:
             draws = draw_total_variation(steps.scale) + draw_gap(steps.scale)
-            seen = Seen(release.multiplier, steps.rate, steps.count)
-            return cls(None, seen, steps.count * steps.size * draws)
-        share = release.scale / math.sqrt(contract.largest_cohort)
-        draws = draw_total_variation(share, integer_mean=release.whole) + draw_gap(share, integer_mean=release.whole)
-        slack = contract.largest_cohort * release.code_size * draws
-        if contract.unit != CLIENT:
-            return cls(None, Seen(release.multiplier, release.rate), slack)
+            return cls(seen, steps.count * steps.size * draws)
         # One record more or less can turn a code around: two codes within the bound differ by twice the bound at most.
         turned = math.sqrt(release.scale**2 - SMOOTHING**2) / (2 * release.units * release.sensitivity)
-        return cls(Seen(release.multiplier), Seen(min(turned, release.multiplier)), slack)
+        seen |= {part: Seen(min(turned, z)) for part in PARTS_OF[own]}
+        share, whole = release.scale / math.sqrt(contract.largest_cohort), release.whole
+        draws = draw_total_variation(share, integer_mean=whole) + draw_gap(share, integer_mean=whole)
+        return cls(seen, contract.largest_cohort * release.code_size * draws)
 
     def row(self) -> dict[str, Any]:
         """As values of JSON."""
-        return asdict(self)
+        return {"delta": self.delta} | {unit: asdict(seen) for unit, seen in self.seen.items()}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
@@ -84,16 +83,14 @@ class Price:
         try:
             if "price" in row:
                 price = row["price"]
-                client, record = (None if price[unit] is None else Seen(**price[unit]) for unit in UNITS)
-                return cls(client, record, float(price["delta"]))
+                return cls({unit: Seen(**price[unit]) for unit in UNITS if unit in price}, float(price["delta"]))
             cost = row["cost"]
-            noise = [cost["noise_multiplier"], cost.get("evaluation_noise_multiplier")]
-            if noise[0] is None:
-                return cls(None, None)
-            least, delta = min(z for z in noise if z is not None), float(cost["delta"])
-            if cost.get("unit", CLIENT) == CLIENT:
-                return cls(Seen(least), Seen(least / 2), delta)
-            return cls(None, Seen(least, float(cost["record_rate"]), int(cost["local_steps"])), delta)
+            if cost["noise_multiplier"] is None:
+                return cls({})
+            noise = (cost["noise_multiplier"], cost.get("evaluation_noise_multiplier"))
+            least, own = min(z for z in noise if z is not None), cost.get("unit", CLIENT)
+            seen = {own: Seen(least, float(cost.get("record_rate", 1)), int(cost.get("local_steps", 1)))}
+            return cls(seen | {part: Seen(least / 2) for part in PARTS_OF[own]}, float(cost["delta"]))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise RunFolderError(
                 f"the log's row of run {str(row.get('run'))[:8]}… does not say what the upload costs (an older version"
@@ -102,20 +99,14 @@ class Price:
             ) from None
 
 
-def unit_of(unit: str) -> str:
-    """Which of the two kinds of ε the unit of a contract has: records and patients are units of the node's data."""
-    return CLIENT if unit == CLIENT else RECORD
-
-
 def composed(prices: Iterable[Price], delta: float, unit: str = CLIENT) -> float:
     """ε of one unit over all these uploads, at this δ; infinite where nothing bounds it."""
     every = list(prices)
-    seen = [price.client if unit == CLIENT else price.record for price in every]
-    if not seen:
+    if not every:
         return 0.0
     left = delta - math.fsum(price.delta for price in every)
-    some = [one for one in seen if one is not None]
-    if left <= 0 or len(some) < len(seen):
+    some = [price.seen[unit] for price in every if unit in price.seen]
+    if left <= 0 or len(some) < len(every):
         return math.inf
     if all(one.rate == 1 for one in some):
         return gaussian_epsilon(math.sqrt(math.fsum(one.count / one.noise_multiplier**2 for one in some)), left)

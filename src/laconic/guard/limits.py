@@ -12,14 +12,15 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from laconic.figures import at_most, rounded_up
-from laconic.guard.contract import CLIENT, Contract
-from laconic.guard.ledger import RECORD, UNITS, Price, composed
+from laconic.guard.contract import CLIENT, PATIENT, RECORD, Contract
+from laconic.guard.ledger import PARTS_OF, UNITS, Price, composed
 from laconic.guard.policy import Policy
 from laconic.guard.transcript import JOINED, REFUSED, UPLOADED, Row
 
 Upload = tuple[int, int]
 """Round and attempt."""
-OF = {CLIENT: "", RECORD: " of a record"}
+OF = {CLIENT: "", PATIENT: " of a patient", RECORD: " of a record"}
+_WHOLE = {CLIENT: "this node's data as a whole", PATIENT: "a patient with all records as a whole"}
 MOST_JOINS = 64
 """Runs of one server that a node joins in a day: every one of them takes room on its disk."""
 _DAY = 86400.0
@@ -65,17 +66,12 @@ def _against_declared(policy: Policy, contract: Contract) -> list[str]:
     if policy.record_shape and contract.input_shape != policy.record_shape:
         told, own = ("×".join(map(str, shape)) for shape in (contract.input_shape, policy.record_shape))
         reasons.append(f"records of {told} values, and the policy declares {own}")
-    if contract.unit != CLIENT and contract.delta is not None:
-        if policy.max_records is None:
-            reasons.append(
-                "the run protects single records, and the policy does not declare max_records, the most that this node"
-                " may have: without it δ cannot be judged"
-            )
-        elif contract.delta * policy.max_records >= 1:
-            reasons.append(
-                f"δ {rounded_up(contract.delta)} is one over the {policy.max_records} records that the policy declares"
-                " or more: it allows one of them to be published"
-            )
+    most = policy.max_records
+    if contract.unit != CLIENT and most is not None and contract.delta is not None and contract.delta * most >= 1:
+        reasons.append(
+            f"δ {rounded_up(contract.delta)} is one over the {most} records that the policy declares or more: it allows"
+            " one of them to be published"
+        )
     return reasons
 
 
@@ -110,16 +106,14 @@ def _against_cost(policy: Policy, contract: Contract) -> list[str]:
     most, over = contract.participations, _over(contract)
     if policy.max_participations is not None and most > policy.max_participations:
         reasons.append(f"up to {most} participations, above max_participations {policy.max_participations}{over}")
+    own = contract.unit
     for unit in UNITS:
-        name, limit = _server_limit(policy, unit)
+        name, limit = limit_of(policy, unit, "max", "participant_epsilon")
         if limit is None:
             continue
         figure = planned(contract, unit)
-        if unit == CLIENT and contract.unit != CLIENT:
-            reasons.append(
-                f"{contract.name} protects single records, and has no ε for this node's data as a whole, which {name}"
-                " would limit (an owner who means records says max_record_epsilon instead)"
-            )
+        if unit != own and unit not in PARTS_OF[own]:
+            reasons.append(of_another(contract.name, own, unit, name))
         elif _above(figure, limit):
             reasons.append(
                 f"planned ε{OF[unit]} against the server {_figure(figure)} is above {name} {rounded_up(limit)}{over}"
@@ -127,28 +121,44 @@ def _against_cost(policy: Policy, contract: Contract) -> list[str]:
     return reasons
 
 
+def of_another(scheme: str, own: str, unit: str, name: str) -> str:
+    """That a scheme protects less than what a limit is about."""
+    return (
+        f"{scheme} protects single {own}s, and has no ε for {_WHOLE[unit]}, which {name} would limit (an owner who"
+        f" means {own}s says max_{own}_epsilon instead)"
+    )
+
+
 def planned(contract: Contract, unit: str) -> float:
     """ε against the server if the node is asked as often as it may be; not above what the offer promises to keep."""
     if contract.delta is None:
         return math.inf
-    figure = composed(planned_prices(contract), contract.delta, unit)
-    promised = contract.participant_epsilon if unit == CLIENT or contract.unit != CLIENT else None
+    figure, promised = composed(planned_prices(contract), contract.delta, unit), _promised(contract, unit)
     return figure if promised is None else min(figure, promised)
+
+
+def _promised(contract: Contract, unit: str) -> float | None:
+    """The ε that the offer promises to stay below, where the guard can hold it to that.
+
+    It is calibrated with tight figures. Where units are drawn by coins the guard's own are larger, and would end a run
+    too early: there the node checks it besides, with an accountant.
+    """
+    exact = all(release.price[1] == 1 for release in contract.releases)
+    return contract.participant_epsilon if unit == contract.unit and exact else None
 
 
 def planned_prices(contract: Contract) -> list[Price]:
     """The dearest uploads that the node can be asked for: rounds as they are planned, and any of them repeated."""
     every = {release.phase: Price.of(contract, release) for release in contract.releases}
     prices = [every[contract.release(round).phase] for round in range(1, contract.rounds + 1)]
-    dearest = max(prices, key=_weight)
-    prices += [dearest] * contract.spare_rounds
-    return sorted(prices, key=_weight, reverse=True)[: contract.participations]
+    prices += [max(prices, key=_weight)] * contract.spare_rounds
+    shared = any(release.owners > 1 for release in contract.releases)  # a unit is in the rounds of other nodes, too
+    return prices if shared else sorted(prices, key=_weight, reverse=True)[: contract.participations]
 
 
 def _weight(price: Price) -> float:
     """How dear an upload is, for a comparison of uploads of one run."""
-    seen = price.client or price.record
-    return math.inf if seen is None else seen.rate * seen.rate * seen.count / seen.noise_multiplier**2
+    return max((s.rate**2 * s.count / s.noise_multiplier**2 for s in price.seen.values()), default=math.inf)
 
 
 def against_upload(policy: Policy, contract: Contract, rows: Sequence[Row], upload: Upload, cohort: int) -> list[str]:
@@ -174,14 +184,20 @@ def against_upload(policy: Policy, contract: Contract, rows: Sequence[Row], uplo
     if released > contract.attempts:
         agreed = f"{contract.rounds} rounds and {contract.spare_rounds} spare ones"
         reasons.append(f"{released} rounds would be charged, but {agreed} were offered")
-    prices = [*charged(rows), Price.of(contract, contract.release(round))]
+    prices = [*charged(rows), priced(contract, rows, upload)]
     for unit in UNITS:
-        _, limit = _server_limit(policy, unit)
-        promised = contract.participant_epsilon if (unit == CLIENT) == (contract.unit == CLIENT) else None
-        limit = min((one for one in (limit, promised) if one is not None), default=None)
+        _, limit = limit_of(policy, unit, "max", "participant_epsilon")
+        limit = min((one for one in (limit, _promised(contract, unit)) if one is not None), default=None)
         if limit is not None and _above(figure := composed(prices, contract.delta, unit), limit):
             reasons.append(f"ε{OF[unit]} against the server would be {_figure(figure)}, above {rounded_up(limit)}")
     return reasons
+
+
+def priced(contract: Contract, rows: Iterable[Row], upload: Upload) -> Price:
+    """What this upload costs. `rows` are those of the run."""
+    before = [(row["round"], row["attempt"]) for row in rows if row["what"] == UPLOADED]
+    since = max(1, charges([*before, upload]) - max(charges(before), len(before)))
+    return Price.of(contract, contract.release(upload[0]), since)
 
 
 def against_lifetime(policy: Policy, rows: Iterable[Row], more: Sequence[Price]) -> list[str]:
@@ -193,10 +209,10 @@ def against_lifetime(policy: Policy, rows: Iterable[Row], more: Sequence[Price])
             f"over the lifetime of this node's data participations would be {len(prices)}, above"
             f" lifetime_participations {policy.lifetime_participations}"
         )
-    for unit, name in ((CLIENT, "lifetime_participant_epsilon"), (RECORD, "lifetime_record_participant_epsilon")):
-        limit = getattr(policy, name)
+    for unit in UNITS:
+        name, limit = limit_of(policy, unit, "lifetime", "participant_epsilon")
         if limit is not None and _above(figure := composed(prices, policy.max_delta or 1.0, unit), limit):
-            shown = "∞ (uploads without noise, or for single records)" if figure == math.inf else _figure(figure)
+            shown = "∞ (uploads without noise, or for less than that)" if figure == math.inf else _figure(figure)
             reasons.append(
                 f"over the lifetime of this node's data ε{OF[unit]} against the servers would be {shown}, above {name}"
                 f" {rounded_up(limit)}"
@@ -238,19 +254,19 @@ def charges(uploads: Sequence[Upload]) -> int:
 
 def unlimited(policy: Policy) -> list[str]:
     """What no limit of the policy holds over all runs, in words for the owner."""
-    if any(getattr(policy, f"lifetime_{of}participant_epsilon") is not None for of in ("", "record_")):
+    names = [limit_of(policy, unit, "lifetime", "participant_epsilon") for unit in UNITS]
+    if any(limit is not None for _, limit in names):
         return []
     if policy.lifetime_participations is not None:
         return ["ε over all runs has no limit, only the number of participations: set lifetime_participant_epsilon"]
-    outsider = policy.lifetime_epsilon is not None or policy.lifetime_record_epsilon is not None
+    outsider = any(limit_of(policy, unit, "lifetime", "epsilon")[1] is not None for unit in UNITS)
     told = "ε against the servers" if outsider else "ε"
-    return [
-        f"{told} over all runs has no limit: set lifetime_participant_epsilon (or lifetime_record_participant_epsilon)"
-    ]
+    return [f"{told} over all runs has no limit: set one of {', '.join(name for name, _ in names)}"]
 
 
-def _server_limit(policy: Policy, unit: str) -> tuple[str, float | None]:
-    name = f"max_{'record_' if unit == RECORD else ''}participant_epsilon"
+def limit_of(policy: Policy, unit: str, over: str, against: str) -> tuple[str, float | None]:
+    """A limit of the policy, and its name: over one run (`max`) or all (`lifetime`), of a unit, against somebody."""
+    name = f"{over}_{'' if unit == CLIENT else f'{unit}_'}{against}"
     return name, getattr(policy, name)
 
 

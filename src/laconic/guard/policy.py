@@ -20,6 +20,8 @@ _EPSILONS = (
     *("max_epsilon", "max_participant_epsilon", "lifetime_epsilon", "lifetime_participant_epsilon"),
     *("max_record_epsilon", "max_record_participant_epsilon"),
     *("lifetime_record_epsilon", "lifetime_record_participant_epsilon"),
+    *("max_patient_epsilon", "max_patient_participant_epsilon"),
+    *("lifetime_patient_epsilon", "lifetime_patient_participant_epsilon"),
 )
 _COUNTS = ("max_participations", "lifetime_participations", "classes", "max_records")
 _SIZES = ("max_rounds", "max_local_steps", "max_model_size", "max_nodes", "max_message_bytes")
@@ -33,8 +35,9 @@ class Policy:
     `max_epsilon` is against an outsider, `max_participant_epsilon` against the server, both for one run, and
     `max_participations` too. Those with `lifetime` count all runs that this node ever took part in, of any server and
     scheme. Every ε is at `max_delta` or less. These ε are of the node's data as a whole, so a scheme that protects
-    single records breaks them. Those with `record` are of one record of the node; every scheme with noise can keep
-    them. `min_cohort` is the least number of honest nodes in a sum that is opened:
+    single records or patients breaks them. Those with `patient` are of one patient with all records here, which a
+    scheme for single records breaks; those with `record` are of one record, and every scheme with noise can keep them.
+    A policy may have limits of each. `min_cohort` is the least number of honest nodes in a sum that is opened:
     the cohort less `max_dropouts` and `max_colluders` of the offer. `min_colluders` is how many nodes at least may side
     with the server without harm. `fingerprints` are the schemes that may be run. `servers` and `identities` are public
     keys: of those who may offer runs, and of the nodes that this one shares sums with. `secure_aggregation` is "signed"
@@ -44,10 +47,10 @@ class Policy:
     nodes of the run, bytes of a message.
 
     Three declare the records, so that offers are judged without a look at them: the `classes` of their labels, the
-    shape of one record, and the most records that this node may have. A run that protects single records needs the
-    last one, by which its δ is judged. Records that turn out otherwise are not sent: noise alone is, and the owner is
-    told. After `max_past_refusals` refusals of a server for what was spent before, it is refused everything new: each
-    of them tells it a little about what others were given.
+    shape of one record, and the most records that this node may have, by which the δ of runs is judged that protect
+    single records. Records that turn out otherwise are not sent: noise alone is, and the owner is told. After
+    `max_past_refusals` refusals of a server for what was spent before, it is refused everything new: each of them tells
+    it a little about what others were given.
     """
 
     max_epsilon: float | None = None
@@ -61,6 +64,10 @@ class Policy:
     max_record_participant_epsilon: float | None = None
     lifetime_record_epsilon: float | None = None
     lifetime_record_participant_epsilon: float | None = None
+    max_patient_epsilon: float | None = None
+    max_patient_participant_epsilon: float | None = None
+    lifetime_patient_epsilon: float | None = None
+    lifetime_patient_participant_epsilon: float | None = None
     min_cohort: int = 2
     min_colluders: int = 0
     secure_aggregation: str = "required"

@@ -121,8 +121,9 @@ def _show(
     for gap in gaps:
         click.echo(f"policy    {gap}")
     click.echo(_in_words(lifetime))
-    if any(row["unit"] == "record" for row in runs.values()) or any(lifetime["record"]["limits"].values()):
-        click.echo(_of_a_record(lifetime["record"]))
+    for unit in ("patient", "record"):
+        if any(row["unit"] == unit for row in runs.values()) or any(lifetime[unit]["limits"].values()):
+            click.echo(_of_one(unit, lifetime[unit]))
     if files.copied is not None:
         click.echo(f"attention it takes part in nothing: {files.copied}")
     elif files.attention is not None:
@@ -135,7 +136,7 @@ def _show(
             f" {files.path / 'records.txt'})"
         )
     for run, row in runs.items():
-        of = " of a record" if row["unit"] == "record" else ""
+        of = f" of a {row['unit']}" if row["unit"] in ("patient", "record") else ""
         figure = row["participant_epsilon"]
         epsilon = "" if figure is None else f", ε{of} against the server {at_most(figure)}"
         click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
@@ -155,10 +156,18 @@ def _own(metrics: dict[str, Any]) -> str:
 def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
     """What all runs together have cost, beside what the policy allows; None where it is no finite number."""
     from laconic.federation.node.lifetime import logged_costs, spent
-    from laconic.guard.ledger import RECORD
 
     costs = logged_costs(rows).values()
-    figures, of_record = spent(costs, delta), spent(costs, delta, RECORD)
+    figures = spent(costs, delta)
+    limited = ("epsilon", "participant_epsilon")
+
+    def of_one(unit: str) -> dict[str, Any]:
+        of_unit = spent(costs, delta, unit)
+        return {
+            **{name: _finite(getattr(of_unit, name)) for name in limited},
+            "limits": {name: getattr(limits, f"lifetime_{unit}_{name}") for name in limited},
+        }
+
     return {
         "participations": figures.participations,
         "delta": delta,
@@ -167,10 +176,7 @@ def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[
         "limits": {
             name: getattr(limits, f"lifetime_{name}") for name in ("participations", "epsilon", "participant_epsilon")
         },
-        "record": {
-            **{name: _finite(getattr(of_record, name)) for name in ("epsilon", "participant_epsilon")},
-            "limits": {name: getattr(limits, f"lifetime_record_{name}") for name in ("epsilon", "participant_epsilon")},
-        },
+        **{unit: of_one(unit) for unit in ("patient", "record")},
     }
 
 
@@ -182,10 +188,10 @@ def _in_words(lifetime: dict[str, Any]) -> str:
     )
 
 
-def _of_a_record(record: dict[str, Any]) -> str:
+def _of_one(unit: str, figures: dict[str, Any]) -> str:
     return (
-        f"a record  ε against the servers {_shown(record, 'participant_epsilon')},"
-        f" against an outsider {_shown(record, 'epsilon')}"
+        f"{f'a {unit}':9} ε against the servers {_shown(figures, 'participant_epsilon')},"
+        f" against an outsider {_shown(figures, 'epsilon')}"
     )
 
 

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laconic.errors import DataError, LaconicError, PrivacyError, RunFolderError, WireError, one_line
-from laconic.federation.agreement import UNCHECKED, check_meaning
+from laconic.federation.agreement import UNCHECKED, check_meaning, check_patients
 from laconic.federation.entropy import TEST_SEED, StreamWords, federation_streams, refuse_test_seed, seed_for_tests
 from laconic.federation.front_ends import kept_front_end, own_front_end
 from laconic.federation.node.last_answers import LastAnswers
 from laconic.federation.requests import NONCE, Fields, UploadRequest, bytes_in, run_in
+from laconic.figures import rounded_up
+from laconic.guard.contract import CLIENT
 from laconic.guard.folder import NodeFolder
 from laconic.guard.guard import Guard
 from laconic.guard.transcript import JOINED, MEASURED, REFUSED
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from laconic.federation.node.serve.kept_work import KeptWork
     from laconic.federation.node.training import NodeWork
     from laconic.federation.offer import Offer
+    from laconic.federation.populations import Held
     from laconic.guard.noise import Source
     from laconic.guard.policy import Policy
     from laconic.plan import RoundPlan
@@ -50,7 +53,8 @@ _LONGEST, _LONGEST_KIND = 2000, 30
 
 
 class Node:
-    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
+    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here, and
+    `of_patients` says whether these tell whose each is (None: only loading them does).
 
     `kept` has the work of the runs under way, where a process answers more than one message, and `nonces` are those of
     the process. `meaning` is what the node's records mean, `front_end` the owner's copy of a front end that cannot be
@@ -64,7 +68,8 @@ class Node:
         policy: Policy,
         *,
         model: Callable[[Offer], nn.Module],
-        records: Callable[[Offer], Records],
+        records: Callable[[Offer], Records | Held],
+        of_patients: bool | None = None,
         kept: KeptWork | None = None,
         nonces: Nonces | None = None,
         meaning: Meaning | str | None = UNCHECKED,
@@ -77,6 +82,7 @@ class Node:
         self._front_end_module = front_end_module
         self._folder, self._policy, self._kept = folder, policy, kept
         self._model, self._records, self._options = model, records, options
+        self._of_patients = of_patients
         self._offered = b""
         self._work: NodeWork | None = None
         self._guard = Guard(
@@ -145,6 +151,7 @@ class Node:
         planned = Cost.planned(offer)
         self._within_lifetime(offer, planned, Cost.planned(offer, offer.spare_rounds))
         check_meaning(offer, self._meaning)
+        check_patients(offer, self._of_patients)
         joined = self._folder.kept(offer.run, "offer") is not None
         front_end = None if joined else own_front_end(offer, self._front_end, self._front_end_module)
         check_model(self._model(offer), offer)
@@ -227,8 +234,9 @@ class Node:
 
         from laconic.data.population import Records
         from laconic.federation.node.training import NodeWork
+        from laconic.federation.populations import Held
 
-        nothing = Records(torch.zeros(0, *offer.head_shape), torch.zeros(0, dtype=torch.int64))
+        nothing = Held(Records(torch.zeros(0, *offer.head_shape), torch.zeros(0, dtype=torch.int64)))
         training = NodeWork(offer, client, model, nothing, test_seed_allowed=self._policy.allow_test_seed)
         return training, training.code(plan, weights)
 
@@ -303,23 +311,20 @@ class Node:
 
     def _begun(self, client: int, offer: Offer, model: nn.Module) -> NodeWork:
         from laconic.federation.node.training import NodeWork
+        from laconic.federation.populations import Held
 
         with on_records():
             front_end = None
             if offer.front_end is not None:
                 file = self._folder.file(offer.run, "front_end")
                 front_end = kept_front_end(offer, file, self._front_end_module)
-            records = self._records(offer)
-            most = self._policy.max_records
-            if most is not None and len(records.targets) > most:
-                raise DataError(
-                    f"this node has {len(records.targets)} records, and its policy declares max_records {most}"
-                )
+            held = Held.of(self._records(offer))
+            _check_number(offer, len(held.records.targets), self._policy.max_records)
             return NodeWork(
                 offer,
                 client,
                 model,
-                records,
+                held,
                 front_end=front_end,
                 test_seed_allowed=self._policy.allow_test_seed,
                 **self._options | self._held_out(offer),
@@ -403,3 +408,17 @@ class Node:
             self._folder.log.add_refusal(named, **values)
         else:  # these are counted
             self._folder.log.add(REFUSED, named, **values, past=past)
+
+
+def _check_number(offer: Offer, count: int, most: int | None) -> None:
+    """Refuse to use more records than are declared, and a δ that allows one of them to be published.
+
+    Only the owner is told: how many records a node has is none of a server's business.
+    """
+    if most is not None and count > most:
+        raise DataError(f"this node has {count} records, and its policy declares max_records {most}")
+    if offer.scheme.unit != CLIENT and offer.budget is not None and offer.budget.delta * count >= 1:
+        raise DataError(
+            f"δ {rounded_up(offer.budget.delta)} is one over this node's {count} records or more: it allows one of them"
+            " to be published; declare max_records in the policy, and such offers are refused"
+        )

@@ -10,11 +10,10 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from laconic.federation.node.lifetime import Cost, Group, accountant_of, spent
+from laconic.federation.node.lifetime import Cost, Group, accountant_of, spent, taken_of
 from laconic.figures import at_most, rounded_up
-from laconic.guard.contract import CLIENT
-from laconic.guard.ledger import RECORD, UNITS
-from laconic.guard.limits import OF, Upload, charges
+from laconic.guard.ledger import PARTS_OF, UNITS
+from laconic.guard.limits import OF, Upload, charges, limit_of, of_another
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,19 +35,19 @@ def against_offer(policy: Policy, offer: Offer) -> list[str]:
 
 def _against_planned(policy: Policy, offer: Offer, unit: str) -> list[str]:
     """What an outsider would learn by the plan of one unit of privacy, and may not."""
-    name, limit = _outsider_limit(policy, unit)
+    name, limit = limit_of(policy, unit, "max", "epsilon")
     if limit is None:
         return []
-    if offer.scheme.record_level and unit == CLIENT:
+    own = offer.scheme.unit
+    if unit != own and unit not in PARTS_OF[own]:
         return [
-            f"{offer.scheme.name} protects single records, and has no ε for this node's data as a whole, which {name}"
-            " would limit (an owner who means records says max_record_epsilon instead)"
+            of_another(offer.scheme.name, own, unit, name),
         ]
-    if unit == CLIENT or offer.scheme.record_level:
+    if unit == own:
         released, _ = planned_epsilons(offer.mechanism, offer.spare_rounds)
     else:
         most = most_participations(offer.mechanism, offer.spare_rounds)
-        released = _record_epsilon(offer.mechanism.accountant, most)
+        released = _part_epsilon(offer.mechanism.accountant, most, unit)
     reasons = []
     if offer.sampler.caveat:
         reasons.append(f"no proof covers the planned ε that {name} would limit: {offer.sampler.caveat}")
@@ -58,15 +57,9 @@ def _against_planned(policy: Policy, offer: Offer, unit: str) -> list[str]:
     return reasons
 
 
-def _outsider_limit(policy: Policy, unit: str) -> tuple[str, float | None]:
-    name = f"max_{'record_' if unit == RECORD else ''}epsilon"
-    return name, getattr(policy, name)
-
-
-def _record_epsilon(accountant: RunAccountant | None, participations: int) -> float:
-    """ε of one record of a node, against anybody, where the scheme protects all its data at once; infinite without
-    noise."""
-    return math.inf if accountant is None else accountant.participant_epsilon(participations, unit=RECORD)
+def _part_epsilon(accountant: RunAccountant | None, participations: int, unit: str) -> float:
+    """ε of a part of what the scheme protects at once, against anybody; infinite without noise."""
+    return math.inf if accountant is None else accountant.participant_epsilon(participations, unit=unit)
 
 
 def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload]) -> list[str]:
@@ -76,16 +69,22 @@ def against_round(policy: Policy, offer: Offer, *, uploads: Sequence[Upload]) ->
         return []
     reasons, participations = [], len(uploads)
     charged = max(charges(uploads), participations)
-    record_level = offer.scheme.record_level
-    _, own = _outsider_limit(policy, RECORD if record_level else CLIENT)
-    limit = min((one for one in (own, budget.epsilon) if one is not None), default=None)
+    own = offer.scheme.unit
+    _, limit = limit_of(policy, own, "max", "epsilon")
+    limit = min((one for one in (limit, budget.epsilon) if one is not None), default=None)
     if limit is not None:
-        released = accountant.released_epsilon(charged, budget.accountant, participations)
+        released = accountant.released_epsilon(charged, budget.accountant, taken_of(accountant, uploads))
         if _above(released, limit):
             reasons.append(f"ε would be {_figure(released)}, above {rounded_up(limit)}")
-    limit = None if record_level else policy.max_record_epsilon
-    if limit is not None and _above(of_record := _record_epsilon(accountant, participations), limit):
-        reasons.append(f"ε of a record would be {_figure(of_record)}, above {rounded_up(limit)}")
+    promised = budget.participant_epsilon
+    if promised is not None:
+        participant = accountant.participant_epsilon(taken_of(accountant, uploads))
+        if _above(participant, promised):
+            reasons.append(f"ε against the server would be {_figure(participant)}, above {rounded_up(promised)}")
+    for part in PARTS_OF[own]:
+        _, limit = limit_of(policy, part, "max", "epsilon")
+        if limit is not None and _above(figure := _part_epsilon(accountant, participations, part), limit):
+            reasons.append(f"ε{OF[part]} would be {_figure(figure)}, above {rounded_up(limit)}")
     return reasons
 
 
@@ -94,10 +93,10 @@ def against_lifetime(policy: Policy, before: Mapping[Group, Cost], group: Group,
     by then, under the plan that `group` names."""
     after = {**before, group: cost}.values()
     reasons = []
-    for unit, name in ((CLIENT, "lifetime_epsilon"), (RECORD, "lifetime_record_epsilon")):
-        limit = getattr(policy, name)
+    for unit in UNITS:
+        name, limit = limit_of(policy, unit, "lifetime", "epsilon")
         if limit is not None and _above(value := spent(after, policy.max_delta or 1.0, unit).epsilon, limit):
-            shown = "∞ (uploads without noise, or for single records)" if value == math.inf else _figure(value)
+            shown = "∞ (uploads without noise, or for less than that)" if value == math.inf else _figure(value)
             reasons.append(
                 f"over the lifetime of this node's data ε{OF[unit]} would be {shown}, above {name} {rounded_up(limit)}"
             )
@@ -113,6 +112,8 @@ def planned_epsilons(mechanism: Mechanism, spare_rounds: int = 0) -> tuple[float
     if accountant is None or budget is None:
         return math.inf, math.inf
     most = most_participations(mechanism, spare_rounds)
+    if accountant.main.max_owners > 1:  # a patient is in the rounds of all of them
+        most = mechanism.rounds + spare_rounds
     released = accountant.released_epsilon(mechanism.rounds + spare_rounds, budget.accountant, most)
     participant = accountant.participant_epsilon(most)
     promised = (budget.epsilon, budget.participant_epsilon)

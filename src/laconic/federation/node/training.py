@@ -16,7 +16,7 @@ from laconic.data.population import Records
 from laconic.features.population import in_blocks
 from laconic.federation.entropy import federation_streams
 from laconic.federation.offer import Offer
-from laconic.federation.populations import OwnRecords
+from laconic.federation.populations import Held, OwnRecords
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
@@ -38,17 +38,18 @@ class NodeWork:
         offer: Offer,
         client: int,
         model: nn.Module,
-        records: Records,
+        held: Held,
         *,
         front_end: nn.Module | None = None,
         test_seed_allowed: bool = False,
         **options: Any,
     ) -> None:
         self.offer, self.client = offer, client
+        records, patients = held
         if front_end is not None:  # once, here: what is kept in memory are the features
             records = Records(in_blocks(front_end, records.inputs, torch.device("cpu")), records.targets)
         self.experiment = offer.experiment(
-            model, OwnRecords(offer.num_clients, records), **_ENGINE[offer.scheme.record_level] | options
+            model, OwnRecords(offer.num_clients, records, patients), **_ENGINE[offer.scheme.record_level] | options
         )
         streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
         self._view = ModelView(self.experiment, streams)
@@ -62,11 +63,17 @@ class NodeWork:
         return self._view.streams
 
     def vector(self, plan: RoundPlan, weights: Tensor) -> Tensor:
-        """What this node has to say in a round, encoded. It is neither clipped nor noised: that is the guard's."""
+        """What this node has to say in a round, encoded. It is neither clipped nor noised: that is the guard's.
+
+        Of units inside the node it is the sum of their clipped parts, on the grid: no sum can be clipped afterwards.
+        """
         streams = [noise_stream(self.streams, plan, self.client)]
 
         def encoded(trained: Trained) -> Updates:
-            codec = self.offer.scheme.at(plan.round).codec
+            scheme = self.offer.scheme.at(plan.round)
+            if scheme.sums_units:
+                return Updates(trained.clients, trained.values, trained.num_records)
+            codec = scheme.codec
             return Updates(trained.clients, codec.encode(trained.values, plan, streams), trained.num_records)
 
         device = self._view.device

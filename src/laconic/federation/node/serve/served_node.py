@@ -104,6 +104,7 @@ class ServedNode:
             policy,
             model=self._model,
             records=lambda offer: self._records.read(),
+            of_patients=self._records.of_patients,
             kept=self._kept,
             nonces=self._nonces,
             meaning=self._meaning,
