@@ -30,7 +30,7 @@ from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
 from laconic.secagg.crypto.labels import labelled
 from laconic.secagg.terms import RUN_BYTES, Terms, context_of
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 17
 """No honest offer is longer; a longer one is not even looked at."""
 CLIENT, RECORD = UNITS = ("client", "record")
 NO_CLIP, L2, ENTRIES, MARKS = CLIPS = ("none", "l2", "entries", "marks")
@@ -148,6 +148,7 @@ class Release:
     bits: int = 0
     whole: bool = False
     multiplier: float = 0.0
+    rate: float = 1.0
     steps: Steps | None = None
 
     def __contains__(self, round: int) -> bool:

@@ -1,6 +1,6 @@
-"""A node's policy: what its owner allows, in a file of its own. What is not allowed is refused, with the reason.
+"""A node's policy: what its owner allows and declares, in a file of its own. What is not allowed is refused.
 
-`refusals` applies it. Limits that nothing would enforce are errors here: an ε without a δ, signed sums without a list
+`limits` applies it. Limits that nothing would enforce are errors here: an ε without a δ, signed sums without a list
 of identities.
 """
 
@@ -21,7 +21,7 @@ _EPSILONS = (
     *("max_record_epsilon", "max_record_participant_epsilon"),
     *("lifetime_record_epsilon", "lifetime_record_participant_epsilon"),
 )
-_COUNTS = ("max_participations", "lifetime_participations")
+_COUNTS = ("max_participations", "lifetime_participations", "classes", "max_records")
 _SIZES = ("max_rounds", "max_local_steps", "max_model_size", "max_nodes", "max_message_bytes")
 _LISTS = ("fingerprints", "servers", "identities")
 
@@ -40,8 +40,14 @@ class Policy:
     keys: of those who may offer runs, and of the nodes that this one shares sums with. `secure_aggregation` is "signed"
     if a server that lies is to be covered, "optional" if single codes may be sent in the clear.
 
-    The last five bound what an offer can make this node compute and keep: rounds, local steps in each, weights of the
-    model, nodes of the run, bytes of a message.
+    Five bound what an offer can make this node compute and keep: rounds, local steps in each, weights of the model,
+    nodes of the run, bytes of a message.
+
+    Three declare the records, so that offers are judged without a look at them: the `classes` of their labels, the
+    shape of one record, and the most records that this node may have. A run that protects single records needs the
+    last one, by which its δ is judged. Records that turn out otherwise are not sent: noise alone is, and the owner is
+    told. After `max_past_refusals` refusals of a server for what was spent before, it is refused everything new: each
+    of them tells it a little about what others were given.
     """
 
     max_epsilon: float | None = None
@@ -66,6 +72,10 @@ class Policy:
     max_model_size: int = 100_000_000
     max_nodes: int = 100_000
     max_message_bytes: int = 1 << 30
+    classes: int | None = None
+    record_shape: tuple[int, ...] = ()
+    max_records: int | None = None
+    max_past_refusals: int = 3
     allow_test_seed: bool = False
 
     def __post_init__(self) -> None:
@@ -80,6 +90,9 @@ class Policy:
             if getattr(self, name) is not None:
                 positive_int(**{name: getattr(self, name)})
         non_negative_int(min_colluders=self.min_colluders)
+        non_negative_int(max_past_refusals=self.max_past_refusals)
+        for length in self.record_shape:
+            positive_int(record_shape=length)
         one_of(SECURE_AGGREGATION, secure_aggregation=self.secure_aggregation)
         if self.secure_aggregation == "signed" and not self.identities:
             raise ConfigError(
@@ -117,6 +130,10 @@ def read_policy(path: str | Path) -> Policy:
             raise ConfigError(f"the policy {path}: " + unknown("key", key, known))
         if key in _LISTS:
             values[key] = _texts(path, key, value)
+        elif key == "record_shape":
+            if not isinstance(value, list):
+                raise ConfigError(f"the policy {path}: record_shape must be a list of lengths, not {value!r}")
+            values[key] = tuple(value)
         elif key == "allow_test_seed" and not isinstance(value, bool):
             raise ConfigError(f"the policy {path}: {key} must be true or false, not {value!r}")
     try:

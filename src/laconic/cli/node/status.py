@@ -46,6 +46,7 @@ def status(folder: Path, policy: Path | None, delta: float | None, as_json: bool
     """
     from laconic.errors import RunFolderError
     from laconic.guard.folder import NodeFolder
+    from laconic.guard.limits import unlimited
     from laconic.guard.policy import Policy, read_policy
 
     if not (folder.expanduser() / "identity.key").exists():
@@ -58,12 +59,14 @@ def status(folder: Path, policy: Path | None, delta: float | None, as_json: bool
     files = NodeFolder(folder)
     rows = files.log.rows()
     identity, runs = files.public_identity(), _runs(rows)
+    gaps = [] if named is None else unlimited(limits)
     lifetime = _lifetime(rows, limits, delta or limits.max_delta or 1e-5)
     if as_json:
-        told = {"identity": identity, "process": process, "runs": runs, "lifetime": lifetime}
-        click.echo(json.dumps(told | {"attention": files.copied or files.attention}, ensure_ascii=False))
+        told: dict[str, Any] = {"identity": identity, "process": process, "runs": runs, "lifetime": lifetime}
+        told |= {"attention": files.copied or files.attention, "records": files.bad_records, "unlimited": gaps}
+        click.echo(json.dumps(told, ensure_ascii=False))
     else:
-        _show(identity, process, policy, lifetime, files, runs)
+        _show(identity, process, policy, gaps, lifetime, files, runs)
     if check and not process["answers"]:
         sys.exit(RunFolderError.exit_code)
 
@@ -101,6 +104,7 @@ def _show(
     identity: str,
     process: dict[str, Any],
     policy: Path | None,
+    gaps: list[str],
     lifetime: dict[str, Any],
     files: NodeFolder,
     runs: dict[str, Any],
@@ -113,7 +117,9 @@ def _show(
     else:
         click.echo("process   none: start it with laconic node serve")
     if policy is not None:
-        click.echo(f"policy    {policy} is in order")
+        click.echo(f"policy    {policy} can be read")
+    for gap in gaps:
+        click.echo(f"policy    {gap}")
     click.echo(_in_words(lifetime))
     if any(row["unit"] == "record" for row in runs.values()) or any(lifetime["record"]["limits"].values()):
         click.echo(_of_a_record(lifetime["record"]))
@@ -122,6 +128,11 @@ def _show(
     elif files.attention is not None:
         click.echo(
             f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
+        )
+    if files.bad_records is not None:
+        click.echo(
+            f"records   noise alone was sent, as they could not be used: {files.bad_records} (mend them, then remove"
+            f" {files.path / 'records.txt'})"
         )
     for run, row in runs.items():
         of = " of a record" if row["unit"] == "record" else ""
@@ -143,7 +154,8 @@ def _own(metrics: dict[str, Any]) -> str:
 
 def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
     """What all runs together have cost, beside what the policy allows; None where it is no finite number."""
-    from laconic.federation.node.lifetime import RECORD, logged_costs, spent
+    from laconic.federation.node.lifetime import logged_costs, spent
+    from laconic.guard.ledger import RECORD
 
     costs = logged_costs(rows).values()
     figures, of_record = spent(costs, delta), spent(costs, delta, RECORD)
@@ -206,8 +218,8 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
             run["scheme"] = row["scheme"]
         elif row["what"] == "uploaded":
             run |= {name: row.get(name) for name in ("participations", "participant_epsilon", "unit")}
-            if "own_metrics" in row:
-                run["own_metrics"] = {"round": row["round"], **row["own_metrics"]}
+        elif row["what"] == "measured":
+            run["own_metrics"] = {"round": row["round"], **row["own_metrics"]}
         elif row["what"] == "refused":
             run["refused"].append({"time": row["time"], "reason": row["reason"], "detail": row.get("detail")})
     return runs

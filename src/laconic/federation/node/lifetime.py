@@ -16,6 +16,7 @@ can turn a code around, by 2·S.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from laconic.errors import ConfigError, RunFolderError
+from laconic.guard.contract import CLIENT
+from laconic.guard.ledger import RECORD
+from laconic.guard.limits import Upload, charges
 from laconic.guard.transcript import JOINED, UPLOADED
 from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.record_events import Occasional, RecordEvent
@@ -34,12 +38,6 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from laconic.federation.offer import Offer
-
-
-Upload = tuple[int, int]
-"""Round and attempt."""
-CLIENT, RECORD = UNITS = ("client", "record")
-"""What an ε of a node is about: all its data, or one record."""
 
 
 @dataclass(frozen=True)
@@ -212,15 +210,6 @@ def for_a_record(noise_multiplier: float, sampler: Sampler) -> float:
     return noise_multiplier if sampler.adjacency == REPLACE_ONE else noise_multiplier / 2
 
 
-def charges(uploads: Sequence[Upload]) -> int:
-    """How many releases a server must have charged, as far as a node with these uploads can know.
-
-    One for each round up to the last, and one for each attempt before the one that the node took part in.
-    """
-    attempts = _last_attempts(uploads)
-    return max(attempts, default=0) + sum(attempts.values())
-
-
 def accountant_of(offer: Offer, uploads: Sequence[Upload]) -> RunAccountant | None:
     """The accountant of a run, which knows of the rounds that were repeated, as far as a node can know."""
     accountant = offer.mechanism.accountant
@@ -278,25 +267,34 @@ def _composed_epsilon(releases: list[tuple[DpEvent | RecordEvent, int, bool]], d
     return float(rdp.compute_epsilon(orders, total, delta)[0])
 
 
-def logged_costs(rows: Iterable[Mapping[str, Any]]) -> dict[str, Cost]:
-    """By run, what a node's log says that it has cost: every run that was joined, with its uploads."""
+Group = tuple[str, str]
+"""A run, and what it was planned to cost, as JSON: one run can stand in a log with several plans."""
+
+
+def group_of(run: str, cost: Mapping[str, Any]) -> Group:
+    """Where the uploads of a run under this plan are counted."""
+    return run, json.dumps(cost, sort_keys=True)
+
+
+def logged_costs(rows: Iterable[Mapping[str, Any]]) -> dict[Group, Cost]:
+    """What every run has cost that was joined, by the node's log. Each upload counts by the cost in its own row."""
     import laconic.schemes  # noqa: F401 - a sampler is known once its module is imported
 
-    planned: dict[str, Cost] = {}
-    uploads: dict[str, list[Upload]] = {}
+    planned: dict[Group, Cost] = {}
+    uploads: dict[Group, list[Upload]] = {}
     for row in rows:
         if row["what"] not in (JOINED, UPLOADED):
             continue
         try:
-            run = str(row["run"])
-            planned[run] = Cost(**row["cost"])
-            Sampler.from_dict(planned[run].sampler)
+            group = group_of(str(row["run"]), row["cost"])
+            planned[group] = Cost(**row["cost"])
+            Sampler.from_dict(planned[group].sampler)
             if row["what"] == UPLOADED:
-                uploads.setdefault(run, []).append((int(row["round"]), int(row["attempt"])))
+                uploads.setdefault(group, []).append((int(row["round"]), int(row["attempt"])))
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError):
             raise RunFolderError(
                 f"the log's row of run {str(row['run'])[:8]}… does not say what the run costs (an older version wrote"
                 " it, or it is damaged): limits over a lifetime need a log of this version; keep the old folder and"
                 " begin a new one, or drop the lifetime limits"
             ) from None
-    return {run: cost.after(uploads.get(run, [])) for run, cost in planned.items()}
+    return {group: cost.after(uploads.get(group, [])) for group, cost in planned.items()}
