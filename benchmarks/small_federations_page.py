@@ -15,8 +15,9 @@ from benchmarks import small_federations
 PAGE = Path("docs/results/small-federations.md")
 FOLDER = PAGE.with_suffix("")
 _SEEDS = 3
-_WAYS = tuple(way.name for way in small_federations.WAYS)
 _LEVELS = ("patient", "hospital", "record")
+_WAYS = tuple(name for level in _LEVELS for name in (level, f"{level}, {small_federations.PUBLIC} public records"))
+"""In the order of the table's columns."""
 _NAMES = {"patient": "patient", "hospital": "hospital", "record": "record, as published"}
 
 
