@@ -179,5 +179,6 @@ def test_noise_that_every_owner_adds_in_full_is_seen(monkeypatch: pytest.MonkeyP
 def test_declared_units_bound_the_divisor_of_a_round() -> None:
     e = experiment(unit_rate=0.25)
     assert e.typical_plan().divisor == 50
-    fewer = replace(e, population=PooledPopulation(make_records(60), [np.arange(3)] * 5, patients=np.arange(60)))
+    some = np.split(np.arange(15), 5)
+    fewer = replace(e, population=PooledPopulation(make_records(60), some, patients=np.arange(60)))
     assert fewer.typical_plan().divisor == 50

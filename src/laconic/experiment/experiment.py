@@ -13,7 +13,7 @@ from laconic.adversary.malicious import Infiltration, malicious_clients
 from laconic.adversary.missing_noise import attackers_show_cohort
 from laconic.adversary.ring import about_ring
 from laconic.codecs.votes import VotedSubset
-from laconic.data.population import Population, Records, units_of
+from laconic.data.population import Population, Records, most_owners, units_of
 from laconic.errors import ConfigError, several
 from laconic.experiment.checks import check_correlated, correlated_problems, count_units
 from laconic.experiment.mechanism import Mechanism, loses_by_cohort
@@ -29,7 +29,7 @@ from laconic.options.sections import (
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.releases import CLIENT, METHODS
+from laconic.privacy.accounting.releases import CLIENT, METHODS, PATIENT
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta
@@ -305,6 +305,13 @@ def check_units(train: UnitGradients, sampler: Sampler, population: Population) 
             " them, and that is accounted for only if all clients take part in every round: use --sampling-rate 1"
         )
     units_of(population, 0, train.unit)
+    found = most_owners(population) if train.unit == PATIENT else None
+    if found is not None and found > train.max_owners:
+        raise ConfigError(
+            f"a patient has records at {found} clients, but --max-owners-per-patient is {train.max_owners}, so the"
+            f" patient could add {found} times what the noise is for: use --max-owners-per-patient {found}, or leave"
+            " such records at one client"
+        )
 
 
 def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:

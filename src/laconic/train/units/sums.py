@@ -57,6 +57,7 @@ class UnitSums:
     ) -> None:
         if units is not None and (units.shape != records.targets.shape[:1] or (len(units) and int(units.min()) < 0)):
             raise ConfigError("there must be one number of a unit for each record, from 0")
+        model.check_classes(records.targets)
         self._targets = records.targets
         groups = Groups(units, len(records.targets))
         self.num_units, self._single = groups.num_units, groups.single
