@@ -350,7 +350,8 @@ class UnitGradients(LocalTraining):
         for flag, count in (("--class-weights", len(self.class_weights)), ("--prevalence", len(self.prevalence))):
             if count and count != num_classes:
                 has = f"the model has {num_classes} classes" if num_classes else "the targets are values, not classes"
-                raise ConfigError(f"{flag} is for {count} classes, but {has}: give a number for each class, or none")
+                given = "1 class" if count == 1 else f"{count} classes"
+                raise ConfigError(f"{flag} is for {given}, but {has}: give a number for each class, or none")
 
     def first_bias(self, outputs: int) -> list[float]:
         """The bias of a last layer that answers as often as the classes are weighted: log a(y)·p(y) for each class y.
