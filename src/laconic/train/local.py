@@ -313,6 +313,10 @@ class UnitGradients(LocalTraining):
             )
         if self.num_units is not None:
             positive(num_units=self.num_units)
+            if self.num_units < 1:
+                raise ConfigError(
+                    f"--num-units {self.num_units:g} is less than one {self.unit}: give about how many all clients hold"
+                )
             object.__setattr__(self, "num_units", float(self.num_units))  # 40 and 40.0 are one scheme
         object.__setattr__(self, "class_weights", tuple(self.class_weights))
         for weight in self.class_weights:

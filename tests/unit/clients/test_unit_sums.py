@@ -430,6 +430,7 @@ def nobodys() -> FunctionPopulation:
     ("options", "run", "match"),
     [
         ({"num_units": None}, {}, "--num-units"),
+        ({"num_units": 0.5}, {}, "less than one patient"),
         ({"local_lr": 0.1}, {}, "--server-lr"),
         ({"local_steps": 5}, {}, "no bound holds"),
         ({"noise": "continuous"}, {}, "--noise integer"),
