@@ -183,7 +183,7 @@ GRIDS = {
 }
 """Without and with public records: how many settings are drawn for each ε. 48 were tried before, with shorter steps and
 at most 120 components, and the best were at the edge. They are among the results, and may be chosen. The last grid
-clips nearly everybody to one length, in few rounds without momentum: the noise of many steps is then averaged evenly."""
+clips nearly all who died to one length, in few rounds without momentum: the noise of all steps is averaged evenly."""
 
 
 def _patient_level(public: bool) -> Iterator[dict[str, Any]]:
