@@ -56,10 +56,10 @@ def check_auditable(experiment: Experiment) -> None:
             f"{scheme.name} begins with votes, which have another S and another noise than the rest, and an audit takes"
             " rounds that are all alike: leave out --top-selection votes, and choose with public records"
         )
-    if scheme.evaluations.every:
+    for query in scheme.asked:
         raise ConfigError(
-            "an audit takes rounds that are all alike, and evaluations have another S and another noise: leave out"
-            " --evaluate-every"
+            f"an audit takes rounds that are all alike, and {query.name} have another S and another noise:"
+            f" {query.without}"
         )
     if experiment.group_testing:
         raise ConfigError(

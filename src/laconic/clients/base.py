@@ -70,7 +70,8 @@ class ModelView:
         for records in (e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
-        e.scheme.evaluations.check(self.model.num_classes)
+        for query in e.scheme.asked:
+            query.check(self.model.num_classes)
         if e.scheme.evaluations.every and e.scheme.evaluations.metric != "loss" and self._values_as_targets:
             raise ConfigError(
                 f"--evaluate-metric {e.scheme.evaluations.metric} takes classes, and the targets are values: use loss"

@@ -29,7 +29,7 @@ from laconic.options.sections import (
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.releases import CLIENT, METHODS
+from laconic.privacy.accounting.releases import CLIENT, METHODS, TRAINING
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta
@@ -353,8 +353,8 @@ def check_testable(scheme: Scheme) -> None:
             f"--group-testing tests codes of one kind, and {scheme.name} begins with votes: leave out"
             " --top-selection votes, and choose the weights with public data, or leave out --group-testing"
         )
-    if scheme.evaluations.every:
-        raise ConfigError("--group-testing tests codes of one kind, and evaluations are of another: leave one out")
+    for query in scheme.asked:
+        raise ConfigError(f"--group-testing tests codes of one kind, and {query.name} are of another: leave one out")
     if scheme.downlink == "signs":
         raise ConfigError(
             f"--group-testing leaves out the step of a spoilt round, but {scheme.name} sends signs down, which say that"
@@ -363,14 +363,16 @@ def check_testable(scheme: Scheme) -> None:
 
 
 def check_evaluations(scheme: Scheme, rounds: int, *, attacked: bool = False) -> None:
-    """Refuse evaluations that never come, or that are not defined for these records."""
-    every = scheme.evaluations.every
-    if not every:
-        return
-    if scheme.num_evaluations(rounds) == 0:
-        raise ConfigError(f"--evaluate-every {every} of --rounds {rounds} is never: evaluate more often")
-    if attacked:
-        raise ConfigError("what attackers would send in an evaluation is not defined: leave out --evaluate-every")
+    """Refuse evaluations and other queries that never come, and those that attackers would answer."""
+    planned, every = scheme.planned(rounds), scheme.evaluations.every
+    for query in scheme.asked:
+        if planned.get(query.name, 0) == 0:
+            what = f"--evaluate-every {every}" if query is scheme.evaluations else f"the query {type(query).__name__}"
+            raise ConfigError(f"{what} of --rounds {rounds} is never: evaluate more often")
+        if attacked:
+            raise ConfigError(f"what attackers would send in {query.name} is not defined: {query.without}")
+    if scheme.asked and planned[TRAINING] == 0:
+        raise ConfigError(f"the queries of --rounds {rounds} leave no round to train in: ask less often")
 
 
 def check_votes(scheme: Scheme, rounds: int, size: int | None = None) -> None:

@@ -67,6 +67,12 @@ class Rounds(Part):
         within = self.after < round and (self.last is None or round <= self.last)
         return within and round % self.every == 0
 
+    def meets(self, other: Rounds) -> bool:
+        """Whether the two have a round in common."""
+        every, after = math.lcm(self.every, other.every), max(self.after, other.after)
+        common = (after // every + 1) * every
+        return all(rounds.last is None or common <= rounds.last for rounds in (self, other))
+
     def through(self, number: int) -> int:
         """How many of the rounds up to this number it has."""
         end = number if self.last is None else min(number, self.last)
