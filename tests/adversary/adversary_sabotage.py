@@ -10,9 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from laconic.federation import roster as roster_module
 from laconic.federation.node import node as node_module
 from laconic.federation.node.node import Node
+from laconic.guard import roster as roster_module
 from laconic.guard.contract import Contract
 from laconic.secagg import attempts, messages
 from laconic.secagg import client as client_module

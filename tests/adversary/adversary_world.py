@@ -21,13 +21,13 @@ from torch import nn
 from conftest import make_population
 from laconic import schemes
 from laconic.clients import wire
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer, open_offer, sign_offer, verify_offer
 from laconic.federation.requests import NONCE, REFUSED, Fields, UploadRequest
-from laconic.federation.roster import beacon_of
 from laconic.federation.weights import initial_weights, weights_digest
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
+from laconic.guard.roster import beacon_of
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.secagg import Nonces, SumPlan, Terms, messages

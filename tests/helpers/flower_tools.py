@@ -23,7 +23,6 @@ from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.messages import fields_of
 from laconic.federation.flower.server_app import ServerData
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.serve.kept_work import KeptRecords
 from laconic.federation.node.serve.served_node import ServedNode, Serving
@@ -31,6 +30,7 @@ from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import REFUSED
 from laconic.federation.server.members import make_offer
 from laconic.federation.server.settings import settle_federated
+from laconic.guard.folder import NodeFolder
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.secagg import Nonces

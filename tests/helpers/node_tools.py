@@ -16,15 +16,15 @@ from conftest import make_population
 from laconic import schemes
 from laconic.federation.courier import Answers
 from laconic.federation.node import refusals as node_refusals
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer
 from laconic.federation.populations import FarRecords
 from laconic.federation.requests import Fields
 from laconic.federation.server.members import invite
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.weights import initial_weights, weights_digest
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
 from laconic.planning import plan_round
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson

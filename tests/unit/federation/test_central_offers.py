@@ -12,10 +12,10 @@ from node_tools import SERVER, make_offer, model
 import laconic.federation.offer as offers
 from laconic import schemes
 from laconic.errors import ConfigError
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import REFUSED
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
+from laconic.guard.transcript import REFUSED
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 

@@ -21,7 +21,7 @@ def backup(folder: Path, archive: Path) -> None:
     Keys of single runs are not in it: a node that went on with a run from a backup could reveal its update.
     """
     from laconic.federation.node.backup import back_up
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
 
     files = NodeFolder(folder)
     back_up(files, archive.expanduser())
@@ -62,8 +62,8 @@ def moved(folder: Path, yes: bool) -> None:
     If the original has answered anything since, the copy's log is wrong, and the same masks could be used twice: use a
     backup instead.
     """
-    from laconic.federation.keys.original import accept_copy, is_copy
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.keys.original import accept_copy, is_copy
 
     files = NodeFolder(folder.expanduser())
     if not is_copy(files.path):

@@ -12,8 +12,8 @@ from laconic.cli.node.record_options import record_options
 
 if TYPE_CHECKING:
     from laconic.data.population import Records
-    from laconic.federation.keys.secret import Secret
     from laconic.federation.node.serve.kept_work import KeptRecords
+    from laconic.guard.keys.secret import Secret
 
 
 @click.command()
@@ -120,7 +120,7 @@ def serve(
 
 def _token(port: int | None, file: Path | None) -> Secret | None:
     from laconic.errors import ConfigError
-    from laconic.federation.keys.secret import read_passphrase_file
+    from laconic.guard.keys.secret import read_passphrase_file
 
     if file is None:
         return None

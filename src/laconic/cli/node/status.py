@@ -14,8 +14,8 @@ from laconic.figures import at_most, rounded_up
 from laconic.parts import probability
 
 if TYPE_CHECKING:
-    from laconic.federation.node.folder import NodeFolder
-    from laconic.federation.node.policy import Policy
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.policy import Policy
 
 _HELLO = 10.0
 """Seconds for a process that hangs: monitoring must not hang with it."""
@@ -45,8 +45,8 @@ def status(folder: Path, policy: Path | None, delta: float | None, as_json: bool
     laconic node status /srv/laconic --check > /dev/null || alarm
     """
     from laconic.errors import RunFolderError
-    from laconic.federation.node.folder import NodeFolder
-    from laconic.federation.node.policy import Policy, read_policy
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.policy import Policy, read_policy
 
     if not (folder.expanduser() / "identity.key").exists():
         raise RunFolderError(f"{folder} is no folder of a node: laconic node identity {folder} makes one")
@@ -78,7 +78,7 @@ def identity(folder: Path) -> None:
 
     Servers have one, too: the same file, as server-key. docs/flower.md says who needs to know which.
     """
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
 
     click.echo(NodeFolder(folder).public_identity())
 

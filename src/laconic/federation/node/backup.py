@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.keys import wrapping
-from laconic.federation.keys.change import OLD
-from laconic.federation.keys.files import replace_file
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import JOINED, UPLOADED
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys import wrapping
+from laconic.guard.keys.change import OLD
+from laconic.guard.keys.files import replace_file
+from laconic.guard.transcript import JOINED, UPLOADED
 
 _FILES = ("identity.key", wrapping.FILE, "log.jsonl", "log.jsonl.length")
 _LARGEST = 1 << 32

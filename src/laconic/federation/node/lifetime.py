@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.node.log import JOINED, UPLOADED
+from laconic.guard.transcript import JOINED, UPLOADED
 from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.record_events import Occasional, RecordEvent
 from laconic.privacy.accounting.releases import EVALUATIONS, epsilon, renyi_divergences

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 from laconic.errors import WireError
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.withheld import on_own_keys
-from laconic.federation.roster import read_roster
+from laconic.guard.folder import NodeFolder
+from laconic.guard.roster import read_roster
 from laconic.secagg import AttemptsOnDisk, Nonces, SecAggClient, Terms
 
 

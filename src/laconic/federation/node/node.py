@@ -21,14 +21,14 @@ from laconic.errors import LaconicError, PrivacyError, RunFolderError, WireError
 from laconic.federation.agreement import UNCHECKED, check_meaning
 from laconic.federation.entropy import refuse_test_seed, seed_for_tests
 from laconic.federation.front_ends import kept_front_end, own_front_end
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.last_answers import LastAnswers
-from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.masking import keep_terms, masking
 from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_own_keys, on_records
 from laconic.federation.requests import NONCE, Fields, UploadRequest, bytes_in, run_in
-from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.figures import rounded_up
+from laconic.guard.folder import NodeFolder
+from laconic.guard.roster import beacon_of, check_listed, check_roster, read_roster
+from laconic.guard.transcript import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
 from laconic.secagg import Nonces, SecAggClient, SumPlan
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.nonces import StaleNonce
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from laconic.data.meaning import Meaning
     from laconic.data.population import Records
     from laconic.federation.node.lifetime import Cost
-    from laconic.federation.node.policy import Policy
     from laconic.federation.node.serve.kept_work import KeptWork
     from laconic.federation.node.training import NodeWork
     from laconic.federation.offer import Offer
+    from laconic.guard.policy import Policy
     from laconic.plan import RoundPlan
 
 _LONGEST, _LONGEST_KIND = 2000, 30

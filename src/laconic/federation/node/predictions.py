@@ -23,12 +23,12 @@ from laconic.errors import ConfigError, RunFolderError
 from laconic.features.population import in_blocks
 from laconic.federation.agreement import check_meaning
 from laconic.federation.front_ends import kept_front_end
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import JOINED
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.own_records import own_meaning
 from laconic.federation.offer import Offer, read_offer
 from laconic.federation.weights import check_model
+from laconic.guard.folder import NodeFolder
+from laconic.guard.transcript import JOINED
 from laconic.options.sections import DataSection
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import RecordKind, schema_kind

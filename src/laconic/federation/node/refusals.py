@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from laconic.experiment.mechanism import Mechanism
-    from laconic.federation.node.policy import Policy
     from laconic.federation.offer import Offer
+    from laconic.guard.policy import Policy
     from laconic.privacy.accounting.accountant import RunAccountant
 
 _OF = {CLIENT: "", RECORD: " of a record"}

@@ -25,7 +25,6 @@ from pathlib import Path
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.federation.entropy import seed_for_tests
-from laconic.federation.keys.keyring import server_key
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
 from laconic.federation.trial.keeper import Keeper
@@ -34,6 +33,7 @@ from laconic.federation.trial.node import SOCKET
 from laconic.federation.trial.processes import Processes, environment, free_port, program
 from laconic.federation.trial.registration import register
 from laconic.files import private_folder
+from laconic.guard.keys.keyring import server_key
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
 _START_SECONDS = 60.0

@@ -13,7 +13,7 @@ import torch
 from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of
 
 from laconic.federation.entropy import TEST_SEED
-from laconic.federation.node.log import UPLOADED
+from laconic.guard.transcript import UPLOADED
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
 EVALUATED = {"evaluation.every": 2, "run.rounds": 4}

@@ -22,10 +22,10 @@ from laconic.errors import PrivacyError, RunFolderError, TrainingError
 from laconic.federation.entropy import TEST_SEED
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.messages import to_reply
-from laconic.federation.node.log import REFUSED, REVEALED, UPLOADED
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.server.lost_rounds import LostRounds
 from laconic.federation.server.settings import Settings
+from laconic.guard.transcript import REFUSED, REVEALED, UPLOADED
 
 STAGES = [(kind, when) for kind in ("upload", "unmask") for when in ("request", "reply")]
 

@@ -20,10 +20,10 @@ from flower_tools import PRIVATE, LocalFederation, config_for
 from flwr.app import Message
 
 from laconic.federation.flower.messages import TYPES, fields_of
-from laconic.federation.keys import keyring
-from laconic.federation.node import folder as node_folder
-from laconic.federation.node.log import UPLOADED, NodeLog
 from laconic.federation.requests import bytes_in
+from laconic.guard import folder as node_folder
+from laconic.guard.keys import keyring
+from laconic.guard.transcript import UPLOADED, NodeLog
 from laconic.secagg import AttemptsOnDisk, Nonces, SecAggClient
 
 VICTIM = 0

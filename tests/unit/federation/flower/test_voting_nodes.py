@@ -13,7 +13,7 @@ import torch
 from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of
 
 from laconic.federation.entropy import TEST_SEED
-from laconic.federation.node.log import JOINED, UPLOADED
+from laconic.guard.transcript import JOINED, UPLOADED
 
 VOTES = {
     "scheme.ratio": 0.5,

@@ -20,19 +20,19 @@ from laconic import schemes
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
 from laconic.federation.courier import Answers
 from laconic.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
-from laconic.federation.keys import wrapping
-from laconic.federation.keys.change import encrypt_keys
-from laconic.federation.keys.secret import Secret
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import NodeLog
-from laconic.federation.node.policy import Policy
 from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, read_offer, sign_offer
 from laconic.federation.requests import REFUSED, Fields, UploadRequest, bytes_in
-from laconic.federation.roster import read_roster
 from laconic.federation.server import remote_clients as server
 from laconic.federation.server.members import Members
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys import wrapping
+from laconic.guard.keys.change import encrypt_keys
+from laconic.guard.keys.secret import Secret
+from laconic.guard.policy import Policy
+from laconic.guard.roster import read_roster
+from laconic.guard.transcript import NodeLog
 from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
@@ -443,7 +443,7 @@ def test_a_federation_with_encrypted_keys(tmp_path: Path, monkeypatch: pytest.Mo
     for number in range(len(SIZES)):
         NodeFolder(tmp_path / f"node-{number}").identity()
         encrypt_keys(tmp_path / f"node-{number}", secret)
-    monkeypatch.setattr("laconic.federation.keys.keyring.found_secret", lambda: secret)
+    monkeypatch.setattr("laconic.guard.keys.keyring.found_secret", lambda: secret)
     small = Small(tmp_path)
     clients = small.join()
     sent = clients.collect(small.plan(clients), clients.model.initial)
@@ -463,7 +463,7 @@ def test_a_full_disk_stops_the_answer_and_is_said_to_the_owner(tmp_path: Path, m
         def fsync(handle: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        full.setattr("laconic.federation.node.log.os.fsync", fsync)
+        full.setattr("laconic.guard.transcript.os.fsync", fsync)
         with pytest.raises(RunFolderError, match="No space left on device; nothing was sent"):
             node.answer("upload", requests[0])
     assert json.loads((tmp_path / "events").read_text())["reason"].endswith("No space left on device; nothing was sent")

@@ -23,14 +23,14 @@ from laconic.clients import wire
 from laconic.data.inputs import dense
 from laconic.errors import LaconicError
 from laconic.federation.node import predictions
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.own_records import own_records
-from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import UploadRequest
 from laconic.federation.weights import initial_weights, weights_digest
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
 from laconic.models.registry import build_model
 from laconic.packing import FLOAT32
 from laconic.privacy.accounting.sampling import Poisson

@@ -15,12 +15,12 @@ from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.federation.node import refusals as node_refusals
 from laconic.federation.node import training
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, Spent, accountant_of, spent
-from laconic.federation.node.policy import Policy
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, sign_offer
 from laconic.figures import at_most
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.accounting.tight import gaussian_epsilon

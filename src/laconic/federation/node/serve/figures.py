@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from laconic.errors import LaconicError
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import JOINED, REFUSED, UPLOADED
-from laconic.federation.node.policy import Policy
 from laconic.federation.node.serve.watched import WatchedNode
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
+from laconic.guard.transcript import JOINED, REFUSED, UPLOADED
 from laconic.operations.metrics import Family, counter, exposition, gauge
 
 

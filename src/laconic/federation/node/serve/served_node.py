@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 from laconic import __version__
 from laconic.errors import LaconicError, one_line
 from laconic.federation.agreement import UNCHECKED
-from laconic.federation.keys.files import replace_file
-from laconic.federation.keys.secret import Secret
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import read_policy
 from laconic.federation.node.serve.daemon import Daemon
 from laconic.federation.node.serve.figures import NodeFigures
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
@@ -30,6 +26,10 @@ from laconic.federation.node.serve.settled_policy import SettledPolicy
 from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys.files import replace_file
+from laconic.guard.keys.secret import Secret
+from laconic.guard.policy import read_policy
 from laconic.operations.events import EventLog
 from laconic.operations.metrics import Endpoint
 from laconic.secagg.nonces import Nonces

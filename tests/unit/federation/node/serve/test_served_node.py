@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from conftest import make_population
 from laconic.data.population import Records
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import MOST_REFUSALS
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
 from laconic.federation.node.serve import settled_policy
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
 from laconic.federation.node.serve.served_node import ServedNode, Serving
 from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import sign_offer
 from laconic.federation.requests import REFUSED
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
+from laconic.guard.transcript import MOST_REFUSALS
 
 
 @pytest.fixture(autouse=True)

@@ -21,13 +21,13 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import RunFolderError
-from laconic.federation.keys.files import read_file, replace_file
-from laconic.federation.keys.keyring import IDENTITY, Keyring
-from laconic.federation.keys.original import is_copy, mark_original
-from laconic.federation.keys.permissions import check_private
-from laconic.federation.keys.secret import Secret
-from laconic.federation.node.log import NodeLog
 from laconic.files import private_folder
+from laconic.guard.keys.files import read_file, replace_file
+from laconic.guard.keys.keyring import IDENTITY, Keyring
+from laconic.guard.keys.original import is_copy, mark_original
+from laconic.guard.keys.permissions import check_private
+from laconic.guard.keys.secret import Secret
+from laconic.guard.transcript import NodeLog
 from laconic.secagg.crypto.run_key import RunKey
 
 

@@ -13,9 +13,9 @@ from node_tools import OFFER, SCHEME, TRAIN, refusals
 from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.federation.node import refusals as node_refusals
-from laconic.federation.node.policy import Policy, read_policy
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.offer import Offer
+from laconic.guard.policy import Policy, read_policy
 from laconic.privacy.accounting.budget import Budget
 
 
