@@ -289,10 +289,9 @@ def test_a_metric_is_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     population = make_population([8] * 20, classes=2)
     model = torch.nn.Linear(6, 2)
     log = tmp_path / "log.jsonl"
-    result = laconic.run(
-        plain(), model=model, clients=population, sampling_rate=1.0, rounds=2, delta=1e-2,
-        test=make_records(40, classes=2), holdout=make_records(30, classes=2), observer=RecordedEvents(EventLog(log)), out=tmp_path / "run",
-    )  # fmt: skip
+    records: dict[str, Any] = {"test": make_records(40, classes=2), "holdout": make_records(30, classes=2)}
+    about_run: dict[str, Any] = {"observer": RecordedEvents(EventLog(log)), "out": tmp_path / "run", "delta": 1e-2}
+    result = laconic.run(plain(), model=model, clients=population, sampling_rate=1.0, rounds=2, **records, **about_run)
     row = result.last
     assert 0 <= row["precision_of_ones"] <= 1 and "holdout_precision_of_ones" in row
     assert result.best is not None and "precision_of_ones" in result.best
