@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from laconic.entry import SchemeEntry as SchemeEntry
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, option_named, unknown
 from laconic.own_code import imported
 from laconic.parts import one_of
 from laconic.scheme import Scheme
@@ -54,8 +54,7 @@ def build_scheme(name: str, **options: Any) -> Scheme:
             raise ConfigError(strange_option(name, key, options, entry))
     missing = [key for key in entry.required_with(options) if key not in options]
     if missing:
-        flags = ", ".join("--" + key.replace("_", "-") for key in missing)
-        raise ConfigError(f"{name} needs {flags}")
+        raise ConfigError(f"{name} needs {', '.join(map(option_named, missing))}")
     downlink = options.pop("downlink", None)
     scheme = entry.build(**options)
     if not isinstance(scheme, Scheme):

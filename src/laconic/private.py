@@ -14,7 +14,7 @@ from typing import Any
 
 from laconic.aggregate.protocol import SecureSum
 from laconic.codecs.sign import Sign
-from laconic.errors import ConfigError, UnknownArgument, several, unknown
+from laconic.errors import ConfigError, UnknownArgument, option_named, several, unknown
 from laconic.parts import one_of
 from laconic.privacy.accounting.releases import CLIENT, UNITS
 from laconic.privacy.mechanism.clip import L2Clip, UnitEntries
@@ -186,7 +186,7 @@ def _shares(given: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _flags(names: Iterable[str]) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in names)
+    return ", ".join(map(option_named, names))
 
 
 def _refuse_idle(inside: dict[str, Any]) -> None:
@@ -194,7 +194,7 @@ def _refuse_idle(inside: dict[str, Any]) -> None:
     idle = [name for name, value in inside.items() if value != _INSIDE[name]]
     if idle:
         raise ConfigError(
-            f"{_flags(idle)} means nothing with --unit client: add --unit patient (or record), or leave it out"
+            f"{_flags(idle)} means nothing with ⟨unit⟩ client: add ⟨unit⟩ patient (or record), or leave it out"
         )
 
 
@@ -203,9 +203,9 @@ def _of_units(unit: str, inside: dict[str, Any], options: dict[str, Any]) -> Uni
     given = [name for name in _LOCAL_STEPS if name in options]
     if given:
         raise ConfigError(
-            f"{_flags(given)} means nothing with --unit {unit}: every {unit} gives one clipped gradient a round (after"
-            f" more local steps, no bound holds for what one {unit} changes); set the server's step with --server-lr,"
-            f" how many {unit}s are drawn with --unit-rate, rare classes with --class-weights"
+            f"{_flags(given)} means nothing with ⟨unit⟩ {unit}: every {unit} gives one clipped gradient a round (after"
+            f" more local steps, no bound holds for what one {unit} changes); set the server's step with ⟨server-lr⟩,"
+            f" how many {unit}s are drawn with ⟨unit-rate⟩, rare classes with ⟨class-weights⟩"
         )
     return UnitGradients(
         unit=unit,
@@ -233,9 +233,9 @@ def _noise(kind: str, noise_multiplier: float | None, bits: int | None, ring_bit
         return DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=signs, ring_bits=ring_bits)
     if signs:
         raise ConfigError("noise on signs is drawn on integers: leave out noise='continuous'")
-    for flag, value in (("--bits", bits), ("--ring-bits", ring_bits)):
+    for flag, value in (("⟨bits⟩", bits), ("⟨ring-bits⟩", ring_bits)):
         if value is not None:
-            raise ConfigError(f"{flag} {value} means nothing with --noise continuous: leave one of them out")
+            raise ConfigError(f"{flag} {value} means nothing with ⟨noise⟩ continuous: leave one of them out")
     return Gaussian(noise_multiplier=noise_multiplier)
 
 

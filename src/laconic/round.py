@@ -325,7 +325,7 @@ def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state
     if not bool(torch.isfinite(updated).all()):
         raise Diverged(
             f"the weights are no longer finite after round {plan.round}: training diverged;"
-            " lower --local-lr or --server-lr"
+            " lower ⟨local-lr⟩ or ⟨server-lr⟩"
         )
     return updated, own | remembered
 

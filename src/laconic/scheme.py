@@ -149,12 +149,12 @@ class Scheme(Part):
             if rule.sums or not self.secure_sum.hides_single_codes:
                 return []
             return [
-                f"{kind} looks at single codes, which a secure sum hides: use it without noise shares, or with --groups"
+                f"{kind} looks at single codes, which a secure sum hides: use it without noise shares, or with ⟨groups⟩"
             ]
         if not self.noise.private:
-            return ["groups have secure sums with noise: use --groups with a scheme in -dp, or leave it out"]
+            return ["groups have secure sums with noise: use ⟨groups⟩ with a scheme in -dp, or leave it out"]
         if self.groups < rule.least_codes:
-            return [f"{kind} takes {rule.least_codes} sums or more, but there are {self.groups}: raise --groups"]
+            return [f"{kind} takes {rule.least_codes} sums or more, but there are {self.groups}: raise ⟨groups⟩"]
         return []
 
     @property
@@ -219,25 +219,25 @@ class Scheme(Part):
         problems = []
         if not self.codec.linear:
             problems.append(
-                "correlated noise cancels in sums of codes, and a vote on signs is none: leave out --noise-bands, or"
+                "correlated noise cancels in sums of codes, and a vote on signs is none: leave out ⟨noise-bands⟩, or"
                 " use another scheme such as fl-std-dp"
             )
         if self.codec.new_each_round:
             problems.append(
                 f"{type(self.codec).__name__} gives codes another meaning in every round, so noise that is correlated"
-                " over rounds would not cancel: leave out --noise-bands, or use a scheme that keeps the same weights"
+                " over rounds would not cancel: leave out ⟨noise-bands⟩, or use a scheme that keeps the same weights"
                 " (fl-bas-3-dp, fl-top-dp)"
             )
         if self.codec.vote_rounds:
             problems.append(
-                "votes are sums of another kind than those that train: leave out --noise-bands or --top-selection votes"
+                "votes are sums of another kind than those that train: leave out ⟨noise-bands⟩ or ⟨top-selection⟩ votes"
             )
         problems += [
-            f"{query.name} are sums of another kind than those that train: leave out --noise-bands, or {query.without}"
+            f"{query.name} are sums of another kind than those that train: leave out ⟨noise-bands⟩, or {query.without}"
             for query in self.asked
         ]
         if self.groups > 1:
-            problems.append("correlated noise is added to one sum of each round: leave out --noise-bands or --groups")
+            problems.append("correlated noise is added to one sum of each round: leave out ⟨noise-bands⟩ or ⟨groups⟩")
         return problems
 
     def _unit_problems(self) -> list[str]:
@@ -246,32 +246,32 @@ class Scheme(Part):
         if not self.codec.linear:
             problems.append(
                 f"a code of signs is not the sum of the codes of single {unit}s, so one {unit} may change all of it:"
-                " use a scheme whose codec is linear (fl-std-dp, fl-top-dp, fl-cs-dp, fl-bas-3-dp), or --unit client"
+                " use a scheme whose codec is linear (fl-std-dp, fl-top-dp, fl-cs-dp, fl-bas-3-dp), or ⟨unit⟩ client"
             )
         if self.codec.vote_rounds:
             problems.append(
                 f"votes are those of whole clients, and this run protects a {unit}: choose the weights with public data"
-                " (--top-selection public), or use --unit client"
+                " (⟨top-selection⟩ public), or use ⟨unit⟩ client"
             )
         problems += [
             f"{query.name} protect whole clients, and this run protects a {unit}: {query.without}, and measure on"
-            " records that are set aside (--holdout)"
+            " records that are set aside (⟨holdout⟩)"
             for query in self.asked
         ]
         if self.groups > 1:
             problems.append(
                 f"groups have means of as many clients, and clients with many {unit}s would count most: leave out"
-                " --groups, or use --unit client"
+                " ⟨groups⟩, or use ⟨unit⟩ client"
             )
         if not isinstance(self.clip, L2Clip):
             problems.append(f"the vector of every {unit} is clipped to an L2 norm: use L2Clip (clip_norm)")
         if self.noise.central:
             problems.append(
-                "correlated noise is the server's and counts on clients that take turns: leave out --noise-bands, or"
-                " use --unit client"
+                "correlated noise is the server's and counts on clients that take turns: leave out ⟨noise-bands⟩, or"
+                " use ⟨unit⟩ client"
             )
         elif not (self.noise.private and self.noise.on_integers):
-            problems.append(f"vectors of {unit}s are added up on the grid of integer noise: use --noise integer")
+            problems.append(f"vectors of {unit}s are added up on the grid of integer noise: use ⟨noise⟩ integer")
         if not self.secure_sum.hides_single_codes:
             problems.append("noise shares protect only the sum: use a secure sum, not PlainSum")
         if self.weighting != "uniform":

@@ -81,7 +81,7 @@ def _step_of_layer(damping: float | None, outputs: int | None, *, server_lr: flo
     """`Preconditioned` where it is asked for, else `Average`."""
     if damping is None:
         if outputs is not None:
-            raise ConfigError("--outputs means nothing without --precondition: leave it out")
+            raise ConfigError("⟨outputs⟩ means nothing without ⟨precondition⟩: leave it out")
         return Average(server_lr=server_lr, momentum=momentum)
     if outputs is None:
         raise ConfigError("precondition needs outputs: how many the linear layer has")
@@ -556,10 +556,10 @@ def _voted(
 
 
 def _no_votes(*given: float | None) -> None:
-    flags = ("--vote-rounds", "--vote-ratio", "--vote-block", "--vote-noise-multiplier")
+    flags = ("⟨vote-rounds⟩", "⟨vote-ratio⟩", "⟨vote-block⟩", "⟨vote-noise-multiplier⟩")
     idle = [flag for flag, value in zip(flags, given, strict=True) if value is not None]
     if idle:
-        raise ConfigError(f"{', '.join(idle)} means nothing without votes: add --top-selection votes")
+        raise ConfigError(f"{', '.join(idle)} means nothing without votes: add ⟨top-selection⟩ votes")
 
 
 fl_top_dp = PrivateScheme(fl_top)

@@ -61,7 +61,7 @@ class Evaluations(Query):
     def __post_init__(self) -> None:
         non_negative_int(evaluate_every=self.every)
         if self.every == 1:
-            raise ConfigError("--evaluate-every 1 leaves no round to train in: use 2 or more")
+            raise ConfigError("⟨evaluate-every⟩ 1 leaves no round to train in: use 2 or more")
         one_of(METRICS, evaluate_metric=self.metric)
         positive(evaluate_largest_loss=self.largest_loss)
         if isinstance(self.bins, bool) or not isinstance(self.bins, int) or not (2 <= self.bins <= 1024):
@@ -76,11 +76,11 @@ class Evaluations(Query):
 
     @property
     def without(self) -> str:
-        return "leave out --evaluate-every"
+        return "leave out ⟨evaluate-every⟩"
 
     @property
     def idle_noise(self) -> str:
-        return "there is no noise, so --evaluation-noise-multiplier means nothing: use a scheme in -dp"
+        return "there is no noise, so ⟨evaluation-noise-multiplier⟩ means nothing: use a scheme in -dp"
 
     @property
     def cells(self) -> int:
@@ -90,10 +90,10 @@ class Evaluations(Query):
     def check(self, num_classes: int) -> None:
         """Refuse a metric that so many classes do not have. 1: the targets are values."""
         if self.every and self.metric != "loss" and num_classes == 1:
-            raise ConfigError(f"--evaluate-metric {self.metric} takes classes, and the targets are values: use loss")
+            raise ConfigError(f"⟨evaluate-metric⟩ {self.metric} takes classes, and the targets are values: use loss")
         if self.every and self.metric == "auroc" and num_classes > 2:
             raise ConfigError(
-                f"--evaluate-metric auroc takes two classes, and there are {num_classes}: use accuracy or loss"
+                f"⟨evaluate-metric⟩ auroc takes two classes, and there are {num_classes}: use accuracy or loss"
             )
 
     def answer(self, asked: Asked) -> Tensor:
@@ -117,7 +117,7 @@ class Evaluations(Query):
             mean = float((losses.clamp(0, self.largest_loss) / self.largest_loss).mean())
             return torch.tensor([mean, 1 - mean])
         if targets.is_floating_point() or targets.ndim != 1:
-            raise ConfigError(f"--evaluate-metric {self.metric} takes classes, and these targets are values: use loss")
+            raise ConfigError(f"⟨evaluate-metric⟩ {self.metric} takes classes, and these targets are values: use loss")
         if self.metric == "accuracy":
             guessed = outputs.argmax(1) if outputs.ndim == 2 else (outputs > 0).to(torch.int64)
             numbers = (guessed != targets).to(torch.int64)

@@ -71,7 +71,7 @@ def about_idle(clients: RankedClients) -> str | None:
         return None
     return (
         f"{ranks} ranks, but a cohort of {planned:g} clients has {chunks} chunks, so some ranks have nothing to do: use"
-        " fewer ranks, or start a new run with a smaller --chunk"
+        " fewer ranks, or start a new run with a smaller ⟨chunk⟩"
     )
 
 
@@ -113,13 +113,13 @@ def _chunk(clients: RankedClients) -> int:
 def _device(ranks: Ranks, name: str) -> str:
     """Every rank of a machine has a GPU of its own."""
     if name.startswith("cuda:") and ranks.size > 1:
-        raise ConfigError(f"--device {name} is one GPU for {ranks.size} ranks: use --device cuda, one for each rank")
+        raise ConfigError(f"⟨device⟩ {name} is one GPU for {ranks.size} ranks: use ⟨device⟩ cuda, one for each rank")
     if name not in ("auto", "cuda") or not torch.cuda.is_available():
         return name
     if ranks.local >= torch.cuda.device_count():
         raise ConfigError(
             f"rank {ranks.local} of this machine has no GPU of its own, there are {torch.cuda.device_count()}: lower"
-            " --nproc-per-node, or use --device cpu"
+            " --nproc-per-node, or use ⟨device⟩ cpu"
         )
     torch.cuda.set_device(ranks.local)
     return f"cuda:{ranks.local}"

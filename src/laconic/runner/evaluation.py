@@ -53,8 +53,8 @@ class Evaluation:
             classes = 0 if records.targets.is_floating_point() else len(torch.unique(records.targets))
             if classes == 0 or (self.metric != "accuracy" and classes != 2):
                 raise ConfigError(
-                    f"--best-by {self._experiment.best_by} needs {what} records of"
-                    f" {'classes' if self.metric == 'accuracy' else 'two classes'}: use --best-by loss"
+                    f"⟨best-by⟩ {self._experiment.best_by} needs {what} records of"
+                    f" {'classes' if self.metric == 'accuracy' else 'two classes'}: use ⟨best-by⟩ loss"
                 )
 
     def metrics(self, weights: Tensor) -> dict[str, Any]:

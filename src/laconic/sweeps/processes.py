@@ -168,7 +168,7 @@ def _death(code: int) -> dict[str, object]:
     """Why a run failed whose process is gone."""
     if code < 0:
         how = f"was killed ({signal.Signals(-code).name})"
-        hint = "; if memory ran out, fewer --jobs or a smaller --chunk help" if -code == signal.SIGKILL else ""
+        hint = "; if memory ran out, fewer ⟨jobs⟩ or a smaller ⟨chunk⟩ help" if -code == signal.SIGKILL else ""
     else:
         how, hint = f"ended with exit code {code}", ""
     return {"error": f"the process of the run {how}{hint}; the run can be gone on with", "exit_code": 1}

@@ -259,7 +259,7 @@ def _axis(table: Table, asked: str | None) -> str | None:
     if asked is not None:
         found = [option for option, label in labels.items() if asked in (option, label)]
         if not found:
-            raise ConfigError(f"--against: {unknown('axis', asked, labels.values())}")
+            raise ConfigError(f"⟨against⟩: {unknown('axis', asked, labels.values())}")
         return found[0]
     distinct = {option: _values_of(table, option) for option in labels}
     several = {option: values for option, values in distinct.items() if len(values) > 1}

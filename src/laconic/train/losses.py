@@ -62,7 +62,7 @@ def choose_loss(loss: str | Loss, outputs: Tensor, targets: Tensor) -> Loss:
         return mean_squared_error
     raise ConfigError(
         f"no loss fits outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}"
-        f" ({targets.dtype}): name one with --loss ({', '.join(LOSSES)}) or pass your own"
+        f" ({targets.dtype}): name one with ⟨loss⟩ ({', '.join(LOSSES)}) or pass your own"
     )
 
 

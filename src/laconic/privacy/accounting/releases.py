@@ -430,7 +430,7 @@ def checked_slack(slack: float, delta: float) -> float:
     """What draws add to δ, refused where that is not negligible."""
     if slack > delta / 100:
         raise PrivacyError(
-            f"the noise sampler would add {rounded_up(slack)} to delta {rounded_up(delta)}: raise --delta"
+            f"the noise sampler would add {rounded_up(slack)} to delta {rounded_up(delta)}: raise ⟨delta⟩"
         )
     return slack
 

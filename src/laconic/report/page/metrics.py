@@ -62,9 +62,9 @@ def asked_metric(histories: Sequence[Sequence[Mapping[str, Any]]], asked: str | 
     metric = spelt(asked)
     there = [name for name in titles() if any(name in present(rows) for rows in histories)]
     if metric not in titles():
-        raise ConfigError(f"--metric: {unknown('metric', asked, there or titles())}")
+        raise ConfigError(f"⟨metric⟩: {unknown('metric', asked, there or titles())}")
     if metric not in there:
-        raise ConfigError(f"--metric {asked}: none of these runs has it; they have {', '.join(there) or 'none'}")
+        raise ConfigError(f"⟨metric⟩ {asked}: none of these runs has it; they have {', '.join(there) or 'none'}")
     return metric
 
 
