@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from laconic.errors import ConfigError, LaconicError, RankFailed
+from laconic.errors import ConfigError, LaconicError, RankFailed, worded
 from laconic.experiment.identity import identity_of
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
@@ -69,7 +69,7 @@ def about_idle(clients: RankedClients) -> str | None:
     chunks = math.ceil(planned / (engine.at_once if clients.experiment.chunk is None else clients.experiment.chunk))
     if chunks >= ranks or (engine.at_once == 1 and planned >= ranks):
         return None
-    return (
+    return worded(
         f"{ranks} ranks, but a cohort of {planned:g} clients has {chunks} chunks, so some ranks have nothing to do: use"
         " fewer ranks, or start a new run with a smaller ⟨chunk⟩"
     )
