@@ -101,7 +101,7 @@ class FlatModel:
 
     def check_classes(self, targets: Tensor) -> None:
         """Refuse classes that the model has no output for."""
-        if self.loss is cross_entropy and int(targets.max()) >= self._num_outputs:
+        if self.loss is cross_entropy and len(targets) and int(targets.max()) >= self._num_outputs:
             raise ConfigError(f"the model has {self._num_outputs} outputs, but there is a class {int(targets.max())}")
 
     def _try_loss(self, outputs: Tensor, targets: Tensor) -> None:

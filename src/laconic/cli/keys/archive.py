@@ -54,7 +54,7 @@ def restore(archive: Path, folder: Path, nothing_since: bool) -> None:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--yes", is_flag=True, help="The original has answered nothing since it was copied, and never will.")
 def moved(folder: Path, yes: bool) -> None:
-    """Say that FOLDER, which is a copy, is the node from now on: after a move to another disk or host.
+    """Say that FOLDER, a copy or restored, is the node from now on: after a move to another disk or host.
 
     \b
     laconic keys moved /srv/laconic --yes
@@ -63,14 +63,15 @@ def moved(folder: Path, yes: bool) -> None:
     backup instead.
     """
     from laconic.guard.folder import NodeFolder
-    from laconic.guard.keys.original import accept_copy, is_copy
+    from laconic.guard.keys.original import accept_copy
 
     files = NodeFolder(folder.expanduser())
-    if not is_copy(files.path):
+    if files.copied is None:
         click.echo(f"{folder} is no copy: nothing to do")
         return
     if not yes:
         raise ConfigError("give --yes if the original has answered nothing since it was copied, and never will")
     with files.alone():
         accept_copy(files.path)
+        files.log.accept()
     click.echo(f"{folder} is the node's folder from now on")

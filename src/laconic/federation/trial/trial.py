@@ -33,6 +33,7 @@ from laconic.federation.trial.node import SOCKET
 from laconic.federation.trial.processes import Processes, environment, free_port, program
 from laconic.federation.trial.registration import register
 from laconic.files import private_folder
+from laconic.guard.contract import CLIENT
 from laconic.guard.keys.keyring import server_key
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
@@ -201,7 +202,7 @@ def trial_policy(experiment: Experiment, server: str, spare_rounds: int) -> str:
     masked = experiment.scheme.secure_sum.hides_single_codes
     lines.append('secure_aggregation = "required"' if masked else 'secure_aggregation = "optional"  # no secure sum')
     if experiment.budget is not None:
-        unit = "record_" if experiment.scheme.record_level else ""
+        unit = "" if experiment.scheme.unit == CLIENT else f"{experiment.scheme.unit}_"
         lines += [f"max_{unit}epsilon = {released!r}", f"max_{unit}participant_epsilon = {participant!r}"]
         lines += [f"max_delta = {experiment.budget.delta!r}"]
     if seed_for_tests() is not None:

@@ -33,7 +33,7 @@ class NodeFigures:
             gauge(
                 "laconic_node_needs_attention",
                 "Whether the node does nothing until its owner has looked.",
-                (self._folder.copied or self._folder.attention) is not None,
+                (self._folder.copied or self._folder.attention or self._folder.bad_records) is not None,
             ),
         ]
         if healthy:
@@ -71,7 +71,8 @@ class NodeFigures:
             costs = logged_costs(rows)
         except LaconicError:  # rows of an older version
             return family
-        for over, some in (("run", [costs[joined[-1]]]), ("lifetime", list(costs.values()))):
+        last = [cost for (run, _), cost in costs.items() if run == joined[-1]]
+        for over, some in (("run", last), ("lifetime", list(costs.values()))):
             figures = spent(some, self._delta)
             family.add(figures.epsilon, against="outsider", over=over)
             family.add(figures.participant_epsilon, against="server", over=over)

@@ -24,12 +24,12 @@ from laconic.federation.node.serve.lock import ServingLock
 from laconic.federation.node.serve.place import open_socket
 from laconic.federation.node.serve.settled_policy import SettledPolicy
 from laconic.federation.node.serve.watched import WatchedNode
-from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
 from laconic.guard.folder import NodeFolder
 from laconic.guard.keys.files import replace_file
 from laconic.guard.keys.secret import Secret
 from laconic.guard.policy import read_policy
+from laconic.guard.withheld import WITHHELD
 from laconic.operations.events import EventLog
 from laconic.operations.metrics import Endpoint
 from laconic.secagg.nonces import Nonces
@@ -104,6 +104,7 @@ class ServedNode:
             policy,
             model=self._model,
             records=lambda offer: self._records.read(),
+            of_patients=self._records.of_patients,
             kept=self._kept,
             nonces=self._nonces,
             meaning=self._meaning,
