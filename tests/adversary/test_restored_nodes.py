@@ -1,7 +1,8 @@
 """A node's folder is set back in place, as a person would do it, and the server asks for the same attempt once more.
 
-The folder's inodes stay the same, so nothing in it shows that it was set back: its log and its attempts have forgotten
-the last upload. Only the nonces, which are in no file, are in the way.
+The node notices it, by the time at which its log's inode was changed, and answers nothing. Here its owner says, wrongly,
+that nothing is missing. Then its log has forgotten the last upload, and only the nonces, which are in no file, are in
+the way.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from adversary_knowledge import Watch
 from adversary_promises import leaks
 from adversary_world import Attempt, World
 
+from laconic.guard.withheld import WITHHELD
 from laconic.secagg import nonces
 
 VICTIM = 0
@@ -61,9 +64,12 @@ def replayed(world: World, way: str, *, restarted: bool) -> tuple[Attempt, str]:
     owner.keeps_a_copy()
     attempt = world.attempt(round=2)
     assert [world.ask_upload(attempt, client) for client in world.honest] == [""] * len(world.honest)
+    time.sleep(0.05)  # clocks of file systems tick a hundred times a second
     owner.sets_it_back()
     folder = world.folder(VICTIM)
-    assert folder.copied is None, "the folder itself would be refused"
+    assert "was restored" in (folder.copied or ""), "not noticed"
+    assert world.ask_upload(attempt, VICTIM) == WITHHELD
+    folder.log.accept()
     assert [round for round, _ in folder.log.uploads(world.offer.run)] == [1], "nothing was forgotten"
     if restarted:
         world.restart(VICTIM)
