@@ -1,7 +1,7 @@
 """A node's folder is set back in place, as a person would do it, and the server asks for the same attempt once more.
 
-The node notices it, by the time at which its log's inode was changed, and answers nothing. Here its owner says, wrongly,
-that nothing is missing. Then its log has forgotten the last upload, and only the nonces, which are in no file, are in
+The node notices it, by the time at which the inode of its log was changed, and answers nothing. Here its owner says,
+wrongly, that nothing is missing. Then the log has forgotten the last upload, and only the nonces, in no file, are in
 the way.
 """
 
