@@ -47,7 +47,7 @@ def _head() -> str:
                 " dead leaves alone: pictures made from a seed. No real public picture is used. δ = 10⁻⁵, noise on"
                 " integers as for masked sums, ε by the tight accountant."
             ),
-            "![Test accuracy against ε on three data sets](patients-and-records/accuracy.png)",
+            "![Test accuracy against ε](patients-and-records/accuracy.png)",
         ]
     )
 
