@@ -113,6 +113,11 @@ def rate(**values: float) -> None:
             raise ConfigError(f"{name} must be above 0 and at most 1, not {value!r}")
 
 
+def any_coin(chance: float, coins: int) -> float:
+    """1 − (1 − q)^h: the probability that one or more of so many independent coins say yes."""
+    return chance if coins == 1 or chance >= 1 else -math.expm1(coins * math.log1p(-chance))
+
+
 def below_one(**values: float) -> None:
     for name, value in values.items():
         if not (_is_number(value) and 0 <= value < 1):

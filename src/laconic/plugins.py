@@ -16,5 +16,8 @@ FRONT_ENDS = "laconic.front_ends"
 
 
 def added(group: str) -> dict[str, EntryPoint]:
-    """The entry points of installed packages in this group, by name."""
-    return {point.name: point for point in entry_points(group=group)}
+    """The entry points of installed packages in this group, by name and in the order of their names.
+
+    Installers write them in different orders, and help and pages are to be the same everywhere.
+    """
+    return {point.name: point for point in sorted(entry_points(group=group), key=lambda point: point.name)}

@@ -6,6 +6,7 @@ seed for which there are enough shares, and finds every combination of uploads w
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ import numpy as np
 import pytest
 from adversary_world import Attempt, World, node_of
 
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.guard import protect
+from laconic.guard.contract import PARTS, Release
+from laconic.guard.noise import MEAN_BITS
 from laconic.secagg import SecAggClient, SumPlan, Terms, messages
 from laconic.secagg import client as client_module
 from laconic.secagg.crypto.keys import PublicKeys, share_key
@@ -46,7 +49,7 @@ class Watch:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.uploads: list[Masked] = []
-        upload, add_masks = SecAggClient.upload, client_module.add_masks
+        mask, add_masks = SecAggClient.mask, client_module.add_masks
         masks: dict[bytes, int] = {}
 
         def noted_masks(words: np.ndarray, *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = ()) -> None:
@@ -58,7 +61,7 @@ class Watch:
         def noted_upload(client: SecAggClient, vector: np.ndarray) -> bytes:
             plan = client._current()
             masks.clear()
-            data = upload(client, vector)
+            data = mask(client, vector)
             self.uploads.append(
                 Masked(node_of(client._identity), client.client, plan, vector.copy(), dict(masks), data)
             )
@@ -66,16 +69,22 @@ class Watch:
 
         self.norms: list[float] = []
         """Of every code around which noise was drawn: its norm in units of the bound S."""
-        share = DiscreteGaussian.share
+        drawn, residues = protect.noisy_residues, protect.residues
+        bounds: list[float] = []
 
-        def noted_share(noise: DiscreteGaussian, code: Any, **options: Any) -> Any:
-            norms = code.double().norm(dim=-1) / options["sensitivity"]
-            self.norms.append(float(norms.max()))
-            return share(noise, code, **options)
+        def noted_release(release: Release, vector: Any, **options: Any) -> Any:
+            bounds.append(math.inf if release.clip == PARTS else release.units * release.sensitivity)
+            return residues(release, vector, **options)
 
-        patch.setattr(DiscreteGaussian, "share", noted_share)
+        def noted_noise(fixed: np.ndarray, scale: float, bits: int, source: Any, *, whole: bool) -> Any:
+            point = fixed.astype(np.float64) / (1 if whole else 1 << MEAN_BITS)
+            self.norms.append(float(np.linalg.norm(point)) / bounds[-1])
+            return drawn(fixed, scale, bits, source, whole=whole)
+
+        patch.setattr(protect, "residues", noted_release)
+        patch.setattr(protect, "noisy_residues", noted_noise)
         patch.setattr(client_module, "add_masks", noted_masks)
-        patch.setattr(SecAggClient, "upload", noted_upload)
+        patch.setattr(SecAggClient, "mask", noted_upload)
 
 
 @dataclass

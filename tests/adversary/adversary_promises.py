@@ -5,7 +5,7 @@ from __future__ import annotations
 from adversary_knowledge import Knowledge, Masked, Watch
 from adversary_world import RUN, World
 
-from laconic.federation.node.log import UPLOADED
+from laconic.guard.transcript import UPLOADED
 from laconic.secagg.crypto.run_key import montgomery
 
 

@@ -10,12 +10,15 @@ import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from laconic.federation import roster as roster_module
-from laconic.federation.node import node as node_module
-from laconic.federation.node.node import Node
+from laconic.errors import PrivacyError, WireError
+from laconic.guard import guard as guard_module
+from laconic.guard import roster as roster_module
+from laconic.guard import transcript
 from laconic.guard.contract import Contract
+from laconic.guard.transcript import LoggedAttempts
 from laconic.secagg import attempts, messages
 from laconic.secagg import client as client_module
+from laconic.secagg.attempts import Mark, Step
 from laconic.secagg.crypto import keys
 from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys
 from laconic.secagg.crypto.run_key import montgomery
@@ -85,22 +88,22 @@ def rosters_of_any_length(patch: pytest.MonkeyPatch) -> None:
         book = KeyBook(context)
         for entry in roster_module.read_roster(data):
             if entry.identity.hex() not in identities:
-                raise node_module.PrivacyError("a stranger")
+                raise PrivacyError("a stranger")
             book.learn(entry)
         if own.client not in book or book[own.client].agreement != own.agreement:
-            raise node_module.WireError("not in it")
+            raise WireError("not in it")
 
-    patch.setattr(node_module, "check_roster", check)
+    patch.setattr(guard_module, "check_roster", check)
 
 
 def strangers_accepted(patch: pytest.MonkeyPatch) -> None:
     check = roster_module.check_roster
-    patch.setattr(node_module, "check_roster", lambda *some: check(*some[:-1], ()))
+    patch.setattr(guard_module, "check_roster", lambda *some: check(*some[:-1], ()))
 
 
 def attempts_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A node masks as many vectors under one attempt as it is asked for."""
-    for module in (attempts, client_module):
+    for module in (attempts, client_module, transcript):
         patch.setattr(module, "check_forward", lambda *some: None)
 
 
@@ -120,7 +123,14 @@ def consents_unneeded(patch: pytest.MonkeyPatch) -> None:
 
 
 def uploads_unlogged(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Node, "_logged", lambda self, training, plan, cost, upload: upload)
+    """A vector is masked and sent, and nothing is charged for it."""
+    claim = LoggedAttempts.claim
+
+    def claimed(self: LoggedAttempts, run: bytes, mark: Mark) -> None:
+        if mark.step != Step.UPLOAD:
+            claim(self, run, mark)
+
+    patch.setattr(LoggedAttempts, "claim", claimed)
 
 
 SABOTAGES = (

@@ -21,13 +21,15 @@ from torch import nn
 from conftest import make_population
 from laconic import schemes
 from laconic.clients import wire
-from laconic.federation.node.folder import NodeFolder
+from laconic.data.population import PooledPopulation
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer, open_offer, sign_offer, verify_offer
+from laconic.federation.populations import Held
 from laconic.federation.requests import NONCE, REFUSED, Fields, UploadRequest
-from laconic.federation.roster import beacon_of
 from laconic.federation.weights import initial_weights, weights_digest
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
+from laconic.guard.roster import beacon_of
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.secagg import Nonces, SumPlan, Terms, messages
@@ -127,7 +129,8 @@ class World:
         self.honest = tuple(range(clients - colluders))
         self.colluders = tuple(range(clients - colluders, clients))
         self.offer = make_offer(clients, dropouts=dropouts, colluders=colluders)
-        self.population = make_population([4] * clients)
+        told = make_population([4] * clients)
+        self.population = PooledPopulation(told.pool, told._rows, patients=np.arange(4 * clients) // 2)
         self.policy = Policy(
             **{
                 "secure_aggregation": "signed",
@@ -161,7 +164,7 @@ class World:
             self.policy,
             nonces=self.processes[client],
             model=lambda offer: model(),
-            records=lambda offer: self.population.records(client),
+            records=lambda offer: Held.at(self.population, client),
         )
 
     def folder(self, client: int) -> NodeFolder:

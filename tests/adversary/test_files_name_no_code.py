@@ -38,6 +38,11 @@ PLACES = {
     "aggregator": "[aggregator]\nname = 'hostile:other'\n",
     "attack": "[attack]\nkind = 'hostile:other'\nfraction = 0.2\n",
 }
+SMALL = {
+    "infer membership": ("--targets", "1", "--shadows", "2", "--trials", "1", "--draws", "1", "--num-clients", "20"),
+    "infer reconstruction": ("--victims", "1", "--batches", "1", "--iterations", "1", "--num-clients", "20"),
+}
+"""Studies that need no file, so that they are done in full when another folder is to hold what they find."""
 RUN = ("--num-clients", "20", "--rounds", "1", "--sampling-rate", "0.5", "--quiet")
 
 
@@ -61,19 +66,26 @@ def takes_path(param: click.Parameter) -> bool:
 
 
 def calls(name: str, files: dict[str, Path]) -> Iterator[list[str]]:
-    """The command with hostile files in place of its arguments, then as each of its options that takes a path."""
+    """The command with hostile files in place of its arguments, then as each of its options that takes a path.
+
+    Each call once.
+    """
     command = COMMANDS[name]
     arguments = [param for param in command.params if isinstance(param, click.Argument)]
     options = [param for param in command.params if isinstance(param, click.Option) and takes_path(param)]
+    optional = arguments and not takes_path(arguments[0])
+    plain = [*name.split(), *SMALL.get(name, ())]
+    seen: list[list[str]] = []
     for file in files.values():
         given = [str(file)] * max(1, sum(takes_path(param) for param in arguments)) if arguments else []
         ways = [[], *([option.opts[0], str(other)] for option in options for other in files.values())]
         ways += [["--to", "onnx"], ["--to", "card"]] if name == "export" else []
         ways += [["--out", str(file), "--resume"]] if name in ("run", "federate") else []
         for way in ways:
-            yield [*name.split(), *given, *way]
-            if arguments and not takes_path(arguments[0]):
-                yield [*name.split(), *way]
+            for words in ([*plain, *given, *way], *([[*plain, *way]] if optional else [])):
+                if words not in seen:
+                    seen.append(words)
+                    yield words
 
 
 @pytest.fixture(scope="module")

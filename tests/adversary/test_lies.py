@@ -24,13 +24,13 @@ from laconic.data.population import Records
 from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.federation.entropy import TEST_SEED, federation_streams
 from laconic.federation.node.lifetime import Cost, charges, logged_costs, spent
-from laconic.federation.node.log import REFUSED, UPLOADED
 from laconic.federation.node.node import Node
-from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import REFUSED as REFUSAL
 from laconic.federation.requests import bytes_in
 from laconic.guard.contract import SignedOffer
+from laconic.guard.transcript import REFUSED, UPLOADED
+from laconic.guard.withheld import WITHHELD
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson

@@ -242,7 +242,7 @@ def test_ones_own_model(capsys: Capture, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     own = ["--model", "e2e_package.nets:net", "--model-option", "width=7"]
     assert run(capsys, tmp_path / "run", *PLAIN, *own)["rounds"] == 3
-    run(capsys, tmp_path / "again", str(tmp_path / "run/config.toml"))
+    run(capsys, tmp_path / "again", str(tmp_path / "run/config.toml"), "--allow-code")
     assert model(tmp_path / "run") == model(tmp_path / "again")
     size = 21 * 7 + 8 * 5
     ended: Ended = call(capsys, "plan", *PLAIN, *own, "--json")

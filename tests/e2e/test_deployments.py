@@ -21,7 +21,7 @@ import pytest
 from compose_tools import FOLDER, Host, compose, mounts, words
 
 from laconic.cli.main import cli
-from laconic.federation.node.policy import read_policy
+from laconic.guard.policy import read_policy
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 

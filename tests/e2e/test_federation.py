@@ -26,8 +26,8 @@ from process_tools import (
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 from safetensors.torch import load_file
 
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import UPLOADED
+from laconic.guard.folder import NodeFolder
+from laconic.guard.transcript import UPLOADED
 
 pytestmark = pytest.mark.e2e
 

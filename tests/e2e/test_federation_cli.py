@@ -11,9 +11,9 @@ from e2e_tools import call, process, words
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 from laconic.cli.federate import _checked, _dealt_to
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.lifetime import Cost
 from laconic.federation.trial.data import part_of
+from laconic.guard.folder import NodeFolder
 from laconic.settings.config import RunConfig
 
 PRIVATE = "fl-std-dp --dataset synthetic --sampling-rate 1 --noise-multiplier 1"

@@ -13,8 +13,8 @@ from process_tools import PRIVATE, kill, started, wait_for_rounds, wait_until_go
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import UPLOADED
+from laconic.guard.folder import NodeFolder
+from laconic.guard.transcript import UPLOADED
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

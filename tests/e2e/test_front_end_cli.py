@@ -54,9 +54,9 @@ def test_a_module_of_ones_own_predicts_until_its_code_changes(
     run += words("--front-end mine:net --set front_end.width=9 --out mine --json --rounds")
     assert call(capsys, "run", *run, "1").code == 0
     np.savez(tmp_path / "new.npz", inputs=np.zeros((3, 1, 8, 8), dtype=np.float32))
-    assert len(call(capsys, "predict", "mine", "new.npz", "--json").json) == 3
+    assert len(call(capsys, "predict", "mine", "new.npz", "--allow-code", "--json").json) == 3
     (tmp_path / "mine.py").write_text(code + "# other code\n")
-    for command in (["run", *run, "2", "--resume"], ["predict", "mine", "new.npz"]):
+    for command in (["run", *run, "2", "--resume"], ["predict", "mine", "new.npz", "--allow-code"]):
         ended = call(capsys, *command)
         assert ended.code == 2
         assert "mine:net: its source code changed" in ended.err

@@ -20,10 +20,10 @@ from e2e_tools import rounds
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import UPLOADED
 from laconic.federation.trial.certificates import make_certificates
 from laconic.federation.trial.processes import free_port
+from laconic.guard.folder import NodeFolder
+from laconic.guard.transcript import UPLOADED
 
 pytestmark = [
     pytest.mark.e2e,

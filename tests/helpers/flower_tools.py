@@ -18,19 +18,21 @@ from flwr.supercore.task_identity import TaskIdentity
 from conftest import make_population, make_records
 from laconic.clients.simulated import SimulatedClients
 from laconic.data.federated import FederatedData
+from laconic.data.population import PooledPopulation
 from laconic.federation.flower.client_app import courier_app
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.messages import fields_of
 from laconic.federation.flower.server_app import ServerData
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.serve.kept_work import KeptRecords
 from laconic.federation.node.serve.served_node import ServedNode, Serving
 from laconic.federation.offer import Offer, sign_offer
+from laconic.federation.populations import Held
 from laconic.federation.requests import REFUSED
 from laconic.federation.server.members import make_offer
 from laconic.federation.server.settings import settle_federated
+from laconic.guard.folder import NodeFolder
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.secagg import Nonces
@@ -130,9 +132,12 @@ class LocalFederation:
     policy: str = OPEN_POLICY
     front_end: Path | None = None
     front_end_module: str | None = None
+    of_patients: bool | None = None
 
     def __post_init__(self) -> None:
-        self.population, self.test = make_population(SIZES), make_records(100, seed=5)
+        told = make_population(SIZES)  # two records are of one patient, whose hospital may be another for each
+        self.population = PooledPopulation(told.pool, told._rows, patients=np.arange(sum(SIZES)) // 2)
+        self.test = make_records(100, seed=5)
         self.public = make_records(20, seed=7)
         self.path.mkdir(exist_ok=True)
         self.processes = [Nonces() for _ in SIZES]
@@ -172,7 +177,9 @@ class LocalFederation:
         def answer(message: Message) -> Message:
             place = {"folder": self.path / f"node-{number}", "policy": self.path / f"policy-{number}.toml"}
             serving = Serving(**place, front_end=self.front_end, front_end_module=self.front_end_module)
-            node = ServedNode(serving, KeptRecords(lambda: self.population.records(number), None), own_model)
+            held, told = (lambda: Held.at(self.population, number)), self.of_patients
+            records = KeptRecords(held, None, of_patients=told)
+            node = ServedNode(serving, records, own_model)
             node._nonces = self.processes[number]
             context = Context(0, FIRST_NODE + number, {}, RecordDict(), {})
             return courier_app(lambda context: node.answer)(message, context)

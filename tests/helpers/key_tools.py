@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from laconic.federation.keys import wrapping
+from laconic.guard.keys import wrapping
 
 
 @pytest.fixture

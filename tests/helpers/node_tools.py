@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,18 @@ from conftest import make_population
 from laconic import schemes
 from laconic.federation.courier import Answers
 from laconic.federation.node import refusals as node_refusals
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer
 from laconic.federation.populations import FarRecords
 from laconic.federation.requests import Fields
 from laconic.federation.server.members import invite
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.weights import initial_weights, weights_digest
+from laconic.guard import limits as limits_of
+from laconic.guard.folder import NodeFolder
+from laconic.guard.ledger import Price
+from laconic.guard.policy import Policy
+from laconic.guard.transcript import UPLOADED
 from laconic.planning import plan_round
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
@@ -53,8 +56,20 @@ def refusals(offer: Offer = OFFER, **limits: Any) -> str:
     if any("epsilon" in name for name in limits):
         limits = {"max_delta": 1e-5} | limits
     policy = Policy(**limits)
-    checks = (node_refusals.against_server(policy, offer.server), node_refusals.against_sizes(policy, offer))
+    checks = (limits_of.against_server(policy, offer.server), limits_of.against_contract(policy, offer.contract))
     return "; ".join([*checks[0], *checks[1], *node_refusals.against_offer(policy, offer)])
+
+
+def round_refusals(policy: Policy, offer: Offer, *, uploads: Sequence[tuple[int, int]], cohort: int) -> list[str]:
+    """Why the last of these uploads is refused, by the guard and for what an outsider would learn."""
+    contract = offer.contract
+    rows = [
+        {"what": UPLOADED, "round": one, "attempt": at, "price": Price.of(contract, contract.release(one)).row()}
+        for one, at in uploads[:-1]
+    ]
+    told = limits_of.against_upload(policy, contract, rows, uploads[-1], cohort)
+    outside = 1 <= uploads[-1][0] <= offer.rounds
+    return [*told, *(node_refusals.against_round(policy, offer, uploads=uploads) if outside else [])]
 
 
 SERVER = Ed25519PrivateKey.generate()

@@ -9,7 +9,7 @@ from typing import Any
 from node_tools import make_offer
 from scheme_tools import scheme
 
-from laconic.catalogue import SCHEMES
+from laconic.catalogue import SCHEMES, build_scheme
 from laconic.federation.offer import Offer
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
@@ -26,6 +26,12 @@ def offered(chosen: Scheme, sampler: Sampler | None = None, **changes: Any) -> O
 def integer(name: str, **options: Any) -> Scheme:
     record_level = SCHEMES[name].record_level
     return scheme(name, **({"noise": "integer", "noise_multiplier": 1.0} if record_level else {}) | options)
+
+
+def inside(name: str = "fl-std-dp", **options: Any) -> Scheme:
+    """Patients, or records, inside the nodes."""
+    given = {"unit": "patient", "clip_norm": 0.7, "noise_multiplier": 2.0, "num_units": 900.0, **options}
+    return build_scheme(name, **given)
 
 
 def evaluated(name: str, **options: Any) -> Scheme:
@@ -51,5 +57,11 @@ CASES: dict[str, Callable[[], Offer]] = {
     "much noise": lambda: offered(scheme("fl-std-dp", noise_multiplier=1e6, clip_norm=1e-9)),
     "groups": lambda: offered(replace(scheme("fl-std-dp"), groups=3), Poisson(sampling_rate=1.0)),
     "a spare round": lambda: offered(scheme("fl-std-dp"), spare_rounds=3),
+    "records inside": lambda: offered(inside(unit="record", unit_rate=0.3)),
+    "patients inside": lambda: offered(inside(), Poisson(sampling_rate=1.0), max_dropouts=2, max_colluders=1),
+    "patients of two nodes": lambda: offered(
+        inside(max_owners_per_patient=2, unit_rate=0.4), Poisson(sampling_rate=1.0), spare_rounds=2
+    ),
+    "patients in a subset": lambda: offered(inside("fl-bas-3-dp", ratio=0.3), FixedSize(cohort_size=10)),
     "steps by class": lambda: offered(integer("fl-std-record-dp", balance="per-class", prevalence=0.2, local_steps=7)),
 }

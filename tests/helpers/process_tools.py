@@ -36,8 +36,10 @@ PRIVATE = {"scheme.clip_norm": 0.5, "scheme.noise_multiplier": 1.0}
 
 
 def write_config(path: Path, **changes: Any) -> Path:
+    """A configuration like `BASE`; a key is left out if it is changed to None."""
     values = BASE | {name.replace("__", "."): value for name, value in changes.items()}
-    path.write_text(write_toml(RunConfig().with_values(values).to_dict()))
+    given = {name: value for name, value in values.items() if value is not None}
+    path.write_text(write_toml(RunConfig().with_values(given).to_dict()))
     return path
 
 

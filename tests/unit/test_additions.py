@@ -87,7 +87,7 @@ def test_a_codec_is_one_file_and_runs_on_the_command_line(outside: Path) -> None
     folder = outside / "runs/fl-rounded-digits"
     row = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
     assert row["bytes_up"] and row["bytes_up"] % (60 + 650) == 0  # a header, and eight bits for each of 650 weights
-    laconic("run", "--out", str(folder), "--resume", "--rounds", "3", "--quiet")
+    laconic("run", "--out", str(folder), "--resume", "--rounds", "3", "--quiet", "--allow-code")
     assert json.loads((folder / "summary.json").read_text())["rounds"] == 3
 
 
@@ -187,7 +187,7 @@ def test_an_attack_is_one_file_and_runs_on_the_command_line(outside: Path) -> No
     laconic("run", "fl-std", *words, *own, "--out", "run")
     attack = json.loads((outside / "run/summary.json").read_text())["attack"]
     assert (attack["kind"], attack["share_of_work"], attack["num_malicious"]) == ("Lazy", 0.2, 5)
-    laconic("run", "--out", "run", "--resume", "--rounds", "3", "--quiet")
+    laconic("run", "--out", "run", "--resume", "--rounds", "3", "--quiet", "--allow-code")
     assert len((outside / "run/rounds.jsonl").read_text().splitlines()) == 3
     laconic("run", "fl-sign-dp", *words, "--noise-multiplier", "1", "--attack", "own_attack:lazy", "--out", "function",
             "--delta", "1e-3")  # fmt: skip

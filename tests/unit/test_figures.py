@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ from laconic.privacy.statement.statement import statement_lines
 from laconic.report.model_card import model_card
 from laconic.report.result_table import as_text, result_rows
 from laconic.report.summary_lines import metric_text, result_lines
+from laconic.store.finished import digests_of
+from laconic.store.folder import RunFolder
+from laconic.store.journal import Journal
+from laconic.store.round_rows import ROUNDS, rows_digest
 from laconic.sweeps.progress import SweepLines
 
 Capture = pytest.CaptureFixture[str]
@@ -145,7 +150,21 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (path / file).write_text(json.dumps(replaced(json.loads((path / file).read_text()))))
     rows = [replaced(json.loads(line)) for line in (path / "rounds.jsonl").read_text().splitlines()]
     (path / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    saved_anew(path)
     return path
+
+
+def saved_anew(path: Path) -> None:
+    """As if the run itself had ended with what its files now hold: an edited run is not shown."""
+    folder = RunFolder(path)
+    journal = Journal(folder, "")
+    assert journal.chain is not None and journal.saves.confirmed is not None
+    journal.chain.open()
+    saves, last = journal.saves, journal.saves.confirmed
+    saves.announce(replace(last, rows=rows_digest(folder.lines(ROUNDS))))
+    saves.confirm()
+    saves.end(digests_of(folder))
+    folder.close()
 
 
 def read(path: Path) -> dict[str, Any]:

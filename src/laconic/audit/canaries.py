@@ -403,7 +403,7 @@ class CanaryWork(ClientWork):
         grid = scheme.noise.grid(code_size=size, sensitivity=sensitivity, plan=plan)
         assert grid is not None
         assert isinstance(train, UnitGradients)
-        return UnitGrid(sensitivity / train.max_owners, grid.units)
+        return UnitGrid(train.part_of(sensitivity), grid.units)
 
     def _plant(self, plan: RoundPlan, client: int, planted: np.ndarray) -> None:
         """Give the client the canaries' records: of a linear model with weights 0 and the squared error.

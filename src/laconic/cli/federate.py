@@ -200,7 +200,7 @@ def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
 def _policies(given: tuple[str, ...]) -> dict[int | None, str]:
     """The text of each policy, by node; None is everyone's."""
     from laconic.errors import ConfigError
-    from laconic.federation.node.policy import read_policy
+    from laconic.guard.policy import read_policy
 
     found: dict[int | None, str] = {}
     for text in given:

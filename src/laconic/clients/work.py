@@ -290,7 +290,7 @@ class ClientWork:
                 drawn=None if drawn is None else drawn.to(self.view.device),
                 codec=scheme.codec,
                 plan=plan,
-                clip_norm=sensitivity / train.max_owners,
+                clip_norm=train.part_of(sensitivity),
                 grid_units=grid.units,
             )
 

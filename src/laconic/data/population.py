@@ -272,7 +272,7 @@ class MappedPool(PooledPopulation):
 
 
 class FunctionPopulation:
-    """Clients made on demand: `make(client)` returns that client's records. A million of them cost nothing.
+    """Clients made on demand: `make(client)` returns that client's records. A million take no memory.
 
     Args:
         num_clients: how many.

@@ -144,7 +144,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             assert self.budget is not None
             check_delta(self.budget.delta, units=self.protected, one=self.scheme.unit, allowed=self.allow_large_delta)
         if isinstance(self.scheme.train, UnitGradients):
-            check_units(self.scheme.train, self.sampler, self.population)
+            check_units(self.scheme.train, self.sampler, self.population.num_clients)
+            check_held_units(self.scheme.train, self.population)
 
     def _check_attack(self, attack: Attack) -> None:
         """Refuse an attack that cannot be tried here."""
@@ -291,9 +292,8 @@ def check_rounds(scheme: Scheme, sampler: Sampler, num_clients: int, budget: Bud
     sampler.check_slack(num_clients, slack, scheme.groups)
 
 
-def check_units(train: UnitGradients, sampler: Sampler, population: Population) -> None:
-    """Refuse units inside clients where the ε would not be theirs, or where records do not say whose they are."""
-    num_clients = population.num_clients
+def check_units(train: UnitGradients, sampler: Sampler, num_clients: int) -> None:
+    """Refuse units inside clients where the ε would not be theirs."""
     train.planned_units(1.0)  # refused if it is open
     if train.max_owners > num_clients:
         raise ConfigError(
@@ -304,6 +304,10 @@ def check_units(train: UnitGradients, sampler: Sampler, population: Population) 
             f"--max-owners-per-patient {train.max_owners}: a patient of several clients is in more rounds than any of"
             " them, and that is accounted for only if all clients take part in every round: use --sampling-rate 1"
         )
+
+
+def check_held_units(train: UnitGradients, population: Population) -> None:
+    """Refuse records that do not say whose they are, and patients of more clients than declared."""
     units_of(population, 0, train.unit)
     found = most_owners(population) if train.unit == PATIENT else None
     if found is not None and found > train.max_owners:

@@ -7,6 +7,5 @@ front_ends   `OfferedFrontEnd`: a front end as an offer describes it, and as a n
 offer        `Offer`: a run as it is proposed to nodes, signed
 populations  the population of a federation, seen from one machine
 requests     requests and answers, as named fields
-roster       the keys of all nodes of a run, and the public randomness that follows from them
 weights      weights and kept coordinates: their digests, and how they are sent
 """

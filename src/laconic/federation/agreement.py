@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laconic.errors import PrivacyError
+from laconic.guard.contract import PATIENT
 
 if TYPE_CHECKING:
     from laconic.data.meaning import Meaning
@@ -42,6 +43,15 @@ def check_meaning(offer: Offer, own: Meaning | str | None) -> None:
         raise OtherRecords(
             f"this node's records do not mean what the offer's do: {_named(own)} here, {_named(wanted)} there",
             f"what differs: {own.differences(wanted)}",
+        )
+
+
+def check_patients(offer: Offer, told: bool | None) -> None:
+    """Refuse to protect patients where the node's settings do not name what says whose each record is."""
+    if offer.scheme.unit == PATIENT and told is False:
+        raise PrivacyError(
+            "the offer protects patients, and this node was not told which column says whose each record is: its owner"
+            " names it (--patient-column, or patient in the schema)"
         )
 
 

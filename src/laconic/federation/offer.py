@@ -19,7 +19,8 @@ from laconic.data.meaning import Meaning
 from laconic.errors import ConfigError, WireError
 from laconic.experiment.mechanism import Agreed, Mechanism
 from laconic.federation.front_ends import OfferedFrontEnd
-from laconic.guard.contract import CLIENT, LARGEST_SCALE, RECORD, Contract, SignedOffer, offer_digest, version_of
+from laconic.figures import rounded_up
+from laconic.guard.contract import LARGEST_SCALE, PARTS, Contract, SignedOffer, offer_digest, version_of
 from laconic.guard.contract import Release as ContractRelease
 from laconic.guard.contract import verify_offer as verify_offer
 from laconic.parts import non_negative_int, one_of, positive_int
@@ -29,7 +30,8 @@ from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.record_noise import record_grid
 from laconic.scheme import Phase, Scheme
 from laconic.secagg.terms import RUN_BYTES, Terms
-from laconic.train.local import LocalDPSGD
+from laconic.train.local import LocalDPSGD, UnitGradients
+from laconic.train.units.rounding import UnitGrid
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,13 +70,15 @@ class Offer(Agreed):
     meaning: Meaning | None = None
 
     def __post_init__(self) -> None:
-        from laconic.experiment.experiment import check_evaluations, check_rounds, check_votes
+        from laconic.experiment.experiment import check_evaluations, check_rounds, check_units, check_votes
         from laconic.train.losses import LOSSES
 
         if len(self.run) != RUN_BYTES or len(self.server) != 32:
             raise ConfigError(f"an offer names its run by {RUN_BYTES} bytes and its server by a key of 32")
         positive_int(num_clients=self.num_clients, rounds=self.rounds, size=self.size, num_classes=self.num_classes)
         check_federated_records(self.scheme, self.size)
+        if isinstance(self.scheme.train, UnitGradients):
+            check_units(self.scheme.train, self.sampler, self.num_clients)
         check_noise_of_nodes(self.scheme, self.sampler)
         if not 1 <= len(self.input_shape) <= 8 or not all(
             isinstance(length, int) and 1 <= length < 2**31 for length in self.input_shape
@@ -93,6 +97,8 @@ class Offer(Agreed):
         self.scheme.evaluations.check(self.num_classes)
         slack = self.max_dropouts + self.max_colluders
         check_rounds(self.scheme, self.sampler, self.num_clients, self.budget, slack)
+        if self.scheme.sums_units:
+            check_unit_grid(self.mechanism)
         one_of(("auto", *LOSSES), loss=self.loss)
 
     @property
@@ -169,7 +175,7 @@ class Offer(Agreed):
             "least_cohort": plan.least_cohort,
             "largest_cohort": plan.largest_cohort,
             "planned_cohort": plan.planned_cohort,
-            "unit": RECORD if self.scheme.record_level else CLIENT,
+            "unit": self.scheme.unit,
             "delta": budget and budget.delta,
             "participations": min(self.attempts, (budget and budget.max_participations) or self.attempts),
             "participant_epsilon": budget and budget.participant_epsilon,
@@ -224,6 +230,10 @@ def _released(phase: Phase, kind: Mechanism) -> dict[str, Any]:
     """What a node sends in a round of this phase, in the contract."""
     parts, rounds, grid = phase.parts, phase.rounds or Rounds(), kind.grid
     clip, bound = parts.clip.stated
+    inside: dict[str, Any] = {}
+    if isinstance(parts.train, UnitGradients):
+        clip, bound = PARTS, parts.train.part_of(kind.sensitivity)
+        inside = {"coins": parts.train.rate, "owners": parts.train.max_owners}
     steps = parts.train.steps_on_grid(kind.size)
     release = phase.release(sampler=kind.sampler, num_clients=kind.num_clients, size=kind.size)
     on_grid: dict[str, Any] = {} if grid is None else {"units": grid.units, "scale": grid.scale, "bits": grid.bits}
@@ -241,6 +251,7 @@ def _released(phase: Phase, kind: Mechanism) -> dict[str, Any]:
             multiplier=0.0 if grid is None and steps is None else release.multiplier,
             steps=steps,
             **on_grid,
+            **inside,
         )
     )
 
@@ -275,6 +286,18 @@ def check_federated_records(scheme: Scheme, size: int) -> None:
     grid = record_grid(size, train.clip_norm, train.sigma)
     if not (grid.scale < LARGEST_SCALE and 0 < grid.units < math.inf and train.records.batch_size < 2**31):
         raise ConfigError(f"{scheme.name}: its clip_norm, noise_multiplier or batch_size is beyond all reason")
+
+
+def check_unit_grid(mechanism: Mechanism) -> None:
+    """Refuse a grid on which single units are mostly rounding, and a δ of one over their declared number or more."""
+    train, grid, budget = mechanism.scheme.train, mechanism.grid, mechanism.budget
+    assert isinstance(train, UnitGradients) and grid is not None and budget is not None
+    UnitGrid(train.part_of(mechanism.sensitivity), grid.units).check(mechanism.code_size)
+    if train.num_units is not None and budget.delta * train.num_units >= 1:
+        raise ConfigError(
+            f"δ {rounded_up(budget.delta)} is 1/{train.num_units:g} {train.unit}s or more: it allows one's data to be"
+            " published"
+        )
 
 
 def _check_options(what: str, options: Any) -> None:

@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import torch
 
-from laconic.data.population import Records
+from laconic.data.population import Population, Records, as_records, patients_of
+
+
+class Held(NamedTuple):
+    """What one machine holds: records, and whose each is, as numbers; None if they do not say."""
+
+    records: Records
+    patients: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, given: Records | Held) -> Held:
+        return given if isinstance(given, Held) else cls(given)
+
+    @classmethod
+    def at(cls, population: Population, client: int) -> Held:
+        """What one client of a population holds."""
+        return cls(population.records(client), patients_of(population, client))
+
+    @classmethod
+    def given(cls, data: Any, what: str) -> Held:
+        """What somebody's own function gives: inputs and targets, or whose each is as well."""
+        if not (isinstance(data, tuple) and len(data) == 3):
+            return cls(as_records(data, what))
+        inputs, targets, patients = data
+        return cls(as_records((inputs, targets), what), np.asarray(patients))
 
 
 class OwnRecords:
@@ -38,3 +64,7 @@ class FarRecords(OwnRecords):
     def size(self, client: int) -> int:
         """One: that a client has at least one record is all that is known here."""
         return 1
+
+    def patients(self, client: int) -> np.ndarray:
+        """Somebody's: whether a node's records say whose they are is for the node to see."""
+        return np.zeros(1, dtype=np.int64)

@@ -10,6 +10,11 @@ sum's noise of scale ξ on a grid of u units, and codes of norm S at most, the n
 and of private steps with the noise multiplier σ on n coordinates, which are cut to 256ths of a grid unit,
 
     σ ≤ √(ξ² − 2²)/(u·S + √n/256).                                          (maths.md, private steps on integers)
+
+Where units inside a node are protected, records or patients, a node sends the sum of one vector for each unit that its
+coins draw, with probability q. Each is of norm B at most, and a unit is at h nodes or fewer. Then the first bound holds
+with S = h·B, and an upload is a Gaussian of this z that a unit is in with the probability 1 − (1 − q)^h.
+                                                                                    (maths.md, units inside clients)
 """
 
 from __future__ import annotations
@@ -25,16 +30,18 @@ from typing import Any, NoReturn, Self
 from laconic import __version__
 from laconic.errors import PrivacyError, WireError
 from laconic.guard.noise import LARGEST_NORM, MEAN_BITS, SMALLEST_NORM, marks_of
+from laconic.parts import any_coin
 from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import SIGNATURE_BYTES, is_signed
 from laconic.secagg.crypto.labels import labelled
 from laconic.secagg.terms import RUN_BYTES, Terms, context_of
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 17
 """No honest offer is longer; a longer one is not even looked at."""
-CLIENT, RECORD = UNITS = ("client", "record")
-NO_CLIP, L2, ENTRIES, MARKS = CLIPS = ("none", "l2", "entries", "marks")
-"""Bounds on a code: none, its norm, entries within ±1, or 0 and 1 with so large a share of ones."""
+CLIENT, RECORD, PATIENT = UNITS = ("client", "record", "patient")
+NO_CLIP, L2, ENTRIES, MARKS, PARTS = CLIPS = ("none", "l2", "entries", "marks", "parts")
+"""Bounds on a code: none, its norm, entries within ±1, 0 and 1 with so large a share of ones; or the norm of every
+unit's part in it, which only whoever adds the parts up can keep."""
 SMALLEST_SHARE, SMALLEST_SUM, SMOOTHING = 4.0, 32.0, 2.0
 """Scales in grid units: of one share of the noise, of the noise in a sum, and what smoothing takes from that."""
 LARGEST_SCALE = 2.0**45
@@ -131,7 +138,8 @@ class Release:
 
     It is for the rounds after `after`, up to `last`, whose number is divisible by `every`. A node sends `code_size`
     values. `clip` and `bound` say what bounds them. On a grid of `units` the noise of a sum has the scale `scale`, and
-    is sent in `bits` bits; `whole` codes are whole numbers. These are 0 where no noise is added to a sum.
+    is sent in `bits` bits; `whole` codes are whole numbers. These are 0 where no noise is added to a sum. Where the
+    bound is on PARTS, a node draws each of its units with probability `coins`, and a unit has parts at `owners` nodes.
     `multiplier` is z, the standard deviation of the noise in units of what neighbouring sums differ by: it prices an
     upload, or one of its `steps`; 0 where nothing protects the node from the server.
     """
@@ -148,6 +156,8 @@ class Release:
     bits: int = 0
     whole: bool = False
     multiplier: float = 0.0
+    coins: float = 1.0
+    owners: int = 1
     steps: Steps | None = None
 
     def __contains__(self, round: int) -> bool:
@@ -156,12 +166,21 @@ class Release:
 
     @property
     def sensitivity(self) -> float:
-        """S: the largest norm of a code that keeps the bound."""
+        """S: the largest norm of a code that keeps the bound, or of the parts that one unit has at its nodes."""
+        if self.clip == PARTS:
+            return self.owners * self.bound
         if self.clip == L2:
             return self.bound
         if self.clip == MARKS:
             return math.sqrt(marks_of(self.bound, self.code_size))
         return math.sqrt(self.code_size) if self.clip == ENTRIES else math.inf
+
+    @property
+    def price(self) -> tuple[float, float, int]:
+        """(z, q, count): what one upload costs a unit that is in it: so many Gaussians, each sampled with rate q."""
+        if self.steps is not None:
+            return self.multiplier, self.steps.rate, self.steps.count
+        return self.multiplier, any_coin(self.coins, self.owners), 1
 
     def share_scale(self, shares: int) -> float:
         """The scale of one node's share of the noise, in grid units, where so many of them make up the noise."""
@@ -186,25 +205,40 @@ class Release:
             _bad("it states a bound of a kind that this version does not know")
         for name in ("bound", "units", "scale", "multiplier"):
             _number(**{name: getattr(self, name)}, least=0.0)
-        if self.clip == L2:
+        if self.clip in (L2, PARTS):
             _number(bound=self.bound, least=SMALLEST_NORM, most=LARGEST_NORM)
-        if self.steps is not None:
-            self.steps.check()
-        if (unit == RECORD) != (self.steps is not None):
-            _bad("steps are private exactly where single records are protected")
+        self._check_unit(unit)
         if not self.units:
             _within(0, 0, bits=self.bits)
+            if self.clip == PARTS:
+                _bad("without noise nothing protects a unit inside a node")
             if self.scale or (self.multiplier and self.steps is None):
                 _bad("it states noise without a grid")
             if self.steps is not None and self.multiplier > self.steps.noise_multiplier * (1 + _ROUNDING):
                 _bad("a step's noise multiplier is stated larger than it is")
             return
-        self._check_noise(masked, unit)
+        self._check_noise(masked)
 
-    def _check_noise(self, masked: bool, unit: str) -> None:
+    def _check_unit(self, unit: str) -> None:
+        """Refuse another way to protect the unit than that a node's whole code is bounded, that every private step
+        clips single records, or that a sum has a bounded part of every unit."""
+        if self.steps is not None:
+            self.steps.check()
+            if unit != RECORD or self.clip == PARTS:
+                _bad("private steps protect single records, and their sums have no parts")
+        elif (unit == CLIENT) != (self.clip != PARTS):
+            _bad("a node adds up bounded parts exactly where units inside it are protected")
+        _number(coins=self.coins, most=1.0)
+        _within(1, 2**31, owners=self.owners)
+        if (self.clip != PARTS and self.coins < 1) or (unit != PATIENT and self.owners > 1):
+            _bad("coins are for units inside a node, and only a patient is at several nodes")
+
+    def _check_noise(self, masked: bool) -> None:
         _within(FEWEST_BITS, MOST_BITS, bits=self.bits)
-        if not masked or unit != CLIENT or self.clip == NO_CLIP:
+        if not masked or self.steps is not None or self.clip == NO_CLIP:
             _bad("shares of noise are for bounded codes in masked sums")
+        if self.whole and self.clip == PARTS:
+            _bad("sums of parts are not whole")
         if self.whole and self.units != int(self.units):
             _bad("whole codes are on a grid of whole units")
         if not SMALLEST_SUM * (1 - _ROUNDING) <= self.scale < LARGEST_SCALE:
@@ -309,7 +343,7 @@ class Contract:
             _within(1, 2**31 - 1, input_shape=length)
         _number(planned_cohort=self.planned_cohort)
         if self.unit not in UNITS or not isinstance(self.masked, bool):
-            _bad("it protects neither clients nor records")
+            _bad("it protects neither clients nor records nor patients")
         if self.delta is not None and not self.delta < 1:
             _bad(f"delta is {self.delta}")
         for promise in (self.delta, self.participant_epsilon):
@@ -317,6 +351,8 @@ class Contract:
         _within(1, _MOST_KINDS, kinds=len(self.releases))
         for release in self.releases:
             release.check(masked=self.masked, unit=self.unit)
+            if release.owners > 1 and not release.owners <= self.num_clients <= self.planned_cohort:
+                _bad("several nodes of one patient are accounted for where all nodes take part in every round")
         main = self.releases[-1]
         if (main.after, main.last, main.every) != (0, None, 1):
             _bad("some rounds are of no kind")

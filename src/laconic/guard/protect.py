@@ -2,6 +2,12 @@
 
 The bound and the noise are those of the contract. Training is not believed: its vector may hold anything, also numbers
 that are none. Where the records cannot be used there is no vector at all, and noise alone leaves.
+
+One thing must be believed: where units inside a node are protected, that the sum which training hands over has a part
+of the bounded norm, and no more, of every unit that a coin has drawn. A sum cannot be clipped again; and clipping the
+parts here would help little, since training that lies could write one patient into the parts of all others. So of such
+rounds the guard answers for the noise, the masks and what is charged. Training that lies can lay bare the records of
+its own node, and no others: the noise in the sum stays whole.
 """
 
 from __future__ import annotations
@@ -9,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from laconic.errors import PrivacyError
-from laconic.guard.contract import ENTRIES, L2, LARGEST_SCALE, MARKS, Release, Steps
+from laconic.guard.contract import ENTRIES, L2, LARGEST_SCALE, MARKS, PARTS, Release, Steps
 from laconic.guard.noise import (
     MEAN_BITS,
     Entropy,
@@ -46,14 +52,31 @@ def bounded(release: Release, vector: np.ndarray | None) -> np.ndarray:
     raise PrivacyError("nothing bounds a code of this kind of round, so no noise protects it")
 
 
+def summed(release: Release, total: np.ndarray | None) -> np.ndarray:
+    """The sum of the parts of units, in 256ths of grid units (int64); zeros for none. Any whole numbers are taken."""
+    if total is None:
+        return np.zeros(release.code_size, dtype=np.int64)
+    parts = np.array(total, order="C", subok=False)
+    if parts.dtype != np.int64 or parts.shape != (release.code_size,):
+        raise PrivacyError(
+            f"training gave a sum of shape {parts.shape} and type {parts.dtype}; a code has {release.code_size} values"
+            " of int64"
+        )
+    return parts
+
+
 def residues(release: Release, vector: np.ndarray | None, *, share: float, source: Source | None = None) -> np.ndarray:
     """What a node adds to a masked sum: its code on the grid with a share of the noise, mod 2^bits (int64).
 
-    `share` is the scale of the node's share (`Contract.share_scale`). `source` is for tests alone.
+    `vector` is a code, or the sum of the parts of units. `share` is the scale of the node's share
+    (`Contract.share_scale`). `source` is for tests alone.
     """
     if not release.units:
         raise PrivacyError("there is no noise in this kind of round, so nothing can be added to a masked sum")
-    fixed = fixed_point(bounded(release, vector), release.units, whole=release.whole)
+    if release.clip == PARTS:
+        fixed = summed(release, vector)
+    else:
+        fixed = fixed_point(bounded(release, vector), release.units, whole=release.whole)
     noisy: np.ndarray = noisy_residues(fixed, share, release.bits, source or Entropy(), whole=release.whole)
     return noisy
 

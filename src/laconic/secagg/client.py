@@ -2,7 +2,7 @@
 
 once per run     announce()                 the key of the run, signed by the identity and by itself
 every attempt    begin(plan)                check the plan and learn the keys that are new
-                 upload(vector)             vector + self-mask ± pair masks, and the shares of all those seeds
+                 upload(vector)             claim it; vector + self-mask ± pair masks, and the shares of all those seeds
                  consent(survivors)         signed mode, members only: sign the one survivor set
                  reveal(request)            members only: open the survivors' self-masks and the masks with the absent
 """
@@ -58,6 +58,7 @@ class SecAggClient:
             self._book.recall(keys)
         self._pairs = PairSecrets(terms.context, client, private, self._book)
         self._plan: SumPlan | None = None
+        self._committed = False
 
     def announce(self) -> bytes:
         return self._keys.announcement(self.terms.run)
@@ -87,7 +88,7 @@ class SecAggClient:
             raise WireError(f"the plan lacks the keys of clients {missing}")
         for other in contacts:
             _ = self._pairs[other]  # refuses keys that no secret can be agreed with, before anything is sent
-        self._plan = plan
+        self._plan, self._committed = plan, False
         return plan
 
     def upload(self, vector: np.ndarray) -> bytes:
@@ -95,9 +96,25 @@ class SecAggClient:
         plan = self._current()
         if vector.shape != (plan.size,):
             raise ConfigError(f"a vector of shape {vector.shape}, but the plan says {plan.size} values")
-        words = plan.ring.words(vector)
+        self.commit()
+        return self.mask(vector)
+
+    def commit(self) -> None:
+        """Claim the attempt: from now on one vector may be masked under its plan, and no other."""
+        plan = self._current()
         self._attempts.claim(self.terms.run, _mark(plan, Step.UPLOAD))
         self._nonces.spend(self.terms.run, plan.nonce_of(self.client))
+        self._committed = True
+
+    def mask(self, vector: np.ndarray) -> bytes:
+        """The masked vector, after `commit`."""
+        plan = self._current()
+        if vector.shape != (plan.size,):
+            raise ConfigError(f"a vector of shape {vector.shape}, but the plan says {plan.size} values")
+        if not self._committed:
+            raise WireError(f"client {self.client} has not claimed this attempt, or has masked its vector already")
+        self._committed = False
+        words = plan.ring.words(vector)
         own = secrets.token_bytes(SEED_BYTES)
         shared = {other: self._pair_seed(plan, other) for other in plan.neighbours(self.client)}
         larger = [seed for other, seed in shared.items() if other > self.client]

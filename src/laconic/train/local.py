@@ -368,6 +368,10 @@ class UnitGradients(LocalTraining):
         logs = [math.log(weight * share) for weight, share in zip(weights, self.prevalence, strict=True)]
         return logs if outputs > 1 else [logs[1] - logs[0]]
 
+    def part_of(self, sensitivity: float) -> float:
+        """S/h: what a unit's part at one client is clipped to."""
+        return sensitivity / self.max_owners
+
     def planned_units(self, share: float) -> float:
         if self.num_units is None:
             raise ConfigError(NUM_UNITS_NEEDED.format(unit=self.unit))

@@ -95,9 +95,12 @@ def infer_property(
 
     from laconic.experiment.devices import choose_device
     from laconic.parts import positive_int
+    from laconic_studies.cli.shown import check_folder
     from laconic_studies.inference.property import PropertyInference, check_scheme
     from laconic_studies.inference.property_setup import PropertySetup
 
+    if out is not None:
+        check_folder(out)
     given = {key.partition("__")[2]: options.pop(key) for key in [k for k in options if k.startswith("scheme__")]}
     if threads is not None:
         positive_int(threads=threads)

@@ -25,6 +25,9 @@ class Said:
     _last: float = field(default=0.0, init=False)
     _content: dict[str, Any] = field(default_factory=dict, init=False)
 
+    def __post_init__(self) -> None:
+        check_folder(self.out)
+
     def progress(self, text: str) -> None:
         """A line on stderr, every two seconds at most."""
         if not self.quiet and time.monotonic() - self._last > 2:
@@ -53,6 +56,15 @@ class Said:
         from laconic.store.folder import json_text
 
         click.echo(json_text(self._content))
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a folder that cannot be made, before the work that it is for."""
+    from laconic.errors import ConfigError
+
+    there = next((path for path in (out, *out.parents) if path.exists()), Path())
+    if not there.is_dir():
+        raise ConfigError(f"--out {out}: {there} is a file, and a folder is needed")
 
 
 def words(option: str, text: str) -> tuple[str, ...]:

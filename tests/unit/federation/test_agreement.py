@@ -13,12 +13,12 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.meaning import LONGEST, Meaning
 from laconic.errors import ConfigError, WireError
 from laconic.federation.agreement import OtherRecords, check_meaning
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import REFUSED
 from laconic.federation.node.node import Node
 from laconic.federation.node.own_records import own_meaning
-from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer, read_offer, sign_offer
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
+from laconic.guard.transcript import REFUSED
 
 AGE: dict[str, Any] = {"column": "age", "min": 0.0, "max": 100.0}
 SCHEMA: dict[str, Any] = {

@@ -12,10 +12,10 @@ from node_tools import SERVER, make_offer, model
 import laconic.federation.offer as offers
 from laconic import schemes
 from laconic.errors import ConfigError
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import REFUSED
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
+from laconic.guard.transcript import REFUSED
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 
@@ -29,21 +29,25 @@ def unread(offer: offers.Offer) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "words", "told"),
     [
-        ({"scheme": SCHEME, "sampler": TURNS}, "the server would add the noise"),
-        ({"sampler": TURNS}, "take turns are for simulations"),
+        (
+            {"scheme": SCHEME, "sampler": TURNS},
+            "the server would add the noise",
+            "the noise of a sum is less than its noise multiplier says",
+        ),
+        ({"sampler": TURNS}, "take turns are for simulations", "take turns are for simulations"),
     ],
     ids=["central noise", "turns"],
 )
 def test_such_an_offer_is_none(
-    changes: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], words: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         make_offer(**changes)
     with monkeypatch.context() as lying:  # a server that does not check what it offers
         lying.setattr(offers, "check_noise_of_nodes", lambda scheme, sampler: None)
         signed = offers.sign_offer(make_offer(**changes), 0, SERVER)
-    node = Node(NodeFolder(tmp_path), Policy(), model=lambda offer: model(), records=unread)
+    node = Node(NodeFolder(tmp_path), Policy(min_cohort=1), model=lambda offer: model(), records=unread)
     answer = node.answer("keys", {"offer": signed})
-    assert words in str(answer[REFUSED])
+    assert told in str(answer[REFUSED])

@@ -13,9 +13,9 @@ import pytest
 import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from node_tools import OFFER, SERVER, make_offer
-from offer_tools import CASES, ROUNDS
+from offer_tools import CASES, ROUNDS, inside, offered
 
-from laconic.errors import LaconicError, PrivacyError, WireError
+from laconic.errors import ConfigError, LaconicError, PrivacyError, WireError
 from laconic.federation.offer import Offer, open_offer, sign_offer, verify_offer
 from laconic.guard.contract import ENTRIES, L2, MARKS, NO_CLIP, Contract, Release, SignedOffer, offer_digest
 from laconic.planning import plan_of_sum
@@ -77,15 +77,16 @@ def test_uploads_that_are_priced_by_the_contract_cost_what_the_accountant_says(n
         return
     rounds = range(1, ROUNDS + 1)
     left = budget.delta - offer.mechanism.delta_slack()
-    steps = contract.releases[-1].steps
-    if steps is None:
-        price = gaussian_epsilon(1 / math.sqrt(sum(contract.release(r).multiplier ** -2 for r in rounds)), left)
+    multiplier, rate, count = contract.releases[-1].price
+    if rate == 1:
+        price = gaussian_epsilon(1 / math.sqrt(sum(contract.release(r).price[0] ** -2 for r in rounds)), left)
     else:
-        step = PoissonSampledDpEvent(steps.rate, GaussianDpEvent(contract.releases[-1].multiplier))
-        price = composed([Shown(step, ROUNDS * steps.count)], left, "pld")
+        step = PoissonSampledDpEvent(rate, GaussianDpEvent(multiplier))
+        price = composed([Shown(step, ROUNDS * count)], left, "pld")
     counts = zip(accountant.releases, accountant.planned, strict=True)
     told = compose([replace(one, taken=n) for one, n in counts], budget.delta, against=THE_SERVER, unit=contract.unit)
     assert price == pytest.approx(told, rel=1e-9)
+    assert contract.unit == accountant.unit
     # Of a vote the accountant takes for granted only that it is no dearer than training.
     assert price <= accountant.participant_epsilon(ROUNDS) * (1 + 1e-9)
     assert len(contract.releases) > 1 or price == pytest.approx(accountant.participant_epsilon(ROUNDS), rel=1e-2)
@@ -196,7 +197,11 @@ LIES = {
     "noise on no grid": told("releases.0.units", 0.0),
     "no masks": told("masked", False),
     "records instead of clients": told("unit", "record"),
-    "no unit": told("unit", "patient"),
+    "patients instead of clients": told("unit", "patient"),
+    "no unit": told("unit", "hospital"),
+    "coins for clients": told("releases.0.coins", 0.5),
+    "clients of several nodes": told("releases.0.owners", 2),
+    "parts of clients": told("releases.0.clip", "parts"),
     "half a kind": told("releases.0.every", 2),
     "no kinds": told("releases", []),
     "many kinds": lambda values: values["contract"].update(releases=9 * values["contract"]["releases"]),
@@ -257,6 +262,87 @@ STEPS = {
 def test_no_lie_about_private_steps_is_believed(lie: str) -> None:
     with pytest.raises(WireError):
         Contract.read(bent(CASES["steps by class"](), STEPS[lie]))
+
+
+INSIDE = {
+    "less noise than the price says": multiplied("releases.0.multiplier", 1.01),
+    "more of one unit": multiplied("releases.0.bound", 1.01),
+    "a finer grid under the same noise": multiplied("releases.0.units", 1.01),
+    "a smaller scale": multiplied("releases.0.scale", 0.99),
+    "one node more for each patient": told("releases.0.owners", 3),
+    "more nodes than there are": many(told("releases.0.owners", 41), multiplied("releases.0.bound", 1e-6)),
+    "patients of no node": told("releases.0.owners", 0),
+    "half a node": told("releases.0.owners", 1.5),
+    "coins that always say more than yes": told("releases.0.coins", 1.5),
+    "coins that never say yes": told("releases.0.coins", 0.0),
+    "negative coins": told("releases.0.coins", -0.4),
+    "coins that are no number": told("releases.0.coins", math.nan),
+    "coins as text": told("releases.0.coins", "0.4"),
+    "a code that is bounded as a whole": told("releases.0.clip", "l2"),
+    "no bound": told("releases.0.clip", "none"),
+    "whole parts": many(told("releases.0.whole", True), told("releases.0.units", 100.0)),
+    "no noise": many(*(told(f"releases.0.{name}", 0) for name in ("units", "scale", "bits", "multiplier"))),
+    "no masks": told("masked", False),
+    "a whole node": told("unit", "client"),
+    "records of two nodes": told("unit", "record"),
+    "another unit": told("unit", "person"),
+    "nodes that are drawn": told("planned_cohort", 20.0),
+    "private steps": told(
+        "releases.0.steps",
+        {"size": 211, "rate": 0.1, "count": 1, "clip_norm": 1.0, "noise_multiplier": 1.0, "units": 40.0, "scale": 50.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", INSIDE)
+def test_no_lie_about_units_inside_a_node_is_believed(lie: str) -> None:
+    with pytest.raises(WireError):
+        Contract.read(bent(CASES["patients of two nodes"](), INSIDE[lie]))
+
+
+def test_coins_and_owners_that_a_node_can_keep_have_their_price() -> None:
+    """A smaller part than S/h, or rarer coins, cost less; the rest of the node compares them with the scheme."""
+    offer = CASES["patients of two nodes"]()
+    release = release_of(offer)
+    assert (release.bound, release.owners, release.sensitivity) == (0.35, 2, 0.7)
+    assert release.price == (release.multiplier, pytest.approx(1 - 0.6**2), 1)
+    for change in (multiplied("releases.0.bound", 0.5), told("releases.0.coins", 0.2), told("unit", "patient")):
+        Contract.read(bent(offer, change))
+    assert release_of(CASES["records inside"]()).price[1:] == (0.3, 1)
+    assert release_of(CASES["patients in a subset"]()).code_size == 64
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"num_units": None}, "--num-units"),
+        ({"rate": 1.5}, "at most 1"),
+        ({"rate": 0}, "above 0"),
+        ({"max_owners": 0}, "1 or more"),
+        ({"max_owners": 41}, "more than the 40 clients"),
+        ({"num_units": 10**6}, "δ 1e-05 is 1/1e\\+06 patients or more"),
+    ],
+)
+def test_units_that_no_accountant_answers_for_are_no_offer(change: dict[str, Any], reason: str) -> None:
+    """Also not as text: a node that reads it refuses it for the same reason."""
+    offer = CASES["patients of two nodes"]()
+
+    def bend(values: dict[str, Any]) -> None:
+        values["scheme"]["train"].update(change)
+
+    with pytest.raises(LaconicError, match=reason):
+        open_offer(bent(offer, bend))
+
+
+def test_a_divisor_by_true_counts_is_no_offer() -> None:
+    """How many records a node has would be a weight in its message."""
+    with pytest.raises(LaconicError, match="a weight by data size"):
+        open_offer(bent(CASES["patients inside"](), lambda values: values["scheme"].update(weighting="data-size")))
+
+
+def test_a_grid_on_which_units_are_mostly_rounding_is_no_offer() -> None:
+    with pytest.raises(ConfigError, match="the grid is too coarse"):
+        offered(inside(bits=10, num_units=100.0, noise_multiplier=300.0))
 
 
 @pytest.mark.parametrize(

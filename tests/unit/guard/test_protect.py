@@ -14,12 +14,12 @@ from laconic.errors import PrivacyError
 from laconic.federation.entropy import StreamWords
 from laconic.federation.offer import Offer
 from laconic.guard import protect
-from laconic.guard.contract import ENTRIES, L2, MARKS, Release, Steps
+from laconic.guard.contract import ENTRIES, L2, MARKS, PARTS, Release, Steps
 from laconic.guard.protect import bounded, noisy_step, residues
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
 from laconic.privacy.mechanism.record_noise import noisy_sum
-from laconic.round import noisy_codes
+from laconic.round import noisy_codes, noisy_terms
 from laconic.streams import Stream, Streams
 
 NOISY = [name for name in CASES if any(one.units for one in CASES[name]().contract.releases)]
@@ -59,8 +59,12 @@ def test_residues_are_those_of_a_simulated_client_to_the_last_bit(name: str) -> 
             told, share = plan(offer, round, cohort), offer.contract.share_scale(release, cohort)
             for number, vector in enumerate(vectors(release.code_size)):
                 stream = Streams(5).stream("noise", round, 0, number)
-                code = parts.clip(torch.from_numpy(vector)[None])
-                there = noisy_codes(parts, told, code, streams=[stream])[0].numpy()
+                if release.clip == PARTS:  # what units add up to is bounded before
+                    vector = np.nan_to_num(vector * 1e3, posinf=2.0**40).clip(-(2.0**52), 2.0**52).astype(np.int64)
+                    there = noisy_terms(parts, told, torch.from_numpy(vector)[None], streams=[stream])[0].numpy()
+                else:
+                    code = parts.clip(torch.from_numpy(vector)[None])
+                    there = noisy_codes(parts, told, code, streams=[stream])[0].numpy()
                 here = residues(release, vector, share=share, source=StreamWords(stream))
                 assert here.dtype == np.int64
                 assert np.array_equal(here, there)
@@ -154,6 +158,27 @@ def test_vectors_of_other_types_are_bounded_alike() -> None:
     for given in (doubles, strided, doubles.tolist(), doubles.view(Lying), np.arange(1, 6)):
         assert np.array_equal(bounded(release, given), wanted)
     assert not bounded(release, np.array([1e300] * 5)).any()  # infinite in float32
+
+
+@pytest.mark.parametrize("largest", [2**62, -(2**63), 2**63 - 256])
+def test_a_sum_of_any_whole_numbers_leaves_with_the_whole_share_of_the_noise(largest: int) -> None:
+    """The bound of a unit is training's to keep. That other nodes' units have this noise is not."""
+    release = CASES["patients of two nodes"]().contract.releases[-1]
+    total = np.full(release.code_size, largest, dtype=np.int64)
+    alone, sent = (residues(release, given, share=9.0, source=StreamWords(Stream(4))) for given in (None, total))
+    ring = 2**release.bits
+    assert np.array_equal((sent - alone) % ring, np.full(release.code_size, (largest >> 8) % ring))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int32, np.uint64, object])
+def test_a_sum_of_other_numbers_is_refused(kind: type) -> None:
+    release = CASES["patients of two nodes"]().contract.releases[-1]
+    with pytest.raises(PrivacyError, match="values of int64"):
+        residues(release, np.zeros(release.code_size, dtype=kind), share=9.0)
+    with pytest.raises(PrivacyError, match="values of int64"):
+        residues(release, np.zeros(release.code_size - 1, dtype=np.int64), share=9.0)
+    with pytest.raises(PrivacyError, match="nothing bounds"):
+        bounded(release, np.zeros(release.code_size))
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (6,), (5, 1), (1, 5)])

@@ -12,6 +12,7 @@ import pytest
 from e2e_tools import call
 from PIL import Image
 
+from laconic.own_code import needed
 from laconic.settings.data.record_kind import RecordKind
 from laconic.settings.predict import predict
 
@@ -121,7 +122,8 @@ def test_every_kind_of_run_predicts(
     options, new = kind(tmp_path)
     ended = call(capsys, "run", "fl-std", *options, *QUICK, "--out", tmp_path / "run")
     assert ended.code == 0, ended.err
-    ended = call(capsys, "predict", tmp_path / "run", new)
+    predict = ["predict", tmp_path / "run", new, *needed(options)]
+    ended = call(capsys, *predict)
     assert ended.code == 0, ended.err
     rows = list(csv.DictReader(io.StringIO(ended.out)))
     assert list(rows[0]) == headings and len(rows) == 2
@@ -131,7 +133,7 @@ def test_every_kind_of_run_predicts(
         assert sum(float(rows[0][name]) for name in headings[3:]) == pytest.approx(1, abs=1e-5)
     # A run of an earlier version did not write down what its records are: they are looked at again.
     (tmp_path / "run/records.toml").unlink()
-    assert call(capsys, "predict", tmp_path / "run", new).out == ended.out
+    assert call(capsys, *predict).out == ended.out
 
 
 def test_columns_are_taken_by_name_not_by_place(tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]

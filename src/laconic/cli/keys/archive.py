@@ -21,7 +21,7 @@ def backup(folder: Path, archive: Path) -> None:
     Keys of single runs are not in it: a node that went on with a run from a backup could reveal its update.
     """
     from laconic.federation.node.backup import back_up
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
 
     files = NodeFolder(folder)
     back_up(files, archive.expanduser())
@@ -54,7 +54,7 @@ def restore(archive: Path, folder: Path, nothing_since: bool) -> None:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--yes", is_flag=True, help="The original has answered nothing since it was copied, and never will.")
 def moved(folder: Path, yes: bool) -> None:
-    """Say that FOLDER, which is a copy, is the node from now on: after a move to another disk or host.
+    """Say that FOLDER, a copy or restored, is the node from now on: after a move to another disk or host.
 
     \b
     laconic keys moved /srv/laconic --yes
@@ -62,15 +62,16 @@ def moved(folder: Path, yes: bool) -> None:
     If the original has answered anything since, the copy's log is wrong, and the same masks could be used twice: use a
     backup instead.
     """
-    from laconic.federation.keys.original import accept_copy, is_copy
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.keys.original import accept_copy
 
     files = NodeFolder(folder.expanduser())
-    if not is_copy(files.path):
+    if files.copied is None:
         click.echo(f"{folder} is no copy: nothing to do")
         return
     if not yes:
         raise ConfigError("give --yes if the original has answered nothing since it was copied, and never will")
     with files.alone():
         accept_copy(files.path)
+        files.log.accept()
     click.echo(f"{folder} is the node's folder from now on")

@@ -13,7 +13,7 @@ from laconic.cli.keys.secret import new_secret, secret_for, secret_options
 from laconic.errors import ConfigError
 
 if TYPE_CHECKING:
-    from laconic.federation.keys.secret import Secret
+    from laconic.guard.keys.secret import Secret
 
 
 @click.group()
@@ -36,9 +36,9 @@ def encrypt(folder: Path, key_file: Path | None, passphrase_file: Path | None) -
     Killed on the way, it leaves every key readable; the same command finishes. The blocks of the disk that held a bare
     key are not erased: rotate the identity if somebody else may have read them.
     """
-    from laconic.federation.keys.change import encrypt_keys
-    from laconic.federation.keys.keyring import Keyring
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.keys.change import encrypt_keys
+    from laconic.guard.keys.keyring import Keyring
 
     folder = folder.expanduser()
     started = Keyring(folder).encrypted
@@ -75,9 +75,9 @@ def passphrase(
 
     A copy of the folder from before is still opened by the old one. If that may be in wrong hands, rotate, too.
     """
-    from laconic.federation.keys.change import change_secret
-    from laconic.federation.keys.secret import HOW
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.keys.change import change_secret
+    from laconic.guard.keys.secret import HOW
 
     folder = _existing(folder)
     old = secret_for(folder, key_file, passphrase_file)
@@ -101,8 +101,8 @@ def rotate(folder: Path, key_file: Path | None, passphrase_file: Path | None, le
 
     Nobody knows the new identity yet: policies that list the old one (identities, servers) must be changed.
     """
-    from laconic.federation.keys.change import new_identity
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.keys.change import new_identity
 
     folder = _existing(folder)
     files = NodeFolder(folder, secret_for(folder, key_file, passphrase_file))
@@ -130,8 +130,8 @@ def _existing(folder: Path) -> Path:
 
 def _named_new(key_file: Path | None, passphrase_file: Path | None) -> Secret:
     """The new secret. The environment has the old one, so it is not asked."""
-    from laconic.federation.keys.secret import found_secret
-    from laconic.federation.keys.secret import passphrase as typed
+    from laconic.guard.keys.secret import found_secret
+    from laconic.guard.keys.secret import passphrase as typed
 
     if key_file is not None or passphrase_file is not None:
         found = found_secret(key_file, passphrase_file)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from laconic.federation.keys.secret import Secret
+    from laconic.guard.keys.secret import Secret
 
 
 def secret_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,8 +32,8 @@ def secret_for(folder: Path, key_file: Path | None, passphrase_file: Path | None
 
     One line for `laconic node serve` and whoever else opens a `NodeFolder`.
     """
-    from laconic.federation.keys.keyring import Keyring
-    from laconic.federation.keys.secret import found_secret, passphrase
+    from laconic.guard.keys.keyring import Keyring
+    from laconic.guard.keys.secret import found_secret, passphrase
 
     secret = found_secret(_expanded(key_file), _expanded(passphrase_file))
     if secret is None and Keyring(folder).encrypted and sys.stdin.isatty():
@@ -44,7 +44,7 @@ def secret_for(folder: Path, key_file: Path | None, passphrase_file: Path | None
 def new_secret(key_file: Path | None, passphrase_file: Path | None, what: str) -> Secret:
     """The secret that keys are to be opened by: named, in the environment, or typed in twice."""
     from laconic.errors import ConfigError
-    from laconic.federation.keys.secret import HOW, found_secret, passphrase
+    from laconic.guard.keys.secret import HOW, found_secret, passphrase
 
     secret = found_secret(_expanded(key_file), _expanded(passphrase_file))
     if secret is not None:

@@ -42,8 +42,8 @@ def predict(
     from laconic.cli.data.predict import show_predictions
     from laconic.data.files.user_file import no_such_file
     from laconic.errors import DataError, RunFolderError
-    from laconic.federation.node.folder import NodeFolder
     from laconic.federation.node.predictions import kept_model, predict_at_node
+    from laconic.guard.folder import NodeFolder
 
     if not (folder.expanduser() / "identity.key").exists():
         raise RunFolderError(f"{folder} is no folder of a node: laconic node identity {folder} makes one")

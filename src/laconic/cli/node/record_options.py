@@ -10,6 +10,11 @@ import click
 _F = TypeVar("_F", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--target", metavar="COLUMN", help="The column that is predicted, without a schema.  [target]"),
+    click.option(
+        "--patient-column",
+        metavar="COLUMN",
+        help="The column, or array, that says whose each record is. It is not learnt from.",
+    ),
     click.option("--schema", metavar="FILE", help="A schema that fixes everything, as all nodes have it."),
     click.option("--text-column", metavar="COLUMN", help="The column with texts; see --vocabulary, --max-length."),
     click.option("--vocabulary", metavar="hash:N|FILE", help="How words are numbered, alike on all nodes."),

@@ -11,9 +11,8 @@ from laconic.cli.keys.secret import secret_for, secret_options
 from laconic.cli.node.record_options import record_options
 
 if TYPE_CHECKING:
-    from laconic.data.population import Records
-    from laconic.federation.keys.secret import Secret
     from laconic.federation.node.serve.kept_work import KeptRecords
+    from laconic.guard.keys.secret import Secret
 
 
 @click.command()
@@ -26,7 +25,9 @@ if TYPE_CHECKING:
 )
 @click.option("--data", metavar="PATH", help="This node's records: a table, an .npz file, or a folder of pictures.")
 @record_options
-@click.option("--records", metavar="MODULE:FUNCTION", help="Your own function that returns (inputs, targets).")
+@click.option(
+    "--records", metavar="MODULE:FUNCTION", help="Your own function: (inputs, targets), or whose each is as well."
+)
 @click.option(
     "--front-end",
     type=click.Path(path_type=Path),
@@ -120,7 +121,7 @@ def serve(
 
 def _token(port: int | None, file: Path | None) -> Secret | None:
     from laconic.errors import ConfigError
-    from laconic.federation.keys.secret import read_passphrase_file
+    from laconic.guard.keys.secret import read_passphrase_file
 
     if file is None:
         return None
@@ -151,10 +152,10 @@ def _say_ready(path: Path) -> None:
 
 def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
     """Where this node's records come from."""
-    from laconic.data.population import as_records
     from laconic.errors import ConfigError, DataError
-    from laconic.federation.node.own_records import own_meaning, own_records
+    from laconic.federation.node.own_records import own_meaning, own_records, tells_patients
     from laconic.federation.node.serve.kept_work import KeptRecords
+    from laconic.federation.populations import Held
     from laconic.own_code import imported
 
     if function is None:
@@ -162,7 +163,7 @@ def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
             raise ConfigError("this node has no records: name them with --data, or a function of yours with --records")
         meant = own_meaning(own)
 
-        def read_own() -> Records:
+        def read_own() -> Held:
             if own_meaning(own) != meant:
                 raise DataError(
                     "the schema or vocabulary was changed since this process has started: start it again, so that what"
@@ -170,12 +171,9 @@ def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
                 )
             return own_records(own)
 
-        return KeptRecords(read_own, Path(own["data"]).expanduser())
+        return KeptRecords(read_own, Path(own["data"]).expanduser(), of_patients=tells_patients(own))
     if own:
         raise ConfigError(f"--records reads the data by itself: leave out --{', --'.join(own)}")
     load = imported("records", function)
 
-    def read() -> Records:
-        return as_records(load(), "this node's records")
-
-    return KeptRecords(read, None)
+    return KeptRecords(lambda: Held.given(load(), "this node's records"), None)

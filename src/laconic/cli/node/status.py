@@ -14,8 +14,8 @@ from laconic.figures import at_most, rounded_up
 from laconic.parts import probability
 
 if TYPE_CHECKING:
-    from laconic.federation.node.folder import NodeFolder
-    from laconic.federation.node.policy import Policy
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.policy import Policy
 
 _HELLO = 10.0
 """Seconds for a process that hangs: monitoring must not hang with it."""
@@ -45,8 +45,9 @@ def status(folder: Path, policy: Path | None, delta: float | None, as_json: bool
     laconic node status /srv/laconic --check > /dev/null || alarm
     """
     from laconic.errors import RunFolderError
-    from laconic.federation.node.folder import NodeFolder
-    from laconic.federation.node.policy import Policy, read_policy
+    from laconic.guard.folder import NodeFolder
+    from laconic.guard.limits import unlimited
+    from laconic.guard.policy import Policy, read_policy
 
     if not (folder.expanduser() / "identity.key").exists():
         raise RunFolderError(f"{folder} is no folder of a node: laconic node identity {folder} makes one")
@@ -58,12 +59,14 @@ def status(folder: Path, policy: Path | None, delta: float | None, as_json: bool
     files = NodeFolder(folder)
     rows = files.log.rows()
     identity, runs = files.public_identity(), _runs(rows)
+    gaps = [] if named is None else unlimited(limits)
     lifetime = _lifetime(rows, limits, delta or limits.max_delta or 1e-5)
     if as_json:
-        told = {"identity": identity, "process": process, "runs": runs, "lifetime": lifetime}
-        click.echo(json.dumps(told | {"attention": files.copied or files.attention}, ensure_ascii=False))
+        told: dict[str, Any] = {"identity": identity, "process": process, "runs": runs, "lifetime": lifetime}
+        told |= {"attention": files.copied or files.attention, "records": files.bad_records, "unlimited": gaps}
+        click.echo(json.dumps(told, ensure_ascii=False))
     else:
-        _show(identity, process, policy, lifetime, files, runs)
+        _show(identity, process, policy, gaps, lifetime, files, runs)
     if check and not process["answers"]:
         sys.exit(RunFolderError.exit_code)
 
@@ -78,7 +81,7 @@ def identity(folder: Path) -> None:
 
     Servers have one, too: the same file, as server-key. docs/flower.md says who needs to know which.
     """
-    from laconic.federation.node.folder import NodeFolder
+    from laconic.guard.folder import NodeFolder
 
     click.echo(NodeFolder(folder).public_identity())
 
@@ -101,6 +104,7 @@ def _show(
     identity: str,
     process: dict[str, Any],
     policy: Path | None,
+    gaps: list[str],
     lifetime: dict[str, Any],
     files: NodeFolder,
     runs: dict[str, Any],
@@ -113,18 +117,26 @@ def _show(
     else:
         click.echo("process   none: start it with laconic node serve")
     if policy is not None:
-        click.echo(f"policy    {policy} is in order")
+        click.echo(f"policy    {policy} can be read")
+    for gap in gaps:
+        click.echo(f"policy    {gap}")
     click.echo(_in_words(lifetime))
-    if any(row["unit"] == "record" for row in runs.values()) or any(lifetime["record"]["limits"].values()):
-        click.echo(_of_a_record(lifetime["record"]))
+    for unit in ("patient", "record"):
+        if any(row["unit"] == unit for row in runs.values()) or any(lifetime[unit]["limits"].values()):
+            click.echo(_of_one(unit, lifetime[unit]))
     if files.copied is not None:
         click.echo(f"attention it takes part in nothing: {files.copied}")
     elif files.attention is not None:
         click.echo(
             f"attention it takes part in nothing until you remove {files.path / 'attention.txt'}: {files.attention}"
         )
+    if files.bad_records is not None:
+        click.echo(
+            f"records   noise alone was sent, as they could not be used: {files.bad_records} (mend them, then remove"
+            f" {files.path / 'records.txt'})"
+        )
     for run, row in runs.items():
-        of = " of a record" if row["unit"] == "record" else ""
+        of = f" of a {row['unit']}" if row["unit"] in ("patient", "record") else ""
         figure = row["participant_epsilon"]
         epsilon = "" if figure is None else f", ε{of} against the server {at_most(figure)}"
         click.echo(f"run       {run}  {row['scheme'] or 'not joined'}: {row['participations']} participations{epsilon}")
@@ -143,10 +155,19 @@ def _own(metrics: dict[str, Any]) -> str:
 
 def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[str, Any]:
     """What all runs together have cost, beside what the policy allows; None where it is no finite number."""
-    from laconic.federation.node.lifetime import RECORD, logged_costs, spent
+    from laconic.federation.node.lifetime import logged_costs, spent
 
     costs = logged_costs(rows).values()
-    figures, of_record = spent(costs, delta), spent(costs, delta, RECORD)
+    figures = spent(costs, delta)
+    limited = ("epsilon", "participant_epsilon")
+
+    def of_one(unit: str) -> dict[str, Any]:
+        of_unit = spent(costs, delta, unit)
+        return {
+            **{name: _finite(getattr(of_unit, name)) for name in limited},
+            "limits": {name: getattr(limits, f"lifetime_{unit}_{name}") for name in limited},
+        }
+
     return {
         "participations": figures.participations,
         "delta": delta,
@@ -155,10 +176,7 @@ def _lifetime(rows: list[dict[str, Any]], limits: Policy, delta: float) -> dict[
         "limits": {
             name: getattr(limits, f"lifetime_{name}") for name in ("participations", "epsilon", "participant_epsilon")
         },
-        "record": {
-            **{name: _finite(getattr(of_record, name)) for name in ("epsilon", "participant_epsilon")},
-            "limits": {name: getattr(limits, f"lifetime_record_{name}") for name in ("epsilon", "participant_epsilon")},
-        },
+        **{unit: of_one(unit) for unit in ("patient", "record")},
     }
 
 
@@ -170,10 +188,10 @@ def _in_words(lifetime: dict[str, Any]) -> str:
     )
 
 
-def _of_a_record(record: dict[str, Any]) -> str:
+def _of_one(unit: str, figures: dict[str, Any]) -> str:
     return (
-        f"a record  ε against the servers {_shown(record, 'participant_epsilon')},"
-        f" against an outsider {_shown(record, 'epsilon')}"
+        f"{f'a {unit}':9} ε against the servers {_shown(figures, 'participant_epsilon')},"
+        f" against an outsider {_shown(figures, 'epsilon')}"
     )
 
 
@@ -206,8 +224,8 @@ def _runs(rows: list[dict[str, Any]]) -> dict[str, Any]:
             run["scheme"] = row["scheme"]
         elif row["what"] == "uploaded":
             run |= {name: row.get(name) for name in ("participations", "participant_epsilon", "unit")}
-            if "own_metrics" in row:
-                run["own_metrics"] = {"round": row["round"], **row["own_metrics"]}
+        elif row["what"] == "measured":
+            run["own_metrics"] = {"round": row["round"], **row["own_metrics"]}
         elif row["what"] == "refused":
             run["refused"].append({"time": row["time"], "reason": row["reason"], "detail": row.get("detail")})
     return runs

@@ -16,8 +16,6 @@ from laconic.errors import ConfigError, PrivacyError, RunFolderError
 from laconic.federation.courier import Answers
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.strategy import SchemeStrategy
-from laconic.federation.keys.keyring import server_key
-from laconic.federation.keys.secret import Secret
 from laconic.federation.server.lost_rounds import LostRounds, what_became
 from laconic.federation.server.members import Members, invite, make_offer
 from laconic.federation.server.notices import Notices
@@ -26,6 +24,8 @@ from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.settings import Settings, settle_federated
 from laconic.federation.server.watchers import Watchers
 from laconic.figures import at_most
+from laconic.guard.keys.keyring import server_key
+from laconic.guard.keys.secret import Secret
 from laconic.observers.observer import Together
 from laconic.observers.progress import measured_text
 from laconic.runner.outcome import RunResult

@@ -23,8 +23,8 @@ from laconic.errors import Incomplete, LaconicError
 from laconic.federation.flower.app_config import config_of
 from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.orphan import end_if_orphaned
-from laconic.federation.keys.secret import found_secret
 from laconic.federation.populations import FarRecords
+from laconic.guard.keys.secret import found_secret
 from laconic.store.folder import RunFolder, json_text
 
 _LOG = getLogger("flwr")

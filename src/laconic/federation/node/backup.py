@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.keys import wrapping
-from laconic.federation.keys.change import OLD
-from laconic.federation.keys.files import replace_file
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import JOINED, UPLOADED
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys import wrapping
+from laconic.guard.keys.change import OLD
+from laconic.guard.keys.files import replace_file
+from laconic.guard.limits import charges
+from laconic.guard.transcript import JOINED, UPLOADED
 
 _FILES = ("identity.key", wrapping.FILE, "log.jsonl", "log.jsonl.length")
 _LARGEST = 1 << 32
@@ -49,6 +50,7 @@ def restore(archive: Path, path: Path, *, nothing_since: bool = False) -> int:
     folder.call_for_attention("only half restored: remove this folder, and restore again")
     for name, data in files.items():
         replace_file(path / name, data)
+    folder.log.accept()
     if nothing_since:
         folder.end_attention()
         return 0
@@ -85,8 +87,6 @@ def _assume_the_worst(folder: NodeFolder) -> int:
 
 def _may_follow(joined: dict[str, Any], uploads: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """(round, attempt) of every upload that the run, as it was agreed on, may have asked for since."""
-    from laconic.federation.node.lifetime import charges
-
     rounds, last = joined.get("cost", {}).get("rounds", 0), max((round for round, _ in uploads), default=0)
     repeated = charges(uploads) - last
     final = max(rounds, last)

@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.requests import Fields
+from laconic.guard.folder import NodeFolder
 from laconic.secagg.terms import RUN_BYTES
 
 _DIGEST = 32

@@ -8,14 +8,19 @@ divergences add up, or their privacy losses where all have the same mechanism.
 All of it compares the node's data with none at all (zero-out). A run that counts a client's data as replaced is charged
 for that, which is more.
 
-There are two units of privacy. For the node's data as a whole (`CLIENT`), a run that protects single records has no
-bound. For one record of the node (`RECORD`), such a run counts with its steps, each a sampled Gaussian; and a run that
-protects the whole counts as a Gaussian that is not amplified and has half the noise multiplier: one record more or less
-can turn a code around, by 2·S.
+There are three units of privacy: the node's data as a whole (`CLIENT`), all records of one patient (`PATIENT`), and
+one record (`RECORD`). A run has no bound for more than what it protects. For what it protects it counts with its
+releases, each a Gaussian, sampled by the coins of the owner or of a private step. For a part of that, a release counts
+as a Gaussian that is not amplified and has half the noise multiplier: one record more or less can turn a code around,
+by 2·S.
+
+A patient of several nodes is in a round if any of them takes part. So a run counts with all its rounds then, as far as
+this node can know of them, and not only with its own uploads.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,10 +28,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.node.log import JOINED, UPLOADED
+from laconic.guard.limits import Upload, charges
+from laconic.guard.transcript import JOINED, UPLOADED
 from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.record_events import Occasional, RecordEvent
-from laconic.privacy.accounting.releases import EVALUATIONS, epsilon, renyi_divergences
+from laconic.privacy.accounting.releases import (
+    CLIENT,
+    EVALUATIONS,
+    PARTS_OF,
+    PATIENT,
+    epsilon,
+    renyi_divergences,
+)
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
@@ -34,12 +47,6 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from laconic.federation.offer import Offer
-
-
-Upload = tuple[int, int]
-"""Round and attempt."""
-CLIENT, RECORD = UNITS = ("client", "record")
-"""What an ε of a node is about: all its data, or one record."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,9 @@ class Cost:
     `delta` is what the noise sampler's finite precision, and cohorts that show themselves by being too small, cost over
     the run.
 
-    A run that protects records has the `unit` RECORD. Then the noise multiplier is that of one local step, in which a
-    record is drawn with `record_rate`, and a participation is `local_steps` of them.
+    A run that protects records or patients has their `unit`. Then the noise multiplier is that of one release, in which
+    one of them is with the probability `record_rate`, and a participation is `local_steps` releases. A patient has
+    `owners` nodes at most.
     """
 
     noise_multiplier: float | None
@@ -67,6 +75,9 @@ class Cost:
     unit: str = CLIENT
     record_rate: float = 1.0
     local_steps: int = 1
+    owners: int = 1
+    charged: int = 0
+    """How many rounds were released, as far as this node can know."""
     evaluation_noise_multiplier: float | None = None
     evaluate_every: int = 0
     votes: int = 0
@@ -100,13 +111,15 @@ class Cost:
             participations=largest(lambda count: budget.participant_fits(accountant, count), cap),
         )
         main = accountant.main
-        if main.unit == RECORD:
+        if main.unit != CLIENT:
             return replace(
                 planned,
-                unit=RECORD,
+                unit=main.unit,
                 noise_multiplier=main.multiplier,
                 record_rate=main.rate,
                 local_steps=main.steps,
+                owners=main.max_owners,
+                charged=rounds,
             )
         visible = accountant.visible_delta(offer.attempts) if amplified else 0.0
         multipliers = {release.phase: release.multiplier for release in accountant.releases}
@@ -130,7 +143,8 @@ class Cost:
 
     def row(self) -> dict[str, Any]:
         """For the log: all but what the log counts itself."""
-        return {name: value for name, value in asdict(self).items() if name not in ("participations", "measured")}
+        counted = ("participations", "measured", "charged")
+        return {name: value for name, value in asdict(self).items() if name not in counted}
 
     def after(self, uploads: Sequence[Upload]) -> Self:
         """The run as it is planned, with these uploads: repeated attempts come on top of the planned rounds."""
@@ -141,6 +155,7 @@ class Cost:
             self,
             rounds=max(rounds, len(uploads)),
             participations=len(uploads),
+            charged=charges(uploads),
             measured_rounds=max(self.measured_rounds + again, len(measured)),
             measured=len(measured),
         )
@@ -168,7 +183,7 @@ class Cost:
 
     def bounds(self, unit: str) -> bool:
         """Whether uploads of this run have any ε in the unit."""
-        return self.noise_multiplier is not None and (self.unit, unit) != (RECORD, CLIENT)
+        return self.noise_multiplier is not None and (unit == self.unit or unit in PARTS_OF[self.unit])
 
     def taken(self, unit: str) -> tuple[DpEvent, int]:
         """(what a server sees that knows when the node took part, how often)."""
@@ -180,8 +195,11 @@ class Cost:
         if unit == self.unit:
             step = GaussianDpEvent(self.noise_multiplier)
             drawn = PoissonSampledDpEvent(self.record_rate, step) if self.record_rate < 1 else step
-            return drawn, self.participations * self.local_steps
-        return GaussianDpEvent(for_a_record(self.noise_multiplier, self._sampler)), self.participations
+            times = self.participations if self.owners == 1 else max(self.charged, self.participations)
+            return drawn, times * self.local_steps
+        whole = self.noise_multiplier
+        part = whole / 2 if self.unit == PATIENT else for_a_record(whole, self._sampler)
+        return GaussianDpEvent(part), self.participations
 
     def released(self, unit: str) -> tuple[DpEvent | RecordEvent, int, bool]:
         """(what a round shows an outsider, how often, whether neighbours differ by a replaced client)."""
@@ -189,7 +207,7 @@ class Cost:
         sampler = self._sampler
         if not self.amplified or unit != self.unit:
             return event, count, False
-        if unit == RECORD:
+        if unit != CLIENT:
             return Occasional(sampler.rate_in(self.num_clients), event, self.local_steps), self.rounds, False
         return sampler.released_event(event, self.num_clients), self.rounds, sampler.adjacency == REPLACE_ONE
 
@@ -212,20 +230,16 @@ def for_a_record(noise_multiplier: float, sampler: Sampler) -> float:
     return noise_multiplier if sampler.adjacency == REPLACE_ONE else noise_multiplier / 2
 
 
-def charges(uploads: Sequence[Upload]) -> int:
-    """How many releases a server must have charged, as far as a node with these uploads can know.
-
-    One for each round up to the last, and one for each attempt before the one that the node took part in.
-    """
-    attempts = _last_attempts(uploads)
-    return max(attempts, default=0) + sum(attempts.values())
-
-
 def accountant_of(offer: Offer, uploads: Sequence[Upload]) -> RunAccountant | None:
     """The accountant of a run, which knows of the rounds that were repeated, as far as a node can know."""
     accountant = offer.mechanism.accountant
     repeats = offer.scheme.repeats(_last_attempts(uploads))
     return None if accountant is None else accountant.with_repeats(repeats)
+
+
+def taken_of(accountant: RunAccountant, uploads: Sequence[Upload]) -> int:
+    """In how many rounds the unit was: in those of this node, or of any of several that may have it."""
+    return len(uploads) if accountant.main.max_owners == 1 else max(charges(uploads), len(uploads))
 
 
 def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
@@ -237,7 +251,7 @@ def _last_attempts(uploads: Sequence[Upload]) -> dict[int, int]:
 
 
 def spent(costs: Iterable[Cost], delta: float, unit: str = CLIENT) -> Spent:
-    """All costs together, at this δ, for all the node's data or for one record of it."""
+    """All costs together, at this δ, for all the node's data, or for one patient or record of it."""
     joined = [kind for cost in costs for kind in cost.kinds]
     uploaded = [cost for cost in joined if cost.participations]
     participations = sum(cost.participations for cost in uploaded)
@@ -278,25 +292,34 @@ def _composed_epsilon(releases: list[tuple[DpEvent | RecordEvent, int, bool]], d
     return float(rdp.compute_epsilon(orders, total, delta)[0])
 
 
-def logged_costs(rows: Iterable[Mapping[str, Any]]) -> dict[str, Cost]:
-    """By run, what a node's log says that it has cost: every run that was joined, with its uploads."""
+Group = tuple[str, str]
+"""A run, and what it was planned to cost, as JSON: one run can stand in a log with several plans."""
+
+
+def group_of(run: str, cost: Mapping[str, Any]) -> Group:
+    """Where the uploads of a run under this plan are counted."""
+    return run, json.dumps(cost, sort_keys=True)
+
+
+def logged_costs(rows: Iterable[Mapping[str, Any]]) -> dict[Group, Cost]:
+    """What every run has cost that was joined, by the node's log. Each upload counts by the cost in its own row."""
     import laconic.schemes  # noqa: F401 - a sampler is known once its module is imported
 
-    planned: dict[str, Cost] = {}
-    uploads: dict[str, list[Upload]] = {}
+    planned: dict[Group, Cost] = {}
+    uploads: dict[Group, list[Upload]] = {}
     for row in rows:
         if row["what"] not in (JOINED, UPLOADED):
             continue
         try:
-            run = str(row["run"])
-            planned[run] = Cost(**row["cost"])
-            Sampler.from_dict(planned[run].sampler)
+            group = group_of(str(row["run"]), row["cost"])
+            planned[group] = Cost(**row["cost"])
+            Sampler.from_dict(planned[group].sampler)
             if row["what"] == UPLOADED:
-                uploads.setdefault(run, []).append((int(row["round"]), int(row["attempt"])))
+                uploads.setdefault(group, []).append((int(row["round"]), int(row["attempt"])))
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError):
             raise RunFolderError(
                 f"the log's row of run {str(row['run'])[:8]}… does not say what the run costs (an older version wrote"
                 " it, or it is damaged): limits over a lifetime need a log of this version; keep the old folder and"
                 " begin a new one, or drop the lifetime limits"
             ) from None
-    return {run: cost.after(uploads.get(run, [])) for run, cost in planned.items()}
+    return {group: cost.after(uploads.get(group, [])) for group, cost in planned.items()}

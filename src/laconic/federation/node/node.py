@@ -1,36 +1,36 @@
 """The node: it answers a server's messages, as far as its owner's policy allows.
 
-The process may end at any instant: what must be remembered is in the node's folder, and is there before the answer
-leaves. An offer is checked in this order: signature, server, sizes, policy, cost, what its records mean, front end,
-model. Records are
-read in a round, and nowhere before. If they fail, that has one fixed text, since data may have decided it; the node's
-own log has the rest, and the node takes part in nothing more until its owner has looked. So a server that varies its
-offers to find out about the records learns one bit at most.
+The guard decides, and holds the keys. The node does around it what takes more code than one would want to believe: it
+checks what the offer means, loads records, and trains. It also checks the limits on what an outsider learns, which need
+an accountant. The process may end at any instant: what must be remembered is in the node's folder, and is there before
+the answer leaves.
+
+Records are read in a round that is charged, and nowhere before. If they cannot be used, the guard sends noise alone,
+and the owner is told: the server learns nothing of it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laconic.errors import LaconicError, PrivacyError, RunFolderError, WireError, one_line
-from laconic.federation.agreement import UNCHECKED, check_meaning
-from laconic.federation.entropy import refuse_test_seed, seed_for_tests
+from laconic.errors import DataError, LaconicError, PrivacyError, RunFolderError, WireError, one_line
+from laconic.federation.agreement import UNCHECKED, check_meaning, check_patients
+from laconic.federation.entropy import TEST_SEED, StreamWords, federation_streams, refuse_test_seed, seed_for_tests
 from laconic.federation.front_ends import kept_front_end, own_front_end
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.last_answers import LastAnswers
-from laconic.federation.node.log import CONSENTED, JOINED, REFUSED, REVEALED, UPLOADED
-from laconic.federation.node.masking import keep_terms, masking
-from laconic.federation.node.withheld import WITHHELD, RecordsFailed, Withheld, on_own_keys, on_records
 from laconic.federation.requests import NONCE, Fields, UploadRequest, bytes_in, run_in
-from laconic.federation.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.figures import rounded_up
-from laconic.secagg import Nonces, SecAggClient, SumPlan
-from laconic.secagg.crypto.keys import PublicKeys
+from laconic.guard.contract import CLIENT
+from laconic.guard.folder import NodeFolder
+from laconic.guard.guard import Guard
+from laconic.guard.transcript import JOINED, MEASURED, REFUSED
+from laconic.guard.withheld import WITHHELD, RecordsFailed, Withheld, on_records
+from laconic.secagg import Nonces
 from laconic.secagg.nonces import StaleNonce
 from laconic.secagg.terms import RUN_BYTES
 
@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from laconic.data.meaning import Meaning
     from laconic.data.population import Records
     from laconic.federation.node.lifetime import Cost
-    from laconic.federation.node.policy import Policy
     from laconic.federation.node.serve.kept_work import KeptWork
     from laconic.federation.node.training import NodeWork
     from laconic.federation.offer import Offer
+    from laconic.federation.populations import Held
+    from laconic.guard.noise import Source
+    from laconic.guard.policy import Policy
     from laconic.plan import RoundPlan
 
 _LONGEST, _LONGEST_KIND = 2000, 30
@@ -51,7 +53,8 @@ _LONGEST, _LONGEST_KIND = 2000, 30
 
 
 class Node:
-    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here.
+    """One node. `model` makes the run's model with its initial weights, `records` loads the data that stay here, and
+    `of_patients` says whether these tell whose each is (None: only loading them does).
 
     `kept` has the work of the runs under way, where a process answers more than one message, and `nonces` are those of
     the process. `meaning` is what the node's records mean, `front_end` the owner's copy of a front end that cannot be
@@ -65,7 +68,8 @@ class Node:
         policy: Policy,
         *,
         model: Callable[[Offer], nn.Module],
-        records: Callable[[Offer], Records],
+        records: Callable[[Offer], Records | Held],
+        of_patients: bool | None = None,
         kept: KeptWork | None = None,
         nonces: Nonces | None = None,
         meaning: Meaning | str | None = UNCHECKED,
@@ -77,9 +81,21 @@ class Node:
         self._meaning, self._front_end, self._keep_weights = meaning, front_end, keep_weights
         self._front_end_module = front_end_module
         self._folder, self._policy, self._kept = folder, policy, kept
-        self._nonces = nonces if nonces is not None else Nonces()
         self._model, self._records, self._options = model, records, options
+        self._of_patients = of_patients
         self._offered = b""
+        self._work: NodeWork | None = None
+        self._guard = Guard(
+            folder,
+            policy,
+            nonces if nonces is not None else Nonces(),
+            sources=self._repeatable if policy.allow_test_seed and os.environ.get(TEST_SEED) else None,
+        )
+
+    def _repeatable(self, round: int, attempt: int, client: int) -> Source:
+        """The words of a client's noise where a test makes a federation repeatable."""
+        streams = federation_streams(0) if self._work is None else self._work.streams
+        return StreamWords(streams.stream(*streams.of_run("noise", round, attempt, client)))
 
     def answer(self, kind: str, fields: Mapping[str, Any]) -> Fields:
         """The answer to one message. What is refused, or cannot be done, is an answer too: it says why."""
@@ -91,10 +107,12 @@ class Node:
             "unmask": self.reveal,
         }
         with self._folder.alone():
+            past: str | None = None
             try:
                 if kind not in steps:
                     raise WireError("this node answers laconic's messages, and no others")
                 refuse_test_seed(self._policy.allow_test_seed)
+                self._folder.take_over()
                 if self._folder.copied is not None:
                     raise Withheld(self._folder.copied)
                 self._check_size(fields)
@@ -111,53 +129,38 @@ class Node:
                 return self._with_nonce(kind, fields, {REFUSED: str(error)})
             except LaconicError as error:
                 told, detail = one_line(error, _LONGEST), getattr(error, "detail", None)
+                past = getattr(error, "past", None)
                 if isinstance(error, RunFolderError):  # it names files of the owner's, and says what is in them
                     told, detail = WITHHELD, str(error)
-                if isinstance(error, RecordsFailed):
-                    self._records_failed(fields, error)
             except Exception as error:  # nothing that a server sends may tell it more than this
                 told, detail = WITHHELD, f"{type(error).__name__}: {error}"
-            self._note_refusal(kind, fields, told, detail)
+            self._note_refusal(kind, fields, told, detail, past)
             return {REFUSED: told}
 
     def join(self, fields: Mapping[str, Any]) -> Fields:
         """Once per run: accept the offer, and announce a key for the run."""
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
-        from laconic.federation.offer import open_offer, verify_offer
+        from laconic.federation.offer import open_offer
         from laconic.federation.weights import check_model
 
         data = bytes_in(fields, "offer")
-        signed = verify_offer(data)
-        self._refuse_if(refusals.against_server(self._policy, signed.server))
-        client, offer = signed.client, open_offer(signed)
-        self._offered = offer.run
-        self._refuse_if(refusals.against_sizes(self._policy, offer))
-        known = self._folder.kept(offer.run, "offer")
-        if known is not None and known != data:
-            raise PrivacyError("this node has accepted another offer of the same run")
+        signed, contract = self._guard.read(data)
+        self._offered, offer = contract.run, open_offer(signed)
         self._refuse_if(refusals.against_offer(self._policy, offer))
         planned = Cost.planned(offer)
-        self._within_lifetime(offer.run, Cost.planned(offer, offer.spare_rounds))
+        self._within_lifetime(offer, planned, Cost.planned(offer, offer.spare_rounds))
         check_meaning(offer, self._meaning)
-        front_end = None if known is not None else own_front_end(offer, self._front_end, self._front_end_module)
+        check_patients(offer, self._of_patients)
+        joined = self._folder.kept(offer.run, "offer") is not None
+        front_end = None if joined else own_front_end(offer, self._front_end, self._front_end_module)
         check_model(self._model(offer), offer)
-        if known is None:
-            if front_end is not None:
-                self._folder.keep(offer.run, "front_end", front_end.to_bytes())
-            self._folder.keep(offer.run, "cost", json.dumps(planned.row()).encode())
-            self._folder.keep(offer.run, "policy", self._policy.digest)
-            self._folder.log.add(
-                JOINED,
-                offer.run,
-                client=client,
-                scheme=offer.scheme.name,
-                server=offer.server.hex(),
-                spare_rounds=offer.spare_rounds,
-                cost=planned.row(),
-            )
-            self._folder.keep(offer.run, "offer", data)
-        return {"announcement": self._keys(client, offer).announcement(offer.run)}
+        if front_end is not None:
+            self._folder.keep(offer.run, "front_end", front_end.to_bytes())
+        announcement = self._guard.join(data, cost=planned.row())
+        self._folder.keep(offer.run, "policy", self._policy.digest)
+        self._folder.keep(offer.run, "offer", data)
+        return {"announcement": announcement}
 
     def ready(self, fields: Mapping[str, Any]) -> Fields:
         """Before a round, where the server does not know this node's nonce, which comes with every answer."""
@@ -165,105 +168,118 @@ class Node:
         return {}
 
     def upload(self, fields: Mapping[str, Any]) -> Fields:
-        """One round: train, protect, and send what the server may see."""
+        """One round: read what was told, be charged for it, train, and send what the server may see.
+
+        Until the charge is on the disk nothing that depends on a record happens. Afterwards something is sent in any
+        case: the guard's noise alone, if the records cannot be used.
+        """
+        from laconic.federation.node.training import round_plan
+
         request = UploadRequest.from_fields(fields)
         client, offer = self._accepted(request.run)
-        self._keep_once(offer, client, request)
+        check_meaning(offer, self._meaning)
+        self._keep_shared(offer, request)
+        cost = self._affordable(offer, request)
+        model = self._model(offer)
+        weights = self._told_weights(offer, request, model)
+        ticket = self._guard.charge(
+            request.run,
+            request.round,
+            request.attempt,
+            plan=request.plan,
+            roster=request.roster,
+            cost=cost.row(),
+            **({"test_seed": True} if seed_for_tests() is not None else {}),
+        )
+        plan = round_plan(offer, request.round, request.attempt, np.array(ticket.cohort), self._shared(offer))
+        code = self._code(client, offer, model, plan, weights)
+        if code is None and offer.scheme.record_level:
+            code = self._no_records(client, offer, model, plan, weights)
+        if offer.scheme.downlink == "signs" or self._keep_weights:
+            self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
         if not offer.masked:
-            training, plan, code, cost, own = self._trained(client, offer, request, [client])
-            return {"upload": self._logged(training, plan, cost, training.message(plan, code), own)}
-        with masking(self._folder, offer.run, self._nonces) as member:
-            sum_plan = member.begin(request.plan)
-            if (sum_plan.round, sum_plan.attempt) != (request.round, request.attempt):
-                raise WireError("the plan of the sum is of another round than the message")
-            if sum_plan.cohort[-1] >= offer.num_clients:
-                raise WireError(f"a cohort with client {sum_plan.cohort[-1]}, but the offer is to {offer.num_clients}")
-            training, plan, code, cost, own = self._trained(client, offer, request, sum_plan.cohort, sum_plan)
-            self._folder.keep(offer.run, "plan", request.plan)
-            return {"upload": self._logged(training, plan, cost, member.upload(code.numpy()), own)}
+            if code is None:
+                raise Withheld(
+                    "its own records could not be used, and nothing hides that where codes are sent as they are"
+                )
+            training, own = code
+            return {"upload": training.message(plan, own)}
+        return {"upload": self._guard.send(ticket, None if code is None else code[1].numpy())}
 
-    def _trained(
-        self,
-        client: int,
-        offer: Offer,
-        request: UploadRequest,
-        cohort: Sequence[int],
-        sum_plan: SumPlan | None = None,
-    ) -> tuple[NodeWork, RoundPlan, Tensor, Cost, dict[str, float] | None]:
-        """The code of this round, if the policy allows the round; what the run has cost with it; and, in an evaluation,
-        the node's own metrics, which stay here."""
+    def _code(
+        self, client: int, offer: Offer, model: nn.Module, plan: RoundPlan, weights: Tensor
+    ) -> tuple[NodeWork, Tensor] | None:
+        """What training makes of the weights; None if the records cannot be used, of which the owner is told."""
+        try:
+            training = self._training(client, offer, model)
+            with on_records():
+                code = training.vector(plan, weights) if offer.masked else training.code(plan, weights)
+                own = training.own_metrics(plan, weights)
+        except RecordsFailed as error:
+            self._records_failed(offer, error)
+            return None
+        if offer.masked and not bool(code.isfinite().all()):
+            self._folder.note_records(
+                f"round {plan.round}: training gave numbers that are not finite, by the records or by the weights"
+            )
+        if own is not None:
+            self._folder.log.add(MEASURED, offer.run, round=plan.round, attempt=plan.attempt, own_metrics=own)
+        return training, code
+
+    def _no_records(
+        self, client: int, offer: Offer, model: nn.Module, plan: RoundPlan, weights: Tensor
+    ) -> tuple[NodeWork, Tensor]:
+        """What a node without any records sends where each adds the whole noise by itself: noise alone."""
+        import torch
+
+        from laconic.data.population import Records
+        from laconic.federation.node.training import NodeWork
+        from laconic.federation.populations import Held
+
+        nothing = Held(Records(torch.zeros(0, *offer.head_shape), torch.zeros(0, dtype=torch.int64)))
+        training = NodeWork(offer, client, model, nothing, test_seed_allowed=self._policy.allow_test_seed)
+        return training, training.code(plan, weights)
+
+    def _affordable(self, offer: Offer, request: UploadRequest) -> Cost:
+        """What the run is planned to cost, if the limits on what an outsider learns leave room for this upload."""
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
 
+        rows = self._folder.log.rows(offer.run)
+        cost = Cost(**next(row["cost"] for row in rows if row["what"] == JOINED))
         uploads = [*self._folder.log.uploads(offer.run), (request.round, request.attempt)]
-        self._refuse_if(refusals.against_round(self._policy, offer, uploads=uploads, cohort=len(cohort)))
-        cost = Cost(**json.loads(self._folder.kept(offer.run, "cost") or b"{}"))
-        self._within_lifetime(offer.run, cost.after(uploads))
-        training = self._training(client, offer)
-        plan = training.plan(request.round, request.attempt, np.array(cohort), self._shared(offer))
-        if sum_plan is not None:
-            _check_sum(training, plan, sum_plan)
-        weights = training.weights(request.weights, plan, lambda: self._weights_of(offer, request.round - 1))
-        with on_records():
-            code = training.code(plan, weights)
-            own = training.own_metrics(plan, weights)
-        if offer.scheme.downlink == "signs" or self._keep_weights:
-            self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
-        return training, plan, code, cost, own
+        if 1 <= request.round <= offer.rounds:
+            self._refuse_if(refusals.against_round(self._policy, offer, uploads=uploads))
+            self._within_lifetime(offer, cost, cost.after(uploads))
+        return cost
 
-    def _logged(
-        self, training: NodeWork, plan: RoundPlan, cost: Cost, upload: bytes, own: dict[str, float] | None
-    ) -> bytes:
-        """The upload, once it is written down that it will be sent, with which noise, and what it costs."""
-        from laconic.federation.node.lifetime import accountant_of
+    def _told_weights(self, offer: Offer, request: UploadRequest, model: nn.Module) -> Tensor:
+        """All weights from which this round starts. No record is needed to know them."""
+        from laconic.federation.node.training import read_weights, round_plan
+        from laconic.federation.weights import initial_weights
 
-        run = training.offer.run
-        accountant = accountant_of(training.offer, [*self._folder.log.uploads(run), (plan.round, plan.attempt)])
-        taken = self._folder.log.participations(run) + 1
-        self._folder.log.add(
-            UPLOADED,
-            run,
-            round=plan.round,
-            attempt=plan.attempt,
-            cohort=len(plan.cohort) if training.offer.masked else None,
-            participations=taken,
-            unit=cost.unit,
-            participant_epsilon=None if accountant is None else accountant.participant_epsilon(taken),
-            noise=training.noise_of(plan),
-            cost=cost.row(),
-            **({} if own is None else {"own_metrics": own}),
-            **({"test_seed": True} if seed_for_tests() is not None else {}),
+        plan = round_plan(offer, request.round, request.attempt, np.array([0]), self._shared(offer))
+        return read_weights(
+            offer,
+            plan,
+            request.weights,
+            initial=lambda: initial_weights(model),
+            before=lambda: self._weights_of(offer, request.round - 1),
         )
-        return upload
 
     def consent(self, fields: Mapping[str, Any]) -> Fields:
         """Signed mode: sign the one set of survivors."""
-        return self._as_member(fields, "survivors", SecAggClient.consent, "consent", CONSENTED)
+        return {"consent": self._guard.consent(run_in(fields), bytes_in(fields, "survivors"))}
 
     def reveal(self, fields: Mapping[str, Any]) -> Fields:
         """Open this member's shares of what the sum of the survivors needs."""
-        return self._as_member(fields, "request", SecAggClient.reveal, "reveal", REVEALED)
-
-    def _as_member(
-        self, fields: Mapping[str, Any], asked: str, step: Callable[[SecAggClient, bytes], bytes], name: str, what: str
-    ) -> Fields:
-        run = run_in(fields)
-        if self._folder.kept(run, "policy") != self._policy.digest:  # else the offer need not be read, nor torch loaded
-            self._accepted(run)
-        plan = self._folder.kept(run, "plan")
-        if not plan:
-            raise WireError("this node has no round under way")
-        with masking(self._folder, run, self._nonces) as member:
-            current = member.begin(plan)
-            answer = step(member, bytes_in(fields, asked))
-        self._folder.log.add(what, run, round=current.round, attempt=current.attempt)
-        return {name: answer}
+        return {"reveal": self._guard.reveal(run_in(fields), bytes_in(fields, "request"))}
 
     def _with_nonce(self, kind: str, fields: Mapping[str, Any], answer: Fields) -> Fields:
         """An answer of a masked run, with what the next plan must have. It is never kept with the answer."""
         if kind == "upload" and "plan" not in fields:
             return answer
-        return answer | {NONCE: self._nonces.current(self._offered if kind == "keys" else run_in(fields))}
+        return answer | {NONCE: self._guard.nonce(self._offered if kind == "keys" else run_in(fields))}
 
     def _accepted(self, run: bytes) -> tuple[int, Offer]:
         """The offer of a run that this node has joined, if its policy still allows it."""
@@ -271,47 +287,44 @@ class Node:
         from laconic.federation.offer import read_offer
 
         data = self._folder.kept(run, "offer")
+        if data is not None and not any(row["what"] == JOINED for row in self._folder.log.rows(run)):
+            raise Withheld("the log lacks this run, which the node has joined: rows are missing; restore the log")
+        _, contract = self._guard.joined(run)
         if data is None:
             raise WireError(f"this node has not joined run {run.hex()[:8]}…")
-        if not any(row["what"] == JOINED for row in self._folder.log.rows(run)):
-            raise Withheld("the log lacks this run, which the node has joined: rows are missing; restore the log")
         client, offer = read_offer(data)
+        if offer.digest != contract.digest:
+            raise Withheld("the kept offer is not the one that the log says this node has joined: restore both")
         if self._folder.kept(run, "policy") != self._policy.digest:  # it was changed since
-            for reasons in (
-                refusals.against_server(self._policy, offer.server),
-                refusals.against_sizes(self._policy, offer),
-                refusals.against_offer(self._policy, offer),
-            ):
-                self._refuse_if(reasons)
-            roster = self._folder.kept(run, "roster")
-            if roster is not None:
-                check_listed(read_roster(roster), self._policy.identities)
+            self._refuse_if(refusals.against_offer(self._policy, offer))
             self._folder.keep(run, "policy", self._policy.digest)
         return client, offer
 
-    def _training(self, client: int, offer: Offer) -> NodeWork:
+    def _training(self, client: int, offer: Offer, model: nn.Module) -> NodeWork:
         """The node's work on its own records. They are loaded for it, and nowhere before."""
         if self._kept is None:
-            return self._begun(client, offer)
-        return self._kept.of(offer.run, lambda: self._begun(client, offer))
+            work = self._begun(client, offer, model)
+        else:
+            work = self._kept.of(offer.digest, lambda: self._begun(client, offer, model))
+        self._work = work
+        return work
 
-    def _begun(self, client: int, offer: Offer) -> NodeWork:
+    def _begun(self, client: int, offer: Offer, model: nn.Module) -> NodeWork:
         from laconic.federation.node.training import NodeWork
+        from laconic.federation.populations import Held
 
-        check_meaning(offer, self._meaning)
-        front_end = None
-        if offer.front_end is not None:
-            file = self._folder.file(offer.run, "front_end")
-            front_end = kept_front_end(offer, file, self._front_end_module)
-        model = self._model(offer)
         with on_records():
-            records = self._records(offer)
-            _check_delta(offer, len(records.targets))
+            front_end = None
+            if offer.front_end is not None:
+                file = self._folder.file(offer.run, "front_end")
+                front_end = kept_front_end(offer, file, self._front_end_module)
+            held = Held.of(self._records(offer))
+            _check_number(offer, len(held.records.targets), self._policy.max_records)
             return NodeWork(
                 offer,
                 client,
                 model,
-                records,
+                held,
                 front_end=front_end,
                 test_seed_allowed=self._policy.allow_test_seed,
                 **self._options | self._held_out(offer),
@@ -330,22 +343,17 @@ class Node:
             self._folder.keep(offer.run, "held-out", kept)
         return {"held_out": float(kept)}
 
-    def _records_failed(self, fields: Mapping[str, Any], error: RecordsFailed) -> None:
-        """Wait for the owner, who may mend the records: what was made of the bad ones is not used again."""
-        self._folder.call_for_attention(error.detail)
+    def _records_failed(self, offer: Offer, error: RecordsFailed) -> None:
+        """Tell the owner, who may mend the records: what was made of the bad ones is not used again."""
+        self._folder.note_records(error.detail)
         if self._kept is not None:
-            self._kept.drop(run_in(fields))
+            self._kept.drop(offer.digest)
 
-    def _keys(self, client: int, offer: Offer) -> PublicKeys:
-        with on_own_keys():
-            agreement, identity = self._folder.agreement(offer.run), self._folder.identity()
-        return PublicKeys.signed(offer.context, client, agreement, identity)
-
-    def _within_lifetime(self, run: bytes, cost: Cost) -> None:
-        """Refuse what the limits over all runs do not allow, if the run came to cost this much. What other servers were
-        given is no server's business, so the reason stays here."""
+    def _within_lifetime(self, offer: Offer, planned: Cost, cost: Cost) -> None:
+        """Refuse what an outsider would learn over all runs, if the run came to cost this much. What other servers
+        were given is no server's business, so the reason stays here."""
         from laconic.federation.node import refusals
-        from laconic.federation.node.lifetime import logged_costs
+        from laconic.federation.node.lifetime import group_of, logged_costs
 
         if not self._policy.limits_lifetime:
             return
@@ -353,9 +361,9 @@ class Node:
             before = logged_costs(self._folder.log.rows())
         except LaconicError as error:
             raise Withheld(str(error)) from None
-        reasons = refusals.against_lifetime(self._policy, before, run.hex(), cost)
+        reasons = refusals.against_lifetime(self._policy, before, group_of(offer.run.hex(), planned.row()), cost)
         if reasons:
-            raise Withheld("; ".join(reasons))
+            raise Withheld("; ".join(reasons), past=offer.server.hex())
 
     def _check_size(self, fields: Mapping[str, Any]) -> None:
         size = sum(len(value) for value in fields.values() if isinstance(value, bytes | str))
@@ -363,19 +371,13 @@ class Node:
             limit = self._policy.max_message_bytes
             raise WireError(f"a message of {size:,} bytes, more than max_message_bytes {limit:,}")
 
-    def _keep_once(self, offer: Offer, client: int, request: UploadRequest) -> None:
-        """Keep the roster and what is told once; neither may change afterwards."""
-        if request.roster:
-            own, listed = self._keys(client, offer), self._policy.identities
-            check_roster(request.roster, offer.context, offer.num_clients, own, listed)
-        for name, data in (("roster", request.roster), ("shared", request.shared)):
-            known = self._folder.kept(offer.run, name)
-            if data and known is not None and known != data:
-                raise PrivacyError(f"the server has told this node another {name} before")
-            if data and known is None:
-                self._folder.keep(offer.run, name, data)
-        if request.roster:
-            keep_terms(self._folder, client, offer.terms(beacon_of(offer.run, request.roster)))
+    def _keep_shared(self, offer: Offer, request: UploadRequest) -> None:
+        """Keep what is told once; it may not change afterwards."""
+        known = self._folder.kept(offer.run, "shared")
+        if request.shared and known is not None and known != request.shared:
+            raise PrivacyError("the server has told this node another shared before")
+        if request.shared and known is None:
+            self._folder.keep(offer.run, "shared", request.shared)
 
     def _shared(self, offer: Offer) -> dict[str, Tensor]:
         from laconic.federation.weights import read_shared
@@ -395,29 +397,28 @@ class Node:
         if reasons:
             raise PrivacyError("; ".join(reasons))
 
-    def _note_refusal(self, kind: str, fields: Mapping[str, Any], reason: str, detail: str | None) -> None:
+    def _note_refusal(
+        self, kind: str, fields: Mapping[str, Any], reason: str, detail: str | None, past: str | None = None
+    ) -> None:
         run = fields.get("run", self._offered)
         named = run if isinstance(run, bytes) and len(run) == RUN_BYTES else b""
         more = {} if detail is None else {"detail": one_line(detail, _LONGEST)}
-        self._folder.log.add_refusal(named, message=one_line(kind, _LONGEST_KIND), reason=reason, **more)
+        values = {"message": one_line(kind, _LONGEST_KIND), "reason": reason} | more
+        if past is None:
+            self._folder.log.add_refusal(named, **values)
+        else:  # these are counted
+            self._folder.log.add(REFUSED, named, **values, past=past)
 
 
-def _check_delta(offer: Offer, num_records: int) -> None:
-    """Refuse a δ that allows one of this node's records to be published. Only the node knows how many it has."""
-    if offer.scheme.record_level and offer.budget is not None and offer.budget.delta * num_records >= 1:
-        raise PrivacyError(
-            f"δ {rounded_up(offer.budget.delta)} is one over this node's {num_records} records or more: it allows one"
-            " of them to be published; lower max_delta in the policy"
+def _check_number(offer: Offer, count: int, most: int | None) -> None:
+    """Refuse to use more records than are declared, and a δ that allows one of them to be published.
+
+    Only the owner is told: how many records a node has is none of a server's business.
+    """
+    if most is not None and count > most:
+        raise DataError(f"this node has {count} records, and its policy declares max_records {most}")
+    if offer.scheme.unit != CLIENT and offer.budget is not None and offer.budget.delta * count >= 1:
+        raise DataError(
+            f"δ {rounded_up(offer.budget.delta)} is one over this node's {count} records or more: it allows one of them"
+            " to be published; declare max_records in the policy, and such offers are refused"
         )
-
-
-def _check_sum(training: NodeWork, plan: RoundPlan, told: SumPlan) -> None:
-    """Refuse a sum that is not the scheme's, or whose noise the cohort cannot carry."""
-    from laconic.round import uplink_encoding
-
-    if not plan.viable:
-        raise PrivacyError(f"a cohort of {len(plan.cohort)} nodes cannot carry the noise")
-    size = training.code_size(plan)
-    wanted = uplink_encoding(training.offer.scheme.at(plan.round), size, plan).bits
-    if (told.bits, told.size) != (wanted, size):
-        raise WireError(f"a sum of {told.size} values of {told.bits} bits; the scheme has {size} of {wanted}")

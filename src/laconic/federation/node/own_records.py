@@ -4,6 +4,7 @@ The settings are options of `laconic node serve`, made where the node is started
 
 data         the file or folder
 target       the column to be predicted, in a table without a schema: "target" unless given
+patient-column  the column (of an .npz the array) that says whose each record is, if that is to count
 schema       a schema that fixes everything: a node's bounds and levels must be those of all
 text-column  the column that holds texts; vocabulary (hash:N or a file of words) and max-length go with it
 classes      of pictures in CLASS folders: their names in the order of the run, separated by commas
@@ -20,7 +21,7 @@ import torch
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import load_table
-from laconic.data.files.folder import load_file
+from laconic.data.files.folder import load_file_of_patients
 from laconic.data.files.pictures import image_size, read_classes
 from laconic.data.files.texts import read_texts
 from laconic.data.files.user_file import no_such_file
@@ -28,9 +29,10 @@ from laconic.data.meaning import Meaning
 from laconic.data.population import Records
 from laconic.data.text import FITTED, Vocabulary, encoded, vocabulary_of
 from laconic.errors import ConfigError, DataError, unknown
+from laconic.federation.populations import Held
 
 _KINDS: dict[str, tuple[str, ...]] = {
-    "table": ("target",),
+    "table": ("target", "patient-column"),
     "health": ("schema",),
     "texts": ("target", "text-column", "vocabulary", "max-length"),
     "pictures": ("classes", "image-size", "channels"),
@@ -38,7 +40,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 _KNOWN = ("data", *dict.fromkeys(key for keys in _KINDS.values() for key in keys))
 
 
-def own_records(settings: Mapping[str, object]) -> Records:
+def own_records(settings: Mapping[str, object]) -> Held:
     """The records that the node's settings name; they stay on this machine."""
     for key in settings:
         if key not in _KNOWN:
@@ -48,15 +50,23 @@ def own_records(settings: Mapping[str, object]) -> Records:
         raise DataError(f"this node's data {no_such_file(str(path))}")
     if path.is_dir():
         _only(settings, "pictures", f"{path} is a folder, so it holds pictures")
-        return _pictures(settings, path)
+        return Held(_pictures(settings, path))
     if _text(settings, "schema"):
         _only(settings, "health", "the node has a schema")
         return _health(_text(settings, "schema"), path)
     if _text(settings, "text-column"):
         _only(settings, "texts", "the node has texts")
-        return _texts(settings, path)
+        return Held(_texts(settings, path))
     _only(settings, "table", "the node has a table or arrays")
-    return load_file(path, _text(settings, "target") or "target")
+    target, patient = _text(settings, "target") or "target", _text(settings, "patient-column") or None
+    return Held(*load_file_of_patients(path, target, patient))
+
+
+def tells_patients(settings: Mapping[str, object]) -> bool:
+    """Whether the same settings name what says whose each record is. No record is read."""
+    if _text(settings, "schema"):
+        return Schema.from_toml(_text(settings, "schema")).patient is not None
+    return bool(_text(settings, "patient-column"))
 
 
 def own_meaning(settings: Mapping[str, object]) -> Meaning | None:
@@ -95,11 +105,12 @@ def _fixed_schema(schema: str) -> Schema:
     return found
 
 
-def _health(schema: str, path: Path) -> Records:
+def _health(schema: str, path: Path) -> Held:
     found = _fixed_schema(schema)
     table = load_table(found, path)
     assert table.labels is not None
-    return Records(Preprocessing(found).transform(table), torch.from_numpy(table.labels.astype("int64")))
+    records = Records(Preprocessing(found).transform(table), torch.from_numpy(table.labels.astype("int64")))
+    return Held(records, None if found.patient is None else table.patients.numbers)
 
 
 def _vocabulary(settings: Mapping[str, object]) -> Vocabulary:

@@ -6,7 +6,7 @@ A node gets the weights at the beginning of a round, and keeps them if its owner
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,12 +23,12 @@ from laconic.errors import ConfigError, RunFolderError
 from laconic.features.population import in_blocks
 from laconic.federation.agreement import check_meaning
 from laconic.federation.front_ends import kept_front_end
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import JOINED
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.own_records import own_meaning
 from laconic.federation.offer import Offer, read_offer
 from laconic.federation.weights import check_model
+from laconic.guard.folder import NodeFolder
+from laconic.guard.transcript import JOINED
 from laconic.options.sections import DataSection
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import RecordKind, schema_kind
@@ -133,15 +133,16 @@ def _read(offer: Offer, data: Path, settings: Mapping[str, object], like: Path |
     elif settings.get("image-size"):
         section = DataSection(image_size=str(settings["image-size"]))
     elif suffix(data) not in (None, ".npz"):
-        kind = replace(kind, features=_columns(like, str(settings.get("target") or "target")))
+        apart = {str(settings.get("target") or "target"), settings.get("patient-column")}
+        kind = replace(kind, features=_columns(like, apart))
     return kind, read_new_records(kind, section, None, data)
 
 
-def _columns(like: Path | None, target: str) -> tuple[str, ...]:
-    """The columns of the table that the node trains on, without the target."""
+def _columns(like: Path | None, apart: Collection[object]) -> tuple[str, ...]:
+    """The columns of the table that the node trains on, without those that it does not learn from."""
     if like is None:
         raise ConfigError(
             "a table may have its columns in another order than the node's own: name the node's table with --like, or"
             " its schema with --schema"
         )
-    return tuple(str(name) for name in read_frame(like.expanduser()).columns if name != target)
+    return tuple(str(name) for name in read_frame(like.expanduser()).columns if name not in apart)

@@ -18,9 +18,9 @@ from laconic.federation.courier import Answers, Courier, fields_bytes
 from laconic.federation.front_ends import OfferedFrontEnd
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import Fields, bytes_in
-from laconic.federation.roster import beacon_of, read_roster, write_roster
 from laconic.federation.server.settings import Settings
 from laconic.federation.weights import initial_weights, weights_digest
+from laconic.guard.roster import beacon_of, read_roster, write_roster
 from laconic.secagg import SecAggServer, Terms
 from laconic.secagg.crypto.keys import KeyBook, PublicKeys
 from laconic.secagg.terms import RUN_BYTES

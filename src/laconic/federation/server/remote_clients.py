@@ -103,7 +103,12 @@ class RemoteClients(Clients):
                 "how many records a node has is not known here; each node refuses a δ of one over its own number or"
                 " more. A record that several nodes hold is protected that many times less",
             ]
+        inside = [
+            f"every node draws its {self._offer.scheme.unit}s by coins from the entropy of its operating system, clips"
+            " the part of each by itself and logs its own ε: this server sees sums and cannot check it"
+        ]
         return [
+            *(inside if self._offer.scheme.sums_units else []),
             "every node draws its noise from the entropy of its operating system, and so does the server",
             "whether a node vanishes does not depend on its data, and whether a round is lost after the uploads does"
             " not depend on who is in it",

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from laconic.data.federated import FederatedData
-from laconic.data.population import Records
 from laconic.errors import ConfigError
-from laconic.federation.populations import FarRecords
+from laconic.federation.populations import FarRecords, Held
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
+from laconic.settings.settle_scheme import max_owners
 from laconic.streams import Streams
 
 
@@ -22,12 +22,13 @@ def load_trial(config: RunConfig) -> FederatedData:
             f"--dataset {config.data.dataset} names code, which the nodes of a federation do not import: give a named"
             " data set, a folder or a table"
         )
-    return load_federation(config.data, holdout=config.run.holdout, streams=Streams(config.run.seed))
+    streams = Streams(config.run.seed)
+    return load_federation(config.data, holdout=config.run.holdout, streams=streams, max_owners=max_owners(config))
 
 
-def part_of(config: RunConfig, number: int) -> Records:
-    """The records of one node."""
-    return load_trial(config).population.records(number)
+def part_of(config: RunConfig, number: int) -> Held:
+    """What one node holds."""
+    return Held.at(load_trial(config).population, number)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import IO, Self
 
 from laconic.errors import ConfigError, RunFolderError, how_to_install
-from laconic.federation.keys.secret import KEY_FILE_VARIABLE, PASSPHRASE_VARIABLE
 from laconic.federation.trial import guard
 from laconic.files import private_folder
+from laconic.guard.keys.secret import KEY_FILE_VARIABLE, PASSPHRASE_VARIABLE
 
 _WAIT_SECONDS = 30.0
 QUIET = {

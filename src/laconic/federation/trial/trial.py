@@ -25,7 +25,6 @@ from pathlib import Path
 from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.federation.entropy import seed_for_tests
-from laconic.federation.keys.keyring import server_key
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
 from laconic.federation.trial.keeper import Keeper
@@ -34,6 +33,8 @@ from laconic.federation.trial.node import SOCKET
 from laconic.federation.trial.processes import Processes, environment, free_port, program
 from laconic.federation.trial.registration import register
 from laconic.files import private_folder
+from laconic.guard.contract import CLIENT
+from laconic.guard.keys.keyring import server_key
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
 _START_SECONDS = 60.0
@@ -201,7 +202,7 @@ def trial_policy(experiment: Experiment, server: str, spare_rounds: int) -> str:
     masked = experiment.scheme.secure_sum.hides_single_codes
     lines.append('secure_aggregation = "required"' if masked else 'secure_aggregation = "optional"  # no secure sum')
     if experiment.budget is not None:
-        unit = "record_" if experiment.scheme.record_level else ""
+        unit = "" if experiment.scheme.unit == CLIENT else f"{experiment.scheme.unit}_"
         lines += [f"max_{unit}epsilon = {released!r}", f"max_{unit}participant_epsilon = {participant!r}"]
         lines += [f"max_delta = {experiment.budget.delta!r}"]
     if seed_for_tests() is not None:

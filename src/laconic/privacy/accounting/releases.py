@@ -22,7 +22,7 @@ import numpy as np
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.figures import rounded_up
-from laconic.parts import Part, non_negative_int, one_of, positive_int, rate
+from laconic.parts import Part, any_coin, non_negative_int, one_of, positive_int, rate
 from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.record_events import FirstThenLater, Occasional, RecordEvent
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Sampler
@@ -45,7 +45,8 @@ OUTSIDER, SERVER = VIEWS = ("outsider", "server")
 SHARES, EACH, CENTRAL = ADDED_BY = ("shares", "each", "server")
 """Who adds the noise: the clients of a sum together, each client the whole of it, or the server."""
 
-_PARTS = {CLIENT: (RECORD, PATIENT), PATIENT: (RECORD,), RECORD: ()}
+PARTS_OF = {CLIENT: (RECORD, PATIENT), PATIENT: (RECORD,), RECORD: ()}
+"""What is a part of each unit: it is protected with it, if less well."""
 METHODS = ("moments", "rdp", "pld")
 _LARGEST_PLD = 100.0
 _PAPER_ORDERS = tuple(range(2, 34))  # order λ + 1 for λ = 1..32
@@ -173,9 +174,7 @@ class Release(Part):
     @property
     def rate(self) -> float:
         """The probability that a unit is in a round of its owners: that one coin or more of `max_owners` says so."""
-        if self.max_owners == 1 or self.coins == 1:
-            return self.coins
-        return -math.expm1(self.max_owners * math.log1p(-self.coins))
+        return any_coin(self.coins, self.max_owners)
 
     @property
     def covers_server(self) -> bool:
@@ -216,7 +215,7 @@ class Release(Part):
 
         Nothing amplifies that: what the rest of the unit adds hangs on the same coin. A larger unit has no bound.
         """
-        if unit not in _PARTS[self.unit]:
+        if unit not in PARTS_OF[self.unit]:
             return None
         twice = 1 if self._replaced else 2
         scale = twice * self.sensitivity_scale

@@ -12,12 +12,12 @@ from key_tools import cheap_scrypt, private_file
 from node_tools import SIZES, Small
 
 from laconic.errors import LaconicError
-from laconic.federation.keys.secret import read_key_file
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.policy import Policy
-from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED
 from laconic.federation.server.remote_clients import RemoteClients
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys.secret import read_key_file
+from laconic.guard.policy import Policy
+from laconic.guard.withheld import WITHHELD
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
 __all__ = ["cheap_scrypt"]

@@ -9,9 +9,9 @@ import pytest
 from e2e_tools import call
 from key_tools import cheap_scrypt, private_file
 
-from laconic.federation.keys.secret import read_key_file
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.lifetime import Cost, charges
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys.secret import read_key_file
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
 __all__ = ["cheap_scrypt"]

@@ -13,7 +13,7 @@ import torch
 from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of
 
 from laconic.federation.entropy import TEST_SEED
-from laconic.federation.node.log import UPLOADED
+from laconic.guard.transcript import MEASURED, UPLOADED
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
 EVALUATED = {"evaluation.every": 2, "run.rounds": 4}
@@ -36,7 +36,8 @@ def test_nodes_measure_as_in_the_simulator(name: str, more: dict[str, Any], tmp_
     assert [row["bytes_down"] for row in far.history] == [row["bytes_down"] for row in near.history]
     assert far.statement.get("released") == near.statement.get("released")
     uploads = [row for row in federation.node(3).log.rows() if row["what"] == UPLOADED]
-    assert ["own_metrics" in row for row in uploads] == [False, True, False, True]
+    rounds = [row["round"] for row in federation.node(3).log.rows() if row["what"] == MEASURED]
+    assert rounds == [uploads[1]["round"], uploads[3]["round"]]
     if more is NOISE:
         told = uploads[-1]["participant_epsilon"]
         assert told == pytest.approx(far.statement["participant"]["epsilon"]["pld"])

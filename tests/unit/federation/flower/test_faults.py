@@ -22,10 +22,9 @@ from laconic.errors import PrivacyError, RunFolderError, TrainingError
 from laconic.federation.entropy import TEST_SEED
 from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.messages import to_reply
-from laconic.federation.node.log import REFUSED, REVEALED, UPLOADED
-from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.server.lost_rounds import LostRounds
 from laconic.federation.server.settings import Settings
+from laconic.guard.transcript import REFUSED, REVEALED, UPLOADED
 
 STAGES = [(kind, when) for kind in ("upload", "unmask") for when in ("request", "reply")]
 
@@ -320,14 +319,11 @@ def test_what_goes_wrong_at_a_node_stays_there(tmp_path: Path, monkeypatch: pyte
         raise ValueError("could not convert 'Jane Doe, born 1950'")
 
     monkeypatch.setattr(some.population, "records", quoting)
-    with pytest.raises(TrainingError, match="2 rounds in a row were discarded; .* Ask the owners of these nodes"):
-        some.run()
-    notices = rows(tmp_path / "run/notices.jsonl")
-    assert {row["reason"] for row in notices} == {f"refuses: {WITHHELD}"}
-    first = some.node(0).log.rows()[1]
-    assert first["what"] == REFUSED
-    assert "Jane" in first["detail"]
-    assert "Jane" in (some.node(0).attention or "")
+    some.run()
+    assert not (tmp_path / "run/notices.jsonl").exists(), "noise alone looks like any other code"
+    assert not [row for row in some.node(0).log.rows() if row["what"] == REFUSED]
+    assert "Jane" in (some.node(0).bad_records or "")
+    assert not any(b"Jane" in path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
 
 
 def test_an_answer_from_elsewhere_does_not_count(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from flower_tools import PRIVATE, LocalFederation, config_for
 from flwr.app import Message
 
 from laconic.federation.flower.messages import TYPES, fields_of
-from laconic.federation.keys import keyring
-from laconic.federation.node import folder as node_folder
-from laconic.federation.node.log import UPLOADED, NodeLog
 from laconic.federation.requests import bytes_in
-from laconic.secagg import AttemptsOnDisk, Nonces, SecAggClient
+from laconic.guard import folder as node_folder
+from laconic.guard.keys import keyring
+from laconic.guard.transcript import UPLOADED, Transcript
+from laconic.secagg import Nonces, SecAggClient
 
 VICTIM = 0
 
@@ -42,18 +42,18 @@ class Killer:
         """The message that is being answered, and that of each write."""
         self.masked: list[tuple[int, int, bytes]] = []
         writers = ((node_folder, "replace_file"), (keyring, "replace_file"))
-        for owner, name in (*writers, (NodeLog, "add"), (AttemptsOnDisk, "_write")):
+        for owner, name in (*writers, (Transcript, "add")):
             monkeypatch.setattr(owner, name, self._watched(getattr(owner, name)))
-        upload = SecAggClient.upload
+        mask = SecAggClient.mask
 
         def recorded(member: SecAggClient, values: np.ndarray) -> bytes:
             plan = member._plan
-            done = upload(member, values)
+            done = mask(member, values)
             if self.active and plan is not None:
                 self.masked.append((plan.round, plan.attempt, done))
             return done
 
-        monkeypatch.setattr(SecAggClient, "upload", recorded)
+        monkeypatch.setattr(SecAggClient, "mask", recorded)
 
     def _watched(self, write: Callable[..., None]) -> Callable[..., None]:
         def watched(*arguments: Any, **options: Any) -> None:

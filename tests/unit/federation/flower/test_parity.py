@@ -25,6 +25,7 @@ RECORDS = {
     "scheme.batch_size": 5,
     "run.engine": "per-record",
 }
+INSIDE = {"scheme.unit": "patient", "scheme.num_units": 27.0, "scheme.noise_multiplier": 1.5, "scheme.clip_norm": 0.5}
 CASES = [
     ("fl-std", {}),
     ("fl-sign", {}),
@@ -35,6 +36,18 @@ CASES = [
     ("fl-std-half", {"scheme.name": "fl-std", "scheme.downlink": "half"}),
     ("fl-std-record-dp", RECORDS | {"scheme.local_steps": 2}),
     ("fl-sign-record-dp", RECORDS | {"scheme.downlink": "half"}),
+    ("patients", INSIDE | {"scheme.name": "fl-std-dp", "scheme.server_lr": 0.5, "scheme.momentum": 0.5}),
+    (
+        "patients-of-two-nodes",
+        INSIDE | {"scheme.name": "fl-std-dp", "scheme.max_owners_per_patient": 2, "scheme.unit_rate": 0.6},
+    ),
+    (
+        "records-in-a-subset",
+        INSIDE
+        | {"scheme.name": "fl-top-dp", "scheme.unit": "record", "scheme.unit_rate": 0.4, "scheme.ratio": 0.5}
+        | {"secagg.consistency": "signed"},
+    ),
+    ("patients-sensed", INSIDE | {"scheme.name": "fl-cs-dp", "scheme.ratio": 0.5, "scheme.num_chunks": 3}),
     ("fl-top-dp-half", PRIVATE | {"scheme.name": "fl-top-dp", "scheme.ratio": 0.5, "scheme.downlink": "half"}),
 ]
 

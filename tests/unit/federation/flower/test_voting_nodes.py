@@ -13,7 +13,9 @@ import torch
 from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of
 
 from laconic.federation.entropy import TEST_SEED
-from laconic.federation.node.log import JOINED, UPLOADED
+from laconic.guard.ledger import composed
+from laconic.guard.limits import charged
+from laconic.guard.transcript import JOINED, UPLOADED
 
 VOTES = {
     "scheme.ratio": 0.5,
@@ -49,7 +51,10 @@ def check_log(rows: list[dict[str, Any]], statement: dict[str, Any]) -> None:
     share = 1.4 * statement["mechanism"]["selection"]["marks"] ** 0.5 / 5**0.5  # σ·√M/√|cohort|
     assert uploads[0]["noise"]["share"] == pytest.approx(share, rel=0.01)
     assert uploads[1]["noise"]["share"] == pytest.approx(1.0 * 0.5 / 5**0.5, rel=0.01)
-    assert uploads[-1]["participant_epsilon"] == pytest.approx(statement["participant"]["epsilon"]["pld"])
+    told = uploads[-1]["participant_epsilon"]
+    # The node knows which of its uploads were votes. The server's figure takes the dearer of the two for all.
+    assert told == pytest.approx(composed(charged(uploads), 1e-5), rel=1e-9)
+    assert told <= statement["participant"]["epsilon"]["pld"]
     # Over a lifetime the smaller noise multiplier counts for all uploads of the run.
     joined = next(row for row in rows if row["what"] == JOINED)
     assert 0.99 < joined["cost"]["noise_multiplier"] <= 1.0

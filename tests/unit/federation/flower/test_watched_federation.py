@@ -20,10 +20,10 @@ from laconic.data.population import Records
 from laconic.errors import DataError
 from laconic.federation.entropy import TEST_SEED
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
 from laconic.federation.node.serve.figures import NodeFigures
 from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.trial.processes import free_port
+from laconic.guard.policy import Policy
 from laconic.operations.events import EventLog
 
 PATIENT = "MRN-4711-77"

@@ -20,19 +20,19 @@ from laconic import schemes
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
 from laconic.federation.courier import Answers
 from laconic.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
-from laconic.federation.keys import wrapping
-from laconic.federation.keys.change import encrypt_keys
-from laconic.federation.keys.secret import Secret
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import NodeLog
-from laconic.federation.node.policy import Policy
 from laconic.federation.node.serve.watched import WatchedNode
-from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.offer import Offer, read_offer, sign_offer
 from laconic.federation.requests import REFUSED, Fields, UploadRequest, bytes_in
-from laconic.federation.roster import read_roster
 from laconic.federation.server import remote_clients as server
 from laconic.federation.server.members import Members
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys import wrapping
+from laconic.guard.keys.change import encrypt_keys
+from laconic.guard.keys.secret import Secret
+from laconic.guard.policy import Policy
+from laconic.guard.roster import read_roster
+from laconic.guard.transcript import Transcript
+from laconic.guard.withheld import WITHHELD
 from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
@@ -106,7 +106,7 @@ def test_a_member_reveals_once_also_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"round": 2}, "another round than the message"),
+        ({"round": 2}, "message of round 1.0, but this is round 2.0"),
         ({"run": bytes(16)}, "not joined run"),
         ({"weights": b"short"}, "shorter than its header"),
         ({"plan": b""}, "shorter than its header"),
@@ -315,7 +315,7 @@ def test_members_are_kept_in_the_run_folder(tmp_path: Path) -> None:
 
 
 def test_half_a_row_is_no_row(tmp_path: Path) -> None:
-    log, run = NodeLog(tmp_path / "log.jsonl"), bytes(16)
+    log, run = Transcript(tmp_path / "log.jsonl"), bytes(16)
     log.add("uploaded", run, round=1)
     with open(tmp_path / "log.jsonl", "a") as stream:
         stream.write('{"what": "uploa')
@@ -328,7 +328,7 @@ def test_half_a_row_is_no_row(tmp_path: Path) -> None:
 def test_a_damaged_log_stops_the_node(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"what": "uploaded", "run": "00"}\nnothing\n{"what": "x", "run": "00"}\n')
     with pytest.raises(RunFolderError, match="line 2: damaged"):
-        NodeLog(tmp_path / "log.jsonl").rows()
+        Transcript(tmp_path / "log.jsonl").rows()
 
 
 def test_a_copy_of_a_folder_answers_nothing(tmp_path: Path) -> None:
@@ -443,7 +443,7 @@ def test_a_federation_with_encrypted_keys(tmp_path: Path, monkeypatch: pytest.Mo
     for number in range(len(SIZES)):
         NodeFolder(tmp_path / f"node-{number}").identity()
         encrypt_keys(tmp_path / f"node-{number}", secret)
-    monkeypatch.setattr("laconic.federation.keys.keyring.found_secret", lambda: secret)
+    monkeypatch.setattr("laconic.guard.keys.keyring.found_secret", lambda: secret)
     small = Small(tmp_path)
     clients = small.join()
     sent = clients.collect(small.plan(clients), clients.model.initial)
@@ -463,7 +463,7 @@ def test_a_full_disk_stops_the_answer_and_is_said_to_the_owner(tmp_path: Path, m
         def fsync(handle: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        full.setattr("laconic.federation.node.log.os.fsync", fsync)
+        full.setattr("laconic.guard.transcript.os.fsync", fsync)
         with pytest.raises(RunFolderError, match="No space left on device; nothing was sent"):
             node.answer("upload", requests[0])
     assert json.loads((tmp_path / "events").read_text())["reason"].endswith("No space left on device; nothing was sent")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from node_tools import SERVER, SIZES, model
+from node_tools import SERVER, SIZES, model, round_refusals
 
 from conftest import make_population
 from laconic import schemes
@@ -23,21 +23,21 @@ from laconic.codecs.measured import Evaluations
 from laconic.errors import LaconicError
 from laconic.federation.courier import Answers
 from laconic.federation.node import refusals
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.lifetime import Cost, accountant_of, logged_costs, spent
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer
 from laconic.federation.populations import FarRecords
 from laconic.federation.requests import REFUSED, Fields
 from laconic.federation.server.members import invite
 from laconic.federation.server.remote_clients import RemoteClients
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
 from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.accounting.tight import gaussian_epsilon
-from laconic.secagg import Nonces
+from laconic.secagg import Nonces, messages
 
 SIGMA, OTHER, EVERY = 4.0, 2.0, 2
 
@@ -95,6 +95,10 @@ class Federation:
         rows = NodeFolder(self.path / f"node-{number}").log.rows()
         return [row for row in rows if row["what"] == "uploaded"]
 
+    def measured(self, number: int = 0) -> list[dict[str, Any]]:
+        rows = NodeFolder(self.path / f"node-{number}").log.rows()
+        return [row["own_metrics"] for row in rows if row["what"] == "measured"]
+
 
 def epsilon(trained: int, measured: int) -> float:
     return gaussian_epsilon((trained / SIGMA**2 + measured / OTHER**2) ** -0.5, 1e-5)
@@ -104,7 +108,7 @@ def test_a_node_sees_its_own_metric_and_the_server_only_the_sum(tmp_path: Path) 
     some = Federation(tmp_path)
     sent = some.server.collect(some.plan(EVERY), some.server.model.initial)
     assert (sent.messages, sent.lost, sent.total.shape) == (3, "", (2,))
-    own = [some.uploads(number)[0]["own_metrics"] for number in range(3)]
+    own = [some.measured(number)[0] for number in range(3)]
     assert [metrics["records"] for metrics in own] == [2, 1, 1]  # a fifth of 8, 7 and 6
     assert all(0 <= metrics["accuracy"] <= 1 for metrics in own)
     assert some.uploads()[0]["noise"]["share"] == pytest.approx(OTHER / math.sqrt(3), rel=0.01)
@@ -156,7 +160,7 @@ def test_other_weights_for_each_node_and_weights_that_single_out_a_record_change
         message = wire.Message("weights", EVERY, attempt, 0, 0.0, plan.fingerprint, weights)
         answer = some.node(0).answer("upload", request | {"weights": wire.encode(message, FLOAT32)})
         assert "upload" in answer, answer
-        own = some.uploads()[-1]["own_metrics"]
+        own = some.measured()[-1]
         assert own["records"] == 2 and 0 <= own.get("accuracy", 0) <= 1
         assert some.uploads()[-1]["noise"] == some.uploads()[0]["noise"]
     assert NodeFolder(tmp_path / "node-0").attention is None
@@ -173,12 +177,11 @@ def test_a_cohort_of_one_is_refused(tmp_path: Path) -> None:
 def test_a_round_is_never_taken_for_one_of_the_other_kind(round: int, as_if: int, tmp_path: Path) -> None:
     """Which kind it is follows from its number. So no mask of an evaluation is ever a mask of training."""
     some = Federation(tmp_path)
-    request, secagg = some.requests(round)[0], some.server._secagg
-    assert secagg is not None
+    request = some.requests(round, 1)[0]
     other = sum_plan(some.server._terms, some.offer.scheme, some.plan(as_if), some.offer.size)
     nonces = {number: process.current(some.offer.run) for number, process in enumerate(some.processes)}
-    bent = secagg.begin(replace(other, round=round, attempt=1).with_nonces(nonces)).plan_for(0)
-    answer = some.node(0).answer("upload", request | {"plan": bent, "attempt": 1})
+    bent = messages.write_plan(replace(other, round=round, attempt=1).with_nonces(nonces), ())
+    answer = some.node(0).answer("upload", request | {"plan": bent})
     assert f"a sum of {other.size} values of {other.bits} bits; the scheme has" in str(answer[REFUSED])
     assert not some.uploads()
 
@@ -201,7 +204,7 @@ def test_bare_evaluations_are_in_the_figure_of_a_record_too() -> None:
     reasons = refusals.against_offer(policy, bare)
     assert len(reasons) == 1
     assert "planned ε of a record" in reasons[0] and "is above max_record_epsilon 10" in reasons[0]
-    reasons = refusals.against_round(policy, bare, uploads=[(EVERY, 0)], cohort=3)
+    reasons = round_refusals(policy, bare, uploads=[(EVERY, 0)], cohort=3)
     assert len(reasons) == 1 and "ε of a record would be" in reasons[0]
 
 
@@ -238,9 +241,9 @@ def test_a_node_holds_out_what_it_wants_and_keeps_to_it_in_a_run(tmp_path: Path)
     assert "upload" in some.node(0, held_out=0.5).answer("upload", some.requests(EVERY)[0])
     assert "upload" in some.node(0, held_out=0.1).answer("upload", some.requests(2 * EVERY)[0])
     assert "upload" in some.node(0).answer("upload", some.requests(2 * EVERY, 1)[0])
-    assert [row["own_metrics"]["records"] for row in some.uploads()] == [4, 4, 4]
+    assert [own["records"] for own in some.measured()] == [4, 4, 4]
     assert "upload" in some.node(1, held_out=0.0).answer("upload", some.requests(2 * EVERY, 2)[1])
-    assert some.uploads(1)[0]["own_metrics"] == {"records": 0}
+    assert some.measured(1)[0] == {"records": 0}
 
 
 def test_the_owner_sees_the_nodes_own_figure_in_its_status(tmp_path: Path) -> None:
@@ -248,7 +251,7 @@ def test_the_owner_sees_the_nodes_own_figure_in_its_status(tmp_path: Path) -> No
     assert "upload" in some.node(0).answer("upload", some.requests(EVERY)[0])
     shown = CliRunner().invoke(cli, ["node", "status", str(tmp_path / "node-0")], catch_exceptions=False).output
     assert (tmp_path / "node-0" / "log.jsonl").stat().st_mode & 0o077 == 0
-    own = some.uploads()[0]["own_metrics"]
+    own = some.measured()[0]
     assert f"here    accuracy {own['accuracy']:.4f} on 2 records of this node" in shown
 
 

@@ -23,14 +23,14 @@ from laconic.clients import wire
 from laconic.data.inputs import dense
 from laconic.errors import LaconicError
 from laconic.federation.node import predictions
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.own_records import own_records
-from laconic.federation.node.policy import Policy
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import UploadRequest
 from laconic.federation.weights import initial_weights, weights_digest
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
 from laconic.models.registry import build_model
 from laconic.packing import FLOAT32
 from laconic.privacy.accounting.sampling import Poisson
@@ -171,7 +171,7 @@ def _table(path: Path) -> dict[str, object]:
 @pytest.mark.parametrize("made", [_health, _texts, _pictures, _table])
 def test_new_records_are_read_as_the_nodes_own_are(made: Callable[[Path], dict[str, object]], tmp_path: Path) -> None:
     settings = made(tmp_path)
-    own = dense(own_records(settings).inputs)
+    own = dense(own_records(settings).records.inputs)
     offer: Any = SimpleNamespace(input_shape=tuple(own.shape[1:]), num_classes=2)
     data = Path(str(settings["data"]))
     _, new = predictions._read(offer, data, settings, data if made is _table else None)
@@ -181,7 +181,7 @@ def test_new_records_are_read_as_the_nodes_own_are(made: Callable[[Path], dict[s
 def test_a_list_of_words_beside_the_data_does_not_number_them(tmp_path: Path) -> None:
     """The vocabulary is the one that was agreed on, whatever other files are there."""
     settings = _texts(tmp_path)
-    own = dense(own_records(settings).inputs)
+    own = dense(own_records(settings).records.inputs)
     (tmp_path / "vocabulary.txt").write_text("day\nbad\ngood\n")
     offer: Any = SimpleNamespace(input_shape=tuple(own.shape[1:]), num_classes=2)
     _, new = predictions._read(offer, Path(str(settings["data"])), settings, None)

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_tools import OFFER, SERVER, Small, make_offer, refusals
+from node_tools import OFFER, SERVER, Small, make_offer, refusals, round_refusals
 
 from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.federation.node import refusals as node_refusals
 from laconic.federation.node import training
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.lifetime import CLIENT, RECORD, Cost, Spent, accountant_of, spent
-from laconic.federation.node.policy import Policy
-from laconic.federation.node.withheld import WITHHELD
+from laconic.federation.node.lifetime import Cost, Spent, accountant_of, spent
 from laconic.federation.offer import Offer, sign_offer
 from laconic.figures import at_most
+from laconic.guard.folder import NodeFolder
+from laconic.guard.ledger import Price, composed
+from laconic.guard.policy import Policy
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.accounting.releases import CLIENT, RECORD
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.accounting.tight import gaussian_epsilon
 
@@ -42,7 +43,7 @@ def records_offer(**changes: Any) -> Offer:
 
 
 def allowed(**limits: Any) -> dict[str, Any]:
-    return {"secure_aggregation": "optional"} | limits
+    return {"secure_aggregation": "optional", "max_records": 1000} | limits
 
 
 @pytest.mark.parametrize("limit", ["max_epsilon", "max_participant_epsilon"])
@@ -80,20 +81,19 @@ def test_a_limit_on_records_holds_for_schemes_that_protect_the_whole() -> None:
     assert refusals(max_record_epsilon=of_record, max_record_participant_epsilon=of_record) == ""
     policy = Policy(max_delta=1e-5, max_record_epsilon=0.9 * of_record)
     before = [(1, 0), (2, 0), (3, 0)]
-    assert node_refusals.against_round(policy, OFFER, uploads=before, cohort=5) == []
-    told = "; ".join(node_refusals.against_round(policy, OFFER, uploads=[*before, (4, 0)], cohort=5))
+    assert round_refusals(policy, OFFER, uploads=before, cohort=5) == []
+    told = "; ".join(round_refusals(policy, OFFER, uploads=[*before, (4, 0)], cohort=5))
     assert f"ε of a record would be {at_most(of_record)}" in told
 
 
 def test_rounds_of_records_are_counted_by_the_node_itself() -> None:
     offer = records_offer()
-    accountant = offer.mechanism.accountant
-    assert accountant is not None
-    policy = Policy(**allowed(max_delta=1e-5, max_record_participant_epsilon=accountant.participant_epsilon(2)))
+    two = composed([Price.of(offer.contract, offer.contract.release(1))] * 2, 1e-5, RECORD)
+    policy = Policy(**allowed(max_delta=1e-5, max_record_participant_epsilon=two))
     twice = [(1, 0), (1, 1)]
-    assert node_refusals.against_round(policy, offer, uploads=twice, cohort=1) == []
-    told = node_refusals.against_round(policy, offer, uploads=[*twice, (2, 0)], cohort=1)
-    assert "ε against the server would be" in told[0]
+    assert round_refusals(policy, offer, uploads=twice, cohort=1) == []
+    told = round_refusals(policy, offer, uploads=[*twice, (2, 0)], cohort=1)
+    assert "ε of a record against the server would be" in told[0]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_next_to_no_noise_does_not_count_as_nothing(noise_multiplier: float) -> 
 def test_a_figure_that_is_not_a_number_is_above_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_refusals, "spent", lambda *_: Spent(1, math.nan, math.nan))
     policy = Policy(max_delta=1e-5, lifetime_record_epsilon=50.0)
-    told = node_refusals.against_lifetime(policy, {}, "ab", cost(records_offer(), 1))
+    told = node_refusals.against_lifetime(policy, {}, ("ab", ""), cost(records_offer(), 1))
     assert "above lifetime_record_epsilon 50" in told[0]
 
 
@@ -165,21 +165,28 @@ def test_cohorts_that_show_themselves_are_counted_over_spare_rounds_too() -> Non
 
 def test_a_joined_run_of_records_ends_what_is_promised_of_the_whole() -> None:
     policy = Policy(max_delta=1e-5, lifetime_epsilon=50.0, lifetime_record_epsilon=50.0)
-    told = node_refusals.against_lifetime(policy, {}, "ab", cost(records_offer(), 1))
-    assert len(told) == 1 and "ε would be ∞ (uploads without noise, or for single records), above lifetime" in told[0]
+    told = node_refusals.against_lifetime(policy, {}, ("ab", ""), cost(records_offer(), 1))
+    assert len(told) == 1 and "ε would be ∞ (uploads without noise, or for less than that), above lifetime" in told[0]
 
 
-def test_a_delta_that_would_let_a_record_be_published_is_withheld(tmp_path: Path) -> None:
-    """Only the node knows how many records it has, so the server is told nothing but that it cannot."""
-    scheme = schemes.fl_std_record_dp(**OPTIONS)
-    small = Small(tmp_path, Policy(secure_aggregation="optional"), scheme=scheme, budget=Budget(delta=0.15))
+def test_a_delta_is_judged_by_the_records_that_the_owner_declares() -> None:
+    """No record is counted for it, so a server that tries out one δ after another finds nothing."""
+    offer = replace(records_offer(), budget=Budget(delta=0.15))
+    assert "one over the 7 records that the policy declares or more" in refusals(offer, **allowed(max_records=7))
+    assert refusals(offer, **allowed(max_records=6)) == ""
+
+
+def test_a_node_with_more_records_than_declared_sends_noise_alone(tmp_path: Path) -> None:
+    """The nodes have 8, 7 and 6 records. None of them refuses, and the owners of two are told."""
+    policy = Policy(**allowed(max_records=6))
+    small = Small(tmp_path, policy, scheme=schemes.fl_std_record_dp(**OPTIONS))
     clients = small.join()
     sent = clients.collect(small.plan(clients), clients.model.initial)
-    assert sent.messages == 1  # of 8, 7 and 6 records, 0.15 is below 1/6 only
-    log = NodeFolder(tmp_path / "node-0").log
-    assert log.rows()[-1]["reason"] == WITHHELD
-    assert "δ 0.15 is one over this node's 8 records or more" in log.rows()[-1]["detail"]
-    assert NodeFolder(tmp_path / "node-2").log.rows()[-1]["unit"] == RECORD
+    assert sent.messages == 3
+    folders = [NodeFolder(tmp_path / f"node-{number}") for number in range(3)]
+    assert [folder.log.rows()[-1]["unit"] for folder in folders] == [RECORD] * 3
+    assert "this node has 8 records, and its policy declares max_records 6" in (folders[0].bad_records or "")
+    assert folders[2].bad_records is None
 
 
 def test_an_offer_of_records_is_read_as_it_was_signed() -> None:
@@ -192,7 +199,7 @@ def test_an_offer_of_records_is_read_as_it_was_signed() -> None:
 def test_one_attempt_is_answered_once_in_the_clear_as_well(tmp_path: Path) -> None:
     """Asked again with other weights, the node's process would draw the same records under new noise: the sampling
     that the ε counts with would not be new."""
-    small = Small(tmp_path, Policy(secure_aggregation="optional"), scheme=schemes.fl_std_record_dp(**OPTIONS))
+    small = Small(tmp_path, Policy(**allowed()), scheme=schemes.fl_std_record_dp(**OPTIONS))
     clients = small.join()
     plan = small.plan(clients)
     asked = clients.requests(plan, clients.model.initial)[0]
@@ -205,7 +212,7 @@ def test_one_attempt_is_answered_once_in_the_clear_as_well(tmp_path: Path) -> No
 
 def test_a_node_that_sends_in_the_clear_counts_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signs are bounded, but a vote is not if a node says how often its own counts."""
-    small = Small(tmp_path, Policy(secure_aggregation="optional"), scheme=schemes.fl_sign_record_dp(**OPTIONS))
+    small = Small(tmp_path, Policy(**allowed()), scheme=schemes.fl_sign_record_dp(**OPTIONS))
     clients = small.join()
     monkeypatch.setattr(training, "client_weight", lambda scheme, num_records: 1e9 if num_records == 8 else 1.0)
     sent = clients.collect(small.plan(clients), clients.model.initial)

@@ -23,13 +23,13 @@ from flower_tools import config_for, run_config
 
 from laconic.errors import ConfigError, Incomplete, PrivacyError, RunFolderError
 from laconic.federation.flower.app_config import config_of
-from laconic.federation.node.policy import read_policy
 from laconic.federation.trial import processes, supervise
 from laconic.federation.trial.certificates import make_certificates, make_node_key
 from laconic.federation.trial.data import part_of
 from laconic.federation.trial.keeper import Keeper
 from laconic.federation.trial.supervise import Supervisor, lives
 from laconic.federation.trial.trial import last_words
+from laconic.guard.policy import read_policy
 from laconic.settings.config import RunConfig, write_toml
 from laconic.store.folder import RunFolder
 

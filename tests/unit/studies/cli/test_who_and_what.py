@@ -88,6 +88,15 @@ def test_bad_input_is_one_line_that_names_the_culprit(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("place", ["file", "file/below"])
+@pytest.mark.parametrize("attack", ["membership", "reconstruction", "property"])
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(attack: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = CliRunner().invoke(infer, [attack, "--out", str(tmp_path / place)])
+    assert isinstance(found.exception, LaconicError) and "is a file, and a folder is needed" in str(found.exception)
+    assert found.stderr == "", "no line of progress"
+
+
 @pytest.mark.parametrize("attack", [WHO, WHAT])
 def test_votes_are_refused_with_a_reason(attack: list[str]) -> None:
     with pytest.raises(LaconicError, match="the first rounds are votes"):

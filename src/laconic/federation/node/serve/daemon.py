@@ -11,8 +11,8 @@ from logging import getLogger
 from laconic.errors import WireError, one_line
 from laconic.federation.node.serve import frames
 from laconic.federation.node.serve.hand_over import ANSWER
-from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
+from laconic.guard.withheld import WITHHELD
 
 _LOG = getLogger("laconic.node")
 _POLL = 0.25

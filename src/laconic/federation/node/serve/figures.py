@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from laconic.errors import LaconicError
-from laconic.federation.node.folder import NodeFolder
-from laconic.federation.node.log import JOINED, REFUSED, UPLOADED
-from laconic.federation.node.policy import Policy
 from laconic.federation.node.serve.watched import WatchedNode
+from laconic.guard.folder import NodeFolder
+from laconic.guard.policy import Policy
+from laconic.guard.transcript import JOINED, REFUSED, UPLOADED
 from laconic.operations.metrics import Family, counter, exposition, gauge
 
 
@@ -33,7 +33,7 @@ class NodeFigures:
             gauge(
                 "laconic_node_needs_attention",
                 "Whether the node does nothing until its owner has looked.",
-                (self._folder.copied or self._folder.attention) is not None,
+                (self._folder.copied or self._folder.attention or self._folder.bad_records) is not None,
             ),
         ]
         if healthy:
@@ -71,7 +71,8 @@ class NodeFigures:
             costs = logged_costs(rows)
         except LaconicError:  # rows of an older version
             return family
-        for over, some in (("run", [costs[joined[-1]]]), ("lifetime", list(costs.values()))):
+        last = [cost for (run, _), cost in costs.items() if run == joined[-1]]
+        for over, some in (("run", last), ("lifetime", list(costs.values()))):
             figures = spent(some, self._delta)
             family.add(figures.epsilon, against="outsider", over=over)
             family.add(figures.participant_epsilon, against="server", over=over)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from laconic.data.population import Records
     from laconic.federation.node.training import NodeWork
+    from laconic.federation.populations import Held
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -36,14 +37,17 @@ class KeptWork:
 class KeptRecords:
     """Records that are read once. When a run begins they are read again, if their files have changed since.
 
-    `path` is where they are; None, if only the loader knows that: then every run reads them.
+    `path` is where they are; None, if only the loader knows that: then every run reads them. `of_patients` says whether
+    they tell whose each is; None, if only the loader knows.
     """
 
-    def __init__(self, load: Callable[[], Records], path: Path | None) -> None:
-        self._load, self._path = load, path
-        self._kept: tuple[Signature, Records] | None = None
+    def __init__(
+        self, load: Callable[[], Records | Held], path: Path | None, *, of_patients: bool | None = None
+    ) -> None:
+        self._load, self._path, self.of_patients = load, path, of_patients
+        self._kept: tuple[Signature, Records | Held] | None = None
 
-    def read(self) -> Records:
+    def read(self) -> Records | Held:
         """The records as they are now."""
         if self._path is None:
             return self._load()

@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 from laconic import __version__
 from laconic.errors import LaconicError, one_line
 from laconic.federation.agreement import UNCHECKED
-from laconic.federation.keys.files import replace_file
-from laconic.federation.keys.secret import Secret
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
-from laconic.federation.node.policy import read_policy
 from laconic.federation.node.serve.daemon import Daemon
 from laconic.federation.node.serve.figures import NodeFigures
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
@@ -28,8 +24,12 @@ from laconic.federation.node.serve.lock import ServingLock
 from laconic.federation.node.serve.place import open_socket
 from laconic.federation.node.serve.settled_policy import SettledPolicy
 from laconic.federation.node.serve.watched import WatchedNode
-from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys.files import replace_file
+from laconic.guard.keys.secret import Secret
+from laconic.guard.policy import read_policy
+from laconic.guard.withheld import WITHHELD
 from laconic.operations.events import EventLog
 from laconic.operations.metrics import Endpoint
 from laconic.secagg.nonces import Nonces
@@ -104,6 +104,7 @@ class ServedNode:
             policy,
             model=self._model,
             records=lambda offer: self._records.read(),
+            of_patients=self._records.of_patients,
             kept=self._kept,
             nonces=self._nonces,
             meaning=self._meaning,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from laconic.federation.node.policy import Policy, read_policy
 from laconic.federation.node.serve.kept_work import Signature, signature
+from laconic.guard.policy import Policy, read_policy
 
 SETTLING = 0.5
 """Seconds in which a changed file must not have changed again."""

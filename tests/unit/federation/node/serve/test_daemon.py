@@ -25,8 +25,8 @@ from laconic.federation.node.serve.daemon import HELLO, Daemon
 from laconic.federation.node.serve.hand_over import hand_over
 from laconic.federation.node.serve.lock import ServingLock, serving
 from laconic.federation.node.serve.place import open_socket
-from laconic.federation.node.withheld import WITHHELD
 from laconic.federation.requests import REFUSED, Fields
+from laconic.guard.withheld import WITHHELD
 
 Answer = Callable[[str, Fields], Fields]
 

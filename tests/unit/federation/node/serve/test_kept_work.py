@@ -7,9 +7,9 @@ from typing import Any
 
 from node_tools import Small
 
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.node import Node
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
+from laconic.guard.folder import NodeFolder
 
 
 class Counted:

@@ -19,13 +19,13 @@ from scrapes import read_scrape
 
 from laconic.data.population import Records
 from laconic.errors import ConfigError
-from laconic.federation.keys.change import encrypt_keys
-from laconic.federation.keys.secret import passphrase, read_key_file
-from laconic.federation.node.folder import NodeFolder
 from laconic.federation.node.serve.hand_over import hand_over
 from laconic.federation.node.serve.kept_work import KeptRecords
 from laconic.federation.node.serve.served_node import Serving, read_state, serve
 from laconic.federation.trial.processes import free_port
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys.change import encrypt_keys
+from laconic.guard.keys.secret import passphrase, read_key_file
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
 __all__ = ["cheap_scrypt"]

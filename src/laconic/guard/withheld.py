@@ -13,9 +13,10 @@ WITHHELD = "this node cannot do that now; its own log says why"
 class Withheld(LaconicError):
     """A refusal whose reason stays on the node: its records, or what other servers were given, may have decided it."""
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, past: str | None = None) -> None:
         super().__init__(WITHHELD)
-        self.detail = detail
+        self.detail, self.past = detail, past
+        """What is logged; and who was refused, if what others were given may have decided it."""
 
 
 class RecordsFailed(Withheld):

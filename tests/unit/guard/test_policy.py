@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_tools import OFFER, SCHEME, TRAIN, refusals
+from node_tools import OFFER, SCHEME, TRAIN, refusals, round_refusals
 
 from laconic import schemes
 from laconic.errors import ConfigError
-from laconic.federation.node import refusals as node_refusals
-from laconic.federation.node.policy import Policy, read_policy
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.offer import Offer
+from laconic.guard.policy import Policy, read_policy
 from laconic.privacy.accounting.budget import Budget
 
 
@@ -73,7 +72,7 @@ def against_round(policy: Policy, offer: Offer = OFFER, **now: int) -> str:
     values = {"round": 1, "attempt": 0, "cohort": 5, "participations": 1} | now
     before = [(number, 0) for number in range(1, values["participations"])]
     uploads = [*before, (values["round"], values["attempt"])]
-    return "; ".join(node_refusals.against_round(policy, offer, uploads=uploads, cohort=values["cohort"]))
+    return "; ".join(round_refusals(policy, offer, uploads=uploads, cohort=values["cohort"]))
 
 
 def test_rounds_are_checked_one_by_one() -> None:

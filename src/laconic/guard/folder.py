@@ -4,9 +4,9 @@ identity.key       the node's Ed25519 key, made when first needed
 wrapping.json      there if the keys are encrypted: what opens them, for whoever has the passphrase or key file
 old-identities/    identities that were rotated away
 original           says that this folder is no copy of another one
-attempts.json      which attempts it has used
-log.jsonl          what it took part in
-attention.txt      there if records failed: the node takes part in nothing until its owner has removed it
+log.jsonl          the transcript: what it promised, sent and refused
+attention.txt      there if the folder was restored: the node takes part in nothing until its owner has removed it
+records.txt        there if the records could not be used in a round, in which noise alone was sent
 RUN/               for each run: the offer it accepted, its key, the roster, what it was told once; its newest
                    weights, if its owner wants them
 lock               held while a message is answered
@@ -21,13 +21,13 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import RunFolderError
-from laconic.federation.keys.files import read_file, replace_file
-from laconic.federation.keys.keyring import IDENTITY, Keyring
-from laconic.federation.keys.original import is_copy, mark_original
-from laconic.federation.keys.permissions import check_private
-from laconic.federation.keys.secret import Secret
-from laconic.federation.node.log import NodeLog
 from laconic.files import private_folder
+from laconic.guard.keys.files import read_file, replace_file
+from laconic.guard.keys.keyring import IDENTITY, Keyring
+from laconic.guard.keys.original import is_copy, mark_original
+from laconic.guard.keys.permissions import check_private
+from laconic.guard.keys.secret import Secret
+from laconic.guard.transcript import Transcript, take_over
 from laconic.secagg.crypto.run_key import RunKey
 
 
@@ -43,11 +43,7 @@ class NodeFolder:
         check_private(self.path)
         mark_original(self.path)
         self.keys = Keyring(self.path, secret)
-        self.log = NodeLog(self.path / "log.jsonl")
-
-    @property
-    def attempts(self) -> Path:
-        return self.path / "attempts.json"
+        self.log = Transcript(self.path / "log.jsonl")
 
     def identity(self) -> Ed25519PrivateKey:
         """The node's long-term key."""
@@ -63,9 +59,9 @@ class NodeFolder:
 
     @property
     def copied(self) -> str | None:
-        """Why nothing is answered from this folder, if it is a copy: it could mask a second vector in an attempt."""
+        """Why nothing is answered from this folder, if it is a copy or was restored: its log may lack uploads."""
         if not is_copy(self.path):
-            return None
+            return self.log.restored
         return (
             "this folder is a copy, or was restored from one, so uploads may be missing from its log: if nothing was"
             f" answered since the copy was made, laconic keys moved {self.path}; else restore a backup"
@@ -87,6 +83,10 @@ class NodeFolder:
                 pass
             yield
 
+    def take_over(self) -> None:
+        """Read what an older version kept in files of its own."""
+        take_over(self.log, self.path / "attempts.json")
+
     @property
     def attention(self) -> str | None:
         """What the node's owner must look at before it takes part in anything."""
@@ -95,6 +95,15 @@ class NodeFolder:
 
     def call_for_attention(self, reason: str) -> None:
         replace_file(self.path / "attention.txt", (reason + "\n").encode())
+
+    @property
+    def bad_records(self) -> str | None:
+        """Why the records could not be used, as long as the owner has not removed `records.txt`."""
+        text = read_file(self.path / "records.txt")
+        return None if text is None else text.decode(errors="replace").strip()
+
+    def note_records(self, reason: str) -> None:
+        replace_file(self.path / "records.txt", (reason + "\n").encode())
 
     def end_attention(self) -> None:
         (self.path / "attention.txt").unlink(missing_ok=True)

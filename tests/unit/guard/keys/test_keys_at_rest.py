@@ -12,12 +12,12 @@ import pytest
 from key_tools import cheap_scrypt, private_file
 
 from laconic.errors import ConfigError, LaconicError, RunFolderError
-from laconic.federation.keys import wrapping
-from laconic.federation.keys.change import change_secret, encrypt_keys, new_identity
-from laconic.federation.keys.keyring import IDENTITY, Keyring, server_key
-from laconic.federation.keys.original import accept_copy, is_copy, mark_original
-from laconic.federation.keys.secret import Secret, found_secret, passphrase, read_key_file, read_passphrase_file
-from laconic.federation.node.folder import NodeFolder
+from laconic.guard.folder import NodeFolder
+from laconic.guard.keys import wrapping
+from laconic.guard.keys.change import change_secret, encrypt_keys, new_identity
+from laconic.guard.keys.keyring import IDENTITY, Keyring, server_key
+from laconic.guard.keys.original import accept_copy, is_copy, mark_original
+from laconic.guard.keys.secret import Secret, found_secret, passphrase, read_key_file, read_passphrase_file
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
 __all__ = ["cheap_scrypt"]

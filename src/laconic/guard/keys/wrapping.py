@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.keys.secret import KEY_FILE, PASSPHRASE, Secret
+from laconic.guard.keys.secret import KEY_FILE, PASSPHRASE, Secret
 from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.labels import labelled
 

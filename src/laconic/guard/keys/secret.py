@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from laconic.errors import ConfigError
-from laconic.federation.keys.permissions import CREDENTIALS, check_private
+from laconic.guard.keys.permissions import CREDENTIALS, check_private
 
 KEY_FILE, PASSPHRASE = "key file", "passphrase"
 KEY_FILE_VARIABLE, PASSPHRASE_VARIABLE = "LACONIC_KEY_FILE", "LACONIC_PASSPHRASE_FILE"

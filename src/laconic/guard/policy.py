@@ -1,6 +1,6 @@
-"""A node's policy: what its owner allows, in a file of its own. What is not allowed is refused, with the reason.
+"""A node's policy: what its owner allows and declares, in a file of its own. What is not allowed is refused.
 
-`refusals` applies it. Limits that nothing would enforce are errors here: an ε without a δ, signed sums without a list
+`limits` applies it. Limits that nothing would enforce are errors here: an ε without a δ, signed sums without a list
 of identities.
 """
 
@@ -20,8 +20,10 @@ _EPSILONS = (
     *("max_epsilon", "max_participant_epsilon", "lifetime_epsilon", "lifetime_participant_epsilon"),
     *("max_record_epsilon", "max_record_participant_epsilon"),
     *("lifetime_record_epsilon", "lifetime_record_participant_epsilon"),
+    *("max_patient_epsilon", "max_patient_participant_epsilon"),
+    *("lifetime_patient_epsilon", "lifetime_patient_participant_epsilon"),
 )
-_COUNTS = ("max_participations", "lifetime_participations")
+_COUNTS = ("max_participations", "lifetime_participations", "classes", "max_records")
 _SIZES = ("max_rounds", "max_local_steps", "max_model_size", "max_nodes", "max_message_bytes")
 _LISTS = ("fingerprints", "servers", "identities")
 
@@ -33,15 +35,22 @@ class Policy:
     `max_epsilon` is against an outsider, `max_participant_epsilon` against the server, both for one run, and
     `max_participations` too. Those with `lifetime` count all runs that this node ever took part in, of any server and
     scheme. Every ε is at `max_delta` or less. These ε are of the node's data as a whole, so a scheme that protects
-    single records breaks them. Those with `record` are of one record of the node; every scheme with noise can keep
-    them. `min_cohort` is the least number of honest nodes in a sum that is opened:
+    single records or patients breaks them. Those with `patient` are of one patient with all records here, which a
+    scheme for single records breaks; those with `record` are of one record, and every scheme with noise can keep them.
+    A policy may have limits of each. `min_cohort` is the least number of honest nodes in a sum that is opened:
     the cohort less `max_dropouts` and `max_colluders` of the offer. `min_colluders` is how many nodes at least may side
     with the server without harm. `fingerprints` are the schemes that may be run. `servers` and `identities` are public
     keys: of those who may offer runs, and of the nodes that this one shares sums with. `secure_aggregation` is "signed"
     if a server that lies is to be covered, "optional" if single codes may be sent in the clear.
 
-    The last five bound what an offer can make this node compute and keep: rounds, local steps in each, weights of the
-    model, nodes of the run, bytes of a message.
+    Five bound what an offer can make this node compute and keep: rounds, local steps in each, weights of the model,
+    nodes of the run, bytes of a message.
+
+    Three declare the records, so that offers are judged without a look at them: the `classes` of their labels, the
+    shape of one record, and the most records that this node may have, by which the δ of runs is judged that protect
+    single records. Records that turn out otherwise are not sent: noise alone is, and the owner is told. After
+    `max_past_refusals` refusals of a server for what was spent before, it is refused everything new: each of them tells
+    it a little about what others were given.
     """
 
     max_epsilon: float | None = None
@@ -55,6 +64,10 @@ class Policy:
     max_record_participant_epsilon: float | None = None
     lifetime_record_epsilon: float | None = None
     lifetime_record_participant_epsilon: float | None = None
+    max_patient_epsilon: float | None = None
+    max_patient_participant_epsilon: float | None = None
+    lifetime_patient_epsilon: float | None = None
+    lifetime_patient_participant_epsilon: float | None = None
     min_cohort: int = 2
     min_colluders: int = 0
     secure_aggregation: str = "required"
@@ -66,6 +79,10 @@ class Policy:
     max_model_size: int = 100_000_000
     max_nodes: int = 100_000
     max_message_bytes: int = 1 << 30
+    classes: int | None = None
+    record_shape: tuple[int, ...] = ()
+    max_records: int | None = None
+    max_past_refusals: int = 3
     allow_test_seed: bool = False
 
     def __post_init__(self) -> None:
@@ -80,6 +97,9 @@ class Policy:
             if getattr(self, name) is not None:
                 positive_int(**{name: getattr(self, name)})
         non_negative_int(min_colluders=self.min_colluders)
+        non_negative_int(max_past_refusals=self.max_past_refusals)
+        for length in self.record_shape:
+            positive_int(record_shape=length)
         one_of(SECURE_AGGREGATION, secure_aggregation=self.secure_aggregation)
         if self.secure_aggregation == "signed" and not self.identities:
             raise ConfigError(
@@ -117,6 +137,10 @@ def read_policy(path: str | Path) -> Policy:
             raise ConfigError(f"the policy {path}: " + unknown("key", key, known))
         if key in _LISTS:
             values[key] = _texts(path, key, value)
+        elif key == "record_shape":
+            if not isinstance(value, list):
+                raise ConfigError(f"the policy {path}: record_shape must be a list of lengths, not {value!r}")
+            values[key] = tuple(value)
         elif key == "allow_test_seed" and not isinstance(value, bool):
             raise ConfigError(f"the policy {path}: {key} must be true or false, not {value!r}")
     try:

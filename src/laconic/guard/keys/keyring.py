@@ -7,10 +7,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.keys import wrapping
-from laconic.federation.keys.files import read_file, replace_file
-from laconic.federation.keys.permissions import check_private
-from laconic.federation.keys.secret import HOW, Secret, check_elsewhere, found_secret
+from laconic.guard.keys import wrapping
+from laconic.guard.keys.files import read_file, replace_file
+from laconic.guard.keys.permissions import check_private
+from laconic.guard.keys.secret import HOW, Secret, check_elsewhere, found_secret
 
 IDENTITY = "identity"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.keys import wrapping
-from laconic.federation.keys.files import read_file, replace_file
-from laconic.federation.keys.keyring import IDENTITY, Keyring
-from laconic.federation.keys.secret import Secret, check_elsewhere, check_strength
+from laconic.guard.keys import wrapping
+from laconic.guard.keys.files import read_file, replace_file
+from laconic.guard.keys.keyring import IDENTITY, Keyring
+from laconic.guard.keys.secret import Secret, check_elsewhere, check_strength
 
 OLD = "old-identities"
 
