@@ -216,8 +216,8 @@ def taking_turns(sampler: Sampler) -> Cyclic:
     """The sampler, if it keeps a client's participations apart: otherwise correlated noise is not accounted for."""
     if not isinstance(sampler, Cyclic):
         raise ConfigError(
-            f"noise that is correlated over rounds (--noise-bands) needs clients that take turns, not"
-            f" {type(sampler).__name__} sampling: use --sampler cyclic with --separation, or leave out --noise-bands"
+            f"noise that is correlated over rounds (⟨noise-bands⟩) needs clients that take turns, not"
+            f" {type(sampler).__name__} sampling: use ⟨sampler⟩ cyclic with ⟨separation⟩, or leave out ⟨noise-bands⟩"
         )
     return sampler
 

@@ -54,8 +54,8 @@ class Cyclic(Sampler):
     def check(self, num_clients: int) -> None:
         if self.separation > num_clients:
             raise ConfigError(
-                f"--separation {self.separation}: with {num_clients} clients some rounds would have nobody: lower"
-                " --separation, or raise --num-clients"
+                f"⟨separation⟩ {self.separation}: with {num_clients} clients some rounds would have nobody: lower"
+                " ⟨separation⟩, or raise ⟨num-clients⟩"
             )
 
     def rate_in(self, num_clients: int) -> float:

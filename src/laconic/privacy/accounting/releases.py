@@ -68,6 +68,12 @@ class Rounds(Part):
         within = self.after < round and (self.last is None or round <= self.last)
         return within and round % self.every == 0
 
+    def meets(self, other: Rounds) -> bool:
+        """Whether the two have a round in common."""
+        every, after = math.lcm(self.every, other.every), max(self.after, other.after)
+        common = (after // every + 1) * every
+        return all(rounds.last is None or common <= rounds.last for rounds in (self, other))
+
     def through(self, number: int) -> int:
         """How many of the rounds up to this number it has."""
         end = number if self.last is None else min(number, self.last)
@@ -423,7 +429,7 @@ def checked_slack(slack: float, delta: float) -> float:
     """What draws add to δ, refused where that is not negligible."""
     if slack > delta / 100:
         raise PrivacyError(
-            f"the noise sampler would add {rounded_up(slack)} to delta {rounded_up(delta)}: raise --delta"
+            f"the noise sampler would add {rounded_up(slack)} to delta {rounded_up(delta)}: raise ⟨delta⟩"
         )
     return slack
 

@@ -238,7 +238,7 @@ class FixedSize(Sampler):
         if self.cohort_size > num_clients:
             raise ConfigError(
                 f"cohort_size {self.cohort_size} is larger than the population of {num_clients} clients:"
-                " lower --cohort-size or raise --num-clients"
+                " lower ⟨cohort-size⟩ or raise ⟨num-clients⟩"
             )
 
     def rate_in(self, num_clients: int) -> float:
