@@ -15,29 +15,3 @@ shares    the seeds of an upload as encrypted shares
 sizes     how large committee and neighbourhood must be
 terms     `Terms` of a run and `SumPlan` of an attempt; neighbours, committee and threshold follow from them
 """
-
-from laconic.secagg.attempts import Attempts, AttemptsInMemory, AttemptsOnDisk
-from laconic.secagg.client import SecAggClient
-from laconic.secagg.nonces import Nonces
-from laconic.secagg.opening import RoundAborted
-from laconic.secagg.server import Opened, SecAggServer, ServerRound
-from laconic.secagg.session import InProcessFederation, RoundOutcome, Traffic, Vanishes
-from laconic.secagg.terms import SumPlan, Terms
-
-__all__ = [
-    "Attempts",
-    "AttemptsInMemory",
-    "AttemptsOnDisk",
-    "InProcessFederation",
-    "Nonces",
-    "Opened",
-    "RoundAborted",
-    "RoundOutcome",
-    "SecAggClient",
-    "SecAggServer",
-    "ServerRound",
-    "SumPlan",
-    "Terms",
-    "Traffic",
-    "Vanishes",
-]

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from secagg_tools import identity_of, make_plan, make_terms
 
 from laconic.errors import PrivacyError, RunFolderError
-from laconic.secagg import AttemptsInMemory, AttemptsOnDisk, SecAggClient, SecAggServer
-from laconic.secagg.attempts import Attempts, Mark, Step
+from laconic.secagg.attempts import Attempts, AttemptsInMemory, AttemptsOnDisk, Mark, Step
+from laconic.secagg.client import SecAggClient
 from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.server import SecAggServer
 
 RUN, OTHER = b"r" * 16, b"s" * 16
 
