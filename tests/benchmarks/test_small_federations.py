@@ -29,6 +29,21 @@ def test_the_page_has_every_figure_and_says_whether_sharing_is_worth_it() -> Non
     assert max(len(line) for line in text.splitlines() if not line.startswith(("|", "!"))) <= 120
 
 
+def test_every_figure_is_in_the_column_of_its_way() -> None:
+    titles = ["hospitals", "ε", "patient", "… with public records", "hospital", "… with public records"]
+    titles += ["record, as published", "… with public records"]
+    levels = {"patient": 0.5, "hospital": 0.6, "record": 0.7}
+    rows = made_rows(0.8, 0.7)
+    for row in rows:
+        if row["step"] == "tested":
+            row["auroc"] = levels[row["way"].split(",")[0]] + ("public" in row["way"]) / 100
+    lines = page(rows, []).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("| hospitals | ε |"))
+    assert [cell.strip() for cell in lines[start].strip("|").split("|")] == titles
+    cells = next(line for line in lines if line.startswith("| 5 | 1 |")).strip("|").split("|")[2:]
+    assert [cell.split()[0] for cell in cells] == ["0.500", "0.510", "0.600", "0.610", "0.700", "0.710"]
+
+
 def test_test_patients_do_not_depend_on_the_seed_and_everything_else_does() -> None:
     first, second = SameTest(1), SameTest(2)
     for path in _FIXED:

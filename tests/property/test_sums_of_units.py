@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset
 from laconic.data.inputs import SparseRows
 from laconic.data.population import Records
+from laconic.errors import ConfigError
 from laconic.models.networks import logistic, mlp
 from laconic.plan import RoundPlan
 from laconic.train.flat import FlatModel
@@ -178,16 +180,44 @@ def test_the_definition_tells_other_clips_apart(sabotage: str) -> None:
     generator = torch.Generator().manual_seed(0)
     records = Records(torch.randn(30, 8, generator=generator), torch.randint(0, 3, (30,), generator=generator))
     model = FlatModel(logistic(input_shape=(8,), num_classes=3), example=(records.inputs[:2], torch.tensor([0, 2])))
+    weights = 0.1 * torch.randn(model.size, generator=generator)
     units, codec = torch.arange(30) // 3, CODECS[1]
-    case = Case(model, model.initial, records, units, torch.ones(10, dtype=torch.bool), torch.ones(3), codec, 0.5)
+    case = Case(model, weights, records, units, torch.ones(10, dtype=torch.bool), torch.ones(3), codec, 0.5)
     found = case.terms().double() * (0.5 / STEPS)
     if sabotage == "each record":
-        codes = unit_codes(model, model.initial, records, torch.arange(30), codec, PLAN, torch.ones(30))
+        codes = unit_codes(model, weights, records, torch.arange(30), codec, PLAN, torch.ones(30))
         other = clipped_sum(codes, torch.ones(30, dtype=torch.bool), 0.5)
     else:
-        whole = unit_codes(model, model.initial, records, units, Identity(), PLAN, torch.ones(30))
+        whole = unit_codes(model, weights, records, units, Identity(), PLAN, torch.ones(30))
         other = codec.encode(clipped_sum(whole, case.drawn, 0.5), PLAN, [])
+    honest = clipped_sum(unit_codes(model, weights, records, units, codec, PLAN, torch.ones(30)), case.drawn, 0.5)
+    assert float((found - honest).norm()) < 0.01
     assert float((found - other).norm()) > 0.5
+
+
+def test_patients_whose_records_cancel_are_added_up_exactly_in_every_order() -> None:
+    """Each record of a pair has a gradient that is 10^5 times as long as that of both, by which it is clipped."""
+    generator = torch.Generator().manual_seed(0)
+    count, columns = 1000, 11
+    once = torch.randn(count, columns, generator=generator)
+    x = torch.cat([once, once + 1e-6 * torch.randn(count, columns, generator=generator)])
+    y = torch.randint(0, 2, (count,), generator=generator)
+    records, patients = Records(x, torch.cat([y, 1 - y])), torch.arange(count).repeat(2)
+    flat = FlatModel(nn.Linear(columns, 2), example=(torch.zeros(2, columns), torch.tensor([0, 1])))
+    weights = 1e-3 * torch.randn(flat.size, generator=generator)
+    pairs = torch.argsort(patients, stable=True)
+
+    def terms(rows: Tensor, steps: float) -> Tensor:
+        some = records.some(rows), patients[rows]
+        about: dict[str, Any] = {"codec": Identity(), "plan": PLAN, "clip_norm": 1.0, "grid_units": steps / 256}
+        return unit_terms(flat, weights, *some, class_weights=torch.full((2,), 1e8), **about)
+
+    for steps in (2.0**22, 2.0**31):
+        assert torch.equal(terms(torch.arange(2 * count), steps), terms(pairs, steps))
+    for unit in range(20):
+        assert 0 < float(terms(pairs[2 * unit : 2 * unit + 2], 2.0**22).double().norm()) <= 2.0**22
+    with pytest.raises(ConfigError, match="not exact in float64: use fewer --bits"):  # they differed by up to 4 steps
+        terms(pairs, 2.0**38)
 
 
 def test_prepared_once_for_rounds_with_other_weights_and_draws() -> None:

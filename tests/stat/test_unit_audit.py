@@ -143,11 +143,22 @@ def the_rate_of_one_owner(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_divisor_that_counts(patch: pytest.MonkeyPatch) -> None:
-    """The sum is divided by how many there are, not by how many were declared: here by twice as many."""
+    """The sum is divided by how many units were drawn, not by how many were declared."""
     from laconic import round as rounds
 
-    step = rounds.sums_step
-    patch.setattr(rounds, "sums_step", lambda scheme, plan, sums, **rest: step(scheme, plan, sums / 2, **rest))
+    step, whole, counted = rounds.sums_step, UnitSums.terms, [0]
+
+    def counting(self: UnitSums, *args: Any, drawn: Any = None, **options: Any) -> Any:
+        counted[0] += self.num_units if drawn is None else int(drawn.sum())
+        return whole(self, *args, drawn=drawn, **options)
+
+    def divided(scheme: Any, plan: Any, sums: Any, **rest: Any) -> Any:
+        share = max(1, counted[0]) / plan.divisor
+        counted[0] = 0
+        return step(scheme, plan, sums / share, **rest)
+
+    patch.setattr(UnitSums, "terms", counting)
+    patch.setattr(rounds, "sums_step", divided)
 
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
@@ -161,7 +172,7 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
         (one_coin_for_all_rounds, {"rounds": 4, "unit_rate": 0.4}, "sampling, spread"),
         (each_owner_clips_to_the_whole_bound, {"max_owners_per_patient": 2}, "clip"),
         (the_rate_of_one_owner, {"unit_rate": 0.5, "max_owners_per_patient": 2}, "sampling rate"),
-        (a_divisor_that_counts, {}, "noise, outsider"),
+        (a_divisor_that_counts, {"num_units": 2}, "noise, outsider"),
     ],
 )
 def test_the_audit_finds_a_sabotaged_twin(
@@ -171,13 +182,16 @@ def test_the_audit_finds_a_sabotaged_twin(
     assert found in off(experiment(**options))
 
 
-def test_noise_that_every_owner_adds_in_full_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    the_whole_noise_each(monkeypatch)
-    assert noise_p_value(experiment()) < LEVEL
+@pytest.mark.parametrize("sabotage", [the_whole_noise_each, a_divisor_that_counts])
+def test_noise_that_is_not_what_was_declared_is_seen(sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is more of it than declared, or the scale follows the records: the χ² is two-sided."""
+    sabotage(monkeypatch)
+    assert noise_p_value(experiment(unit_rate=0.5)) < LEVEL
 
 
 def test_declared_units_bound_the_divisor_of_a_round() -> None:
     e = experiment(unit_rate=0.25)
     assert e.typical_plan().divisor == 50
-    fewer = replace(e, population=PooledPopulation(make_records(60), [np.arange(3)] * 5, patients=np.arange(60)))
+    some = np.split(np.arange(15), 5)
+    fewer = replace(e, population=PooledPopulation(make_records(60), some, patients=np.arange(60)))
     assert fewer.typical_plan().divisor == 50

@@ -351,8 +351,9 @@ class ClientWork:
 
 
 def coins_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:
-    """The coins with which a client draws its units in this attempt: a repeated round has new ones."""
-    return streams.stream("coins", plan.round, plan.attempt, client)
+    """The coins with which a client draws its units in this attempt: a repeated round has new ones, and so has another
+    run of the same seed. With the coins of the first, the second would be amplified by nothing that is not known."""
+    return streams.stream(*streams.of_run("coins", plan.round, plan.attempt, client))
 
 
 def drawn_units(count: int, rate: float, stream: Stream) -> Tensor | None:

@@ -121,8 +121,23 @@ def units_of(population: Population, client: int, unit: str) -> np.ndarray | Non
             f"client {client} has {population.size(client)} records, but {patients.shape} numbers of patients: one"
             " each is needed"
         )
+    missing = np.flatnonzero([whose is None or whose == "" or whose != whose for whose in patients.tolist()])
+    if len(missing):
+        raise DataError(
+            f"client {client}: record {missing[0]} does not say whose it is, so its patient could count several times:"
+            " name a patient for every record, or leave such records out"
+        )
     numbered: np.ndarray = np.unique(patients, return_inverse=True)[1]
     return numbered
+
+
+def most_owners(population: Population) -> int | None:
+    """At how many clients one patient has records at most; None if the clients' numbers of patients are their own."""
+    if not getattr(population, "patients_shared", False):
+        return None
+    whose = [patients_of(population, client) for client in range(population.num_clients)]
+    each = [np.unique(some) for some in whose if some is not None and len(some)]
+    return int(np.unique(np.concatenate(each), return_counts=True)[1].max()) if each else None
 
 
 def first_of(population: Population, count: int = 1) -> Records:
@@ -159,6 +174,9 @@ class PooledPopulation:
     `rows` is a list of index arrays (clients of any size), or a 2-D array (equal shards). `patients` has a number for
     every row of the table: whose it is.
     """
+
+    patients_shared = True
+    """Equal numbers of patients are one person, whichever clients have the records."""
 
     def __init__(
         self, records: Records, rows: Sequence[np.ndarray] | np.ndarray, *, patients: np.ndarray | None = None
@@ -284,6 +302,7 @@ class FunctionPopulation:
         self._make = make
         self._size = size
         self._patients = patients
+        self.patients_shared = False
 
     @property
     def num_clients(self) -> int:
@@ -312,9 +331,14 @@ def as_population(clients: Any) -> Population:
     if not isinstance(clients, Sequence) or isinstance(clients, str) or len(clients) == 0:
         raise DataError("clients must be a Population or a non-empty sequence of (inputs, targets) pairs or Datasets")
     if isinstance(clients[0], tuple | list) and len(clients[0]) == 3:
-        return FunctionPopulation(
+        for number, data in enumerate(clients):
+            if not isinstance(data, tuple | list) or len(data) != 3:
+                raise DataError(f"client {number}: expected (inputs, targets, patients), as client 0 gives")
+        triples = FunctionPopulation(
             len(clients), lambda client: clients[client][:2], patients=lambda client: clients[client][2]
         )
+        triples.patients_shared = True
+        return triples
     return FunctionPopulation(len(clients), lambda client: as_records(clients[client], f"client {client}"))
 
 

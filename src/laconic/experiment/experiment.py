@@ -13,7 +13,7 @@ from laconic.adversary.malicious import Infiltration, malicious_clients
 from laconic.adversary.missing_noise import attackers_show_cohort
 from laconic.adversary.ring import about_ring
 from laconic.codecs.votes import VotedSubset
-from laconic.data.population import Population, Records, units_of
+from laconic.data.population import Population, Records, most_owners, units_of
 from laconic.errors import ConfigError, several
 from laconic.experiment.checks import check_correlated, correlated_problems, count_units
 from laconic.experiment.mechanism import Mechanism, loses_by_cohort
@@ -29,7 +29,7 @@ from laconic.options.sections import (
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.releases import CLIENT, METHODS, TRAINING
+from laconic.privacy.accounting.releases import CLIENT, METHODS, PATIENT, TRAINING
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta
@@ -145,7 +145,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             check_delta(self.budget.delta, units=self.protected, one=self.scheme.unit, allowed=self.allow_large_delta)
         if isinstance(self.scheme.train, UnitGradients):
             check_units(self.scheme.train, self.sampler, self.population.num_clients)
-            units_of(self.population, 0, self.scheme.train.unit)
+            check_held_units(self.scheme.train, self.population)
 
     def _check_attack(self, attack: Attack) -> None:
         """Refuse an attack that cannot be tried here."""
@@ -303,6 +303,18 @@ def check_units(train: UnitGradients, sampler: Sampler, num_clients: int) -> Non
         raise ConfigError(
             f"⟨max-owners-per-patient⟩ {train.max_owners}: a patient of several clients is in more rounds than any of"
             " them, and that is accounted for only if all clients take part in every round: use ⟨sampling-rate⟩ 1"
+        )
+
+
+def check_held_units(train: UnitGradients, population: Population) -> None:
+    """Refuse records that do not say whose they are, and patients of more clients than declared."""
+    units_of(population, 0, train.unit)
+    found = most_owners(population) if train.unit == PATIENT else None
+    if found is not None and found > train.max_owners:
+        raise ConfigError(
+            f"a patient has records at {found} clients, but ⟨max-owners-per-patient⟩ is {train.max_owners}, so the"
+            f" patient could add {found} times what the noise is for: use ⟨max-owners-per-patient⟩ {found}, or leave"
+            " such records at one client"
         )
 
 

@@ -145,14 +145,15 @@ def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Scheme])
         except ConfigError as error:
             yield str(error)
             culprit = _culprit(name, entry, known, str(error))
-            if culprit is None:
+            if culprit is None or culprit == "unit":  # what else there may be depends on the unit
                 return
             del known[culprit]  # what else is wrong?
 
 
 def _culprit(name: str, entry: SchemeEntry, given: dict[str, Any], message: str) -> str | None:
-    """An option without which this message goes away: one that the message names, if there is any."""
-    for key in sorted(given, key=lambda key: key not in message):
+    """An option without which this message goes away: one that the message names, the longest name, if there is any."""
+    words = message.replace("-", "_")
+    for key in sorted(given, key=lambda key: (key not in words, -len(key))):
         others = {k: v for k, v in given.items() if k != key}
         if message not in _raised(_draft, name, entry, others):
             return key

@@ -101,8 +101,14 @@ class FlatModel:
 
     def check_classes(self, targets: Tensor) -> None:
         """Refuse classes that the model has no output for."""
-        if self.loss is cross_entropy and len(targets) and int(targets.max()) >= self._num_outputs:
-            raise ConfigError(f"the model has {self._num_outputs} outputs, but there is a class {int(targets.max())}")
+        if self.loss is not cross_entropy or not targets.numel():
+            return
+        low, high = int(targets.min()), int(targets.max())
+        if low < 0 or high >= self._num_outputs:
+            raise ConfigError(
+                f"the model has {self._num_outputs} outputs, but there is a class {low if low < 0 else high}: classes"
+                " are numbered from 0; correct the targets, or give the model an output for each class"
+            )
 
     def _try_loss(self, outputs: Tensor, targets: Tensor) -> None:
         self._num_outputs, self._num_axes = outputs.shape[-1], outputs.ndim

@@ -313,6 +313,10 @@ class UnitGradients(LocalTraining):
             )
         if self.num_units is not None:
             positive(num_units=self.num_units)
+            if self.num_units < 1:
+                raise ConfigError(
+                    f"⟨num-units⟩ {self.num_units:g} is less than one {self.unit}: give about how many all clients hold"
+                )
             object.__setattr__(self, "num_units", float(self.num_units))  # 40 and 40.0 are one scheme
         object.__setattr__(self, "class_weights", tuple(self.class_weights))
         for weight in self.class_weights:
@@ -350,7 +354,8 @@ class UnitGradients(LocalTraining):
         for flag, count in (("⟨class-weights⟩", len(self.class_weights)), ("⟨prevalence⟩", len(self.prevalence))):
             if count and count != num_classes:
                 has = f"the model has {num_classes} classes" if num_classes else "the targets are values, not classes"
-                raise ConfigError(f"{flag} is for {count} classes, but {has}: give a number for each class, or none")
+                given = "1 class" if count == 1 else f"{count} classes"
+                raise ConfigError(f"{flag} is for {given}, but {has}: give a number for each class, or none")
 
     def first_bias(self, outputs: int) -> list[float]:
         """The bias of a last layer that answers as often as the classes are weighted: log a(y)·p(y) for each class y.

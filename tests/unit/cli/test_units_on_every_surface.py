@@ -161,3 +161,24 @@ def test_signs_and_other_schemes_are_refused_with_the_way_out(table: Path, capsy
     assert refused.code == 2
     assert "--unit patient: fl-sign-dp sends signs" in refused.err
     assert "use fl-std-dp" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["--unit", "patients"], "unknown unit 'patients': did you mean 'patient'?"),
+        (["--num-units", "0"], "num_units must be a positive number"),
+        (["--local-lr", "0.1"], "--local-lr means nothing with --unit patient"),
+        (["--unit-rate", "2"], "unit_rate must be above 0 and at most 1"),
+        (["--class-weights", "1"], "--class-weights is for 1 class, but the model has 2 classes"),
+        (["--patient-column", "subjectid"], "did you mean 'subject_id'?"),
+    ],
+)
+def test_one_mistake_is_one_complaint(
+    changes: list[str], said: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What else is said of units is right, and not complained of because the wrong option was taken away."""
+    refused = call(capsys, "run", *RUN, *changes)
+    assert refused.code == 2
+    assert said in refused.err
+    assert "things to mend" not in refused.err and "--unit client" not in refused.err

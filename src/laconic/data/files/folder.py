@@ -245,5 +245,7 @@ def _array_of_patients(file: Path, name: str, records: Records) -> np.ndarray:
     (values,) = read_arrays(file, (name,)).values()
     if values.shape != records.targets.shape[:1]:
         raise refused(file, f"'{name}' has the shape {values.shape}, and there are {len(records.targets)} records")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise refused(file, f"'{name}' has no number for record {np.isnan(values).argmax()}, so nobody's record")
     numbers: np.ndarray = np.unique(values, return_inverse=True)[1]
     return numbers

@@ -69,7 +69,8 @@ def inside_promise(one: str, *, coins: float, max_owners: int, everybody: bool) 
     unit = f"one record of {where}" if one == "record" else f"one patient with all records at {where}"
     drawn = "" if coins == 1 else f", but not which {one}s a client drew"
     duties = [f"which {one}s a client draws is decided by coins that only the client knows"] if coins < 1 else []
-    duties.append(f"no {one} is at more than {where}: this is assumed and cannot be checked")
+    most = where.removeprefix("up to ")
+    duties.append(f"no {one} is at more than {most}: this is assumed and cannot be checked")
     same = "; as all clients take part in every round, its ε is that of an outsider" if everybody else ""
     caveats = ["a whole client has nothing: no ε holds for all its data together"]
     if one == "record":

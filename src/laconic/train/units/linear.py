@@ -13,6 +13,9 @@ factor for each unit:
 q_rc is the norm of X_r over the weights of output c that are kept, and n⁺_u ≥ ‖Σ_r ρ_r·X_rᵀ‖. Rounding moves s_rc by ½
 at most, so the unit's part of C by ½·Σ_r √(Σ_c q_rc²). So its norm is S·F at most.
 
+The parts of a patient's records may nearly cancel, and would then be far longer than their sum. So n⁺_u is no less than
+a 256th of the longest part: no s_r·X_r is longer than (2⁸ + ½)·S·F, and sums stay below 2⁵³ (`UnitSums.terms`).
+
 All products and sums are of whole numbers, and exact: the forward pass, the norms of X, and C. The residual and f_u are
 functions of the unit's own records, in operations that IEEE 754 rounds correctly. So C has the same bits for every
 order, split and machine.
@@ -39,6 +42,8 @@ from laconic.train.units.rounding import TINY, UnitGrid, by_pieces, exponential,
 from laconic.train.units.tables import WEIGHT_BITS, DenseTable, Table, table_of
 
 _PAIR_BITS, _WRITTEN_BITS = 30, 20
+CANCELLED_BITS = 8
+"""The parts of a patient's records may be longer than their sum, by this many bits."""
 _NUMBERS = 1 << 22
 """Numbers in gradients that are written down together, at most."""
 
@@ -309,7 +314,8 @@ class _Lengths:
         """n⁺ (units, 1): the norm of a unit's gradient, or a little more; not finite where a residual is not.
 
         In units of the largest norm of its records, the parts of ‖g‖² are rounded to 2⁻³⁰, and their sums are exact.
-        n² roundings by 2⁻³¹ and outputs are added, and as much again for those of float64.
+        n² roundings by 2⁻³¹ and outputs are added, and as much again for those of float64. It is no less than the
+        largest of the parts over 2^`CANCELLED_BITS`.
         """
         assert groups.units is not None
         lengths = by_pieces(lambda rows, norms_of_rows: norms(rows * norms_of_rows), residuals, self.norms)[:, 0]
@@ -326,4 +332,4 @@ class _Lengths:
         total = whole.new_zeros(groups.num_units).index_add_(0, self._pair_units, whole[:, 0])[:, None]
         rounding = self._most_pairs * residuals.shape[1]
         longest: Tensor = (total + rounding).clamp_(min=0.0).sqrt_().div_(one[:, None])
-        return longest
+        return torch.maximum(longest, largest[:, None] * 2.0**-CANCELLED_BITS)

@@ -27,7 +27,7 @@ from laconic.guard.noise import MEAN_BITS
 from laconic.plan import RoundPlan
 from laconic.train.flat import FlatModel
 from laconic.train.units.groups import Groups
-from laconic.train.units.linear import LinearUnits, find_layer
+from laconic.train.units.linear import CANCELLED_BITS, LinearUnits, find_layer
 from laconic.train.units.networks import NetworkUnits
 from laconic.train.units.rounding import UnitGrid
 
@@ -57,9 +57,10 @@ class UnitSums:
     ) -> None:
         if units is not None and (units.shape != records.targets.shape[:1] or (len(units) and int(units.min()) < 0)):
             raise ConfigError("there must be one number of a unit for each record, from 0")
+        model.check_classes(records.targets)
         self._targets = records.targets
         groups = Groups(units, len(records.targets))
-        self.num_units = groups.num_units
+        self.num_units, self._single = groups.num_units, groups.single
         shares = None if class_weights is None else class_weights[records.targets]
         layer = find_layer(model)
         self._way: _Way = (
@@ -98,7 +99,9 @@ class UnitSums:
                 f"{type(codec).__name__} is not linear, so the code of a sum is not the sum of the units' codes:"
                 " protect whole clients (--unit client), or choose another scheme"
             )
-        if len(self._targets) * clip_norm * grid_units * 2**MEAN_BITS >= 2.0**53:
+        # Where records are added up within units, what they add may be longer than their sum.
+        longest = 1 if self._single else 2 ** (CANCELLED_BITS + 1)
+        if len(self._targets) * longest * clip_norm * grid_units * 2**MEAN_BITS >= 2.0**53:
             raise ConfigError(
                 f"sums of {len(self._targets)} records on a grid of {grid_units:.3g} units are not exact in float64:"
                 " use fewer --bits"
