@@ -26,7 +26,7 @@ from laconic.guard.transcript import UPLOADED
 from laconic.privacy.accounting.releases import CLIENT, PATIENT
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
-from laconic.secagg.session import Vanishes
+from laconic.secagg.foretell import Vanishes
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig, read_toml
 from laconic.streams import Streams

@@ -24,6 +24,7 @@ from conftest import make_population, make_records
 from laconic import Budget, Calibration, Evaluations, Poisson, calibrated, metrics, schemes
 from laconic.cli.main import cli
 from laconic.codecs.queries import Query
+from laconic.entry import SchemeEntry
 from laconic.errors import ConfigError
 from laconic.experiment.mechanism import accountant_of
 from laconic.federation.offer import Offer
@@ -310,3 +311,56 @@ def test_who_may_see_a_metric_stands_with_it(monkeypatch: pytest.MonkeyPatch) ->
     row = {"round": 1, "inner": 0.5, "clients_inner": [0.5], "accuracy": 0.25, "class_accuracy": 0.75, "cohort": 7}
     assert released_row(row, private=True) == {"round": 1, "accuracy": 0.25}
     assert "inner" not in fields() and "accuracy" in fields()
+
+
+RULE = '''
+from dataclasses import dataclass
+
+from laconic.aggregate.base import Aggregator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Middle(Aggregator):
+    """Of all codes the middle half, entry by entry."""
+
+    def combine(self, codes, weights):
+        ordered, quarter = codes.sort(0).values, len(codes) // 4
+        return ordered[quarter : len(codes) - quarter].mean(0)
+'''
+
+
+def test_a_robust_rule_is_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_rule.py").write_text(RULE)
+    words = ["run", "fl-std", "--aggregator", "own_rule:Middle", "--num-clients", "20", "--sampling-rate", "0.5"]
+    try:
+        cli([*words, "--rounds", "2", "--out", "run", "--quiet"], standalone_mode=False)
+    finally:
+        Part._kinds.pop("Middle", None)
+        sys.modules.pop("own_rule", None)
+    assert 'name = "own_rule:Middle"' in (tmp_path / "run/config.toml").read_text()
+    assert json.loads((tmp_path / "run/summary.json").read_text())["rounds"] == 2
+
+
+def test_a_scheme_is_its_function_and_a_row_beside_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its codec that makes two files: what a row of `SCHEMES` says is all that the rest of the house asks."""
+
+    def fl_half(**train: Any) -> Scheme:
+        """FL-HALF: half of the weights, the same in all rounds."""
+        return replace(schemes.fl_bas_3(ratio=0.5, **train), name="fl-half")
+
+    plain_row = SchemeEntry(fl_half, "a test", "4·K bytes", "4·K bytes")
+    monkeypatch.setitem(schemes.SCHEMES, "fl-half", plain_row)
+    private_row = SchemeEntry(schemes.PrivateScheme(fl_half), "a test", "b·K bits", "4·K bytes", base=plain_row)
+    monkeypatch.setitem(schemes.SCHEMES, "fl-half-dp", private_row)
+    words = ["fl-half-dp", "--clip-norm", "0.5", "--epsilon", "4", "--num-clients", "1000"]
+    cli(["plan", *words, "--json"], standalone_mode=False)
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["scheme"] == "fl-half-dp" and planned["code_size"] == 325
+    cli(["schemes"], standalone_mode=False)
+    assert "FL-HALF-DP: FL-HALF with clipped and noised codes." in capsys.readouterr().out

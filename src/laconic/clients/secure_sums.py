@@ -25,8 +25,8 @@ from laconic.plan import RoundPlan
 from laconic.round import uplink_encoding
 from laconic.scheme import Scheme
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
-from laconic.secagg.foretell import foretell
-from laconic.secagg.session import InProcessFederation, InProcessRound, Vanishes
+from laconic.secagg.foretell import Vanishes, foretell
+from laconic.secagg.session import InProcessFederation, InProcessRound
 from laconic.secagg.terms import NO_OFFER, NONCE_BYTES, SumPlan, Terms
 from laconic.streams import Streams
 

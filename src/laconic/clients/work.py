@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -42,7 +43,9 @@ from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 from laconic.train.engines.engine import Task, Trained, Updates, Work, products_in, some_updates
 from laconic.train.local import LocalSGD, UnitGradients
-from laconic.train.units import UnitSums
+
+if TYPE_CHECKING:
+    from laconic.train.units import UnitSums
 
 _VALUES = 1 << 22
 """Values of updates that a CPU holds at once where only their sum is kept: so much memory is used again and again."""
@@ -298,6 +301,8 @@ class ClientWork:
 
     def _units_of(self, client: int) -> UnitSums:
         """The units of a client, ready to be summed; those of some clients are kept from round to round."""
+        from laconic.train.units import UnitSums  # few runs sum units
+
         if client not in self._units:
             train, device = self.view.experiment.scheme.train, self.view.device
             assert isinstance(train, UnitGradients)

@@ -15,7 +15,6 @@ from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.metrics import CLIENTS, METRICS, TEST, columns
-from laconic.report.classified import classified_figures
 from laconic.store.checkpoint import RunState
 from laconic.train.engines.engine import products_in
 from laconic.train.losses import binary_cross_entropy, cross_entropy
@@ -109,6 +108,8 @@ class Evaluation:
         test, model = self._test, self._clients.model
         if test is None or test.targets.is_floating_point():
             return None
+        from laconic.report.classified import classified_figures
+
         outputs: list[Tensor] = []
         with products_in(self._experiment.precision, self._clients.device):
             outputs += [part.double().cpu() for part in model.outputs(weights, test.inputs)]
