@@ -135,8 +135,11 @@ class LocalFederation:
     of_patients: bool | None = None
 
     def __post_init__(self) -> None:
-        told = make_population(SIZES)  # two records are of one patient, whose hospital may be another for each
-        self.population = PooledPopulation(told.pool, told._rows, patients=np.arange(sum(SIZES)) // 2)
+        told = make_population(SIZES)
+        patients = np.empty(sum(SIZES), dtype=np.int64)
+        for hospital, rows in enumerate(told._rows):  # two records are of one patient, who is at one hospital
+            patients[rows] = 100 * hospital + np.arange(len(rows)) // 2
+        self.population = PooledPopulation(told.pool, told._rows, patients=patients)
         self.test = make_records(100, seed=5)
         self.public = make_records(20, seed=7)
         self.path.mkdir(exist_ok=True)
