@@ -30,7 +30,7 @@ from laconic.privacy.accounting.releases import (
 from laconic.privacy.accounting.sampling import Poisson, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.scheme import Scheme
-from laconic.secagg import Vanishes
+from laconic.secagg.session import Vanishes
 from laconic.streams import Streams
 
 BEFORE_UPLOAD = "before-upload"
