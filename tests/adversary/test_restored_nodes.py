@@ -1,7 +1,8 @@
 """A node's folder is set back in place, as a person would do it, and the server asks for the same attempt once more.
 
-The folder's inodes stay the same, so nothing in it shows that it was set back: its log and its attempts have forgotten
-the last upload. Only the nonces, which are in no file, are in the way.
+The log was changed by another program then, which the node notices, and goes on noticing. Were it not, as with a
+snapshot of the whole disk, its log would have forgotten the last upload. Then the nonces, which are in no file, are in
+the way.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from adversary_knowledge import Watch
 from adversary_promises import leaks
 from adversary_world import Attempt, World
 
+from laconic.guard import transcript
+from laconic.guard.transcript import JOINED, Transcript
+from laconic.guard.withheld import WITHHELD
 from laconic.secagg import nonces
 
 VICTIM = 0
@@ -53,6 +57,41 @@ class Owner:
         subprocess.run(self._back.split(), check=True)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_node_that_was_set_back_refuses_until_its_owner_has_looked(way: str, tmp_path: Path, watch: Watch) -> None:
+    """Each refusal is a message of its own, and each time the folder is read by another process."""
+    world = World(tmp_path)
+    owner = Owner(world, way)
+    world.invite_all()
+    assert world.whole_round(world.attempt(round=1)) == []
+    owner.keeps_a_copy()
+    assert world.whole_round(world.attempt(round=2)) == []
+    owner.sets_it_back()
+    before = (tmp_path / f"node-{VICTIM}" / "log.jsonl").read_bytes()
+    for attempt in range(3):
+        world.restart(VICTIM)
+        assert world.ask_upload(world.attempt(round=3, attempt=attempt), VICTIM) == WITHHELD
+        assert world.invite(VICTIM) == WITHHELD
+        assert "was restored" in str(world.folder(VICTIM).copied)
+    assert (tmp_path / f"node-{VICTIM}" / "log.jsonl").read_bytes() == before, "to write to it would hide that"
+    world.folder(VICTIM).log.accept()
+    assert world.invite(VICTIM) == ""
+
+
+def test_a_log_that_was_set_back_without_what_was_noted_of_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = Transcript(path)
+    log.add(JOINED, bytes(16))
+    before = path.read_bytes()
+    log.add(JOINED, bytes(16))
+    (tmp_path / "log.jsonl.length").unlink()
+    assert Transcript(path).restored is None, "as if a kill had come between the row and the note"
+    path.write_bytes(before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transcript, "_CRASH", -1.0)  # hours later
+        assert "was restored" in str(Transcript(path).restored)
+
+
 def replayed(world: World, way: str, *, restarted: bool) -> tuple[Attempt, str]:
     """A round, a copy, a round, the copy set back, and that round's plan again: its attempt, and why it is refused."""
     owner = Owner(world, way)
@@ -63,7 +102,9 @@ def replayed(world: World, way: str, *, restarted: bool) -> tuple[Attempt, str]:
     assert [world.ask_upload(attempt, client) for client in world.honest] == [""] * len(world.honest)
     owner.sets_it_back()
     folder = world.folder(VICTIM)
-    assert folder.copied is None, "the folder itself would be refused"
+    assert folder.copied is not None
+    folder.log._note()  # a snapshot of the whole disk brings back the inode and all its times
+    assert world.folder(VICTIM).copied is None
     assert [round for round, _ in folder.log.uploads(world.offer.run)] == [1], "nothing was forgotten"
     if restarted:
         world.restart(VICTIM)

@@ -306,7 +306,10 @@ class Contract:
             plain = {name: values[name] for name in _BESIDE}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WireError(f"the offer is damaged or not one of this version of laconic ({error})") from None
-        return cls.from_row({"digest": offer_digest(body).hex(), **plain, **section})
+        beside = {"digest": offer_digest(body).hex(), **plain}
+        if not beside.keys().isdisjoint(section):
+            _bad("it states again what the offer itself says")
+        return cls.from_row(beside | section)
 
     def row(self) -> dict[str, Any]:
         """As values of JSON, for the node's own records."""
@@ -353,6 +356,8 @@ class Contract:
             release.check(masked=self.masked, unit=self.unit)
             if release.owners > 1 and not release.owners <= self.num_clients <= self.planned_cohort:
                 _bad("several nodes of one patient are accounted for where all nodes take part in every round")
+        if len({release.owners for release in self.releases}) > 1:
+            _bad("a patient has as many nodes in every round")
         main = self.releases[-1]
         if (main.after, main.last, main.every) != (0, None, 1):
             _bad("some rounds are of no kind")

@@ -62,7 +62,8 @@ class Price:
             return cls({})
         own, steps = contract.unit, release.steps
         z, rate, count = release.price
-        seen = {own: Seen(z, rate, count if release.owners == 1 else count * rounds)}
+        times = rounds if release.owners > 1 else 1
+        seen = {own: Seen(z, rate, count * times)}
         if steps is not None:
             draws = draw_total_variation(steps.scale) + draw_gap(steps.scale)
             return cls(seen, steps.count * steps.size * draws)
@@ -71,7 +72,7 @@ class Price:
         seen |= {part: Seen(min(turned, z)) for part in PARTS_OF[own]}
         share, whole = release.scale / math.sqrt(contract.largest_cohort), release.whole
         draws = draw_total_variation(share, integer_mean=whole) + draw_gap(share, integer_mean=whole)
-        return cls(seen, contract.largest_cohort * release.code_size * draws)
+        return cls(seen, times * contract.largest_cohort * release.code_size * draws)
 
     def row(self) -> dict[str, Any]:
         """As values of JSON."""

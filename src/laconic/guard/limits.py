@@ -34,9 +34,8 @@ def against_server(policy: Policy, server: bytes) -> list[str]:
 
 
 def against_contract(policy: Policy, contract: Contract) -> list[str]:
-    """Why the run as it is offered is refused: every reason, none if it is allowed."""
-    return [
-        *_against_sizes(policy, contract),
+    """Why the run as it is offered is refused: none if it is allowed."""
+    return _against_sizes(policy, contract) or [  # what is too large is not computed with
         *_against_declared(policy, contract),
         *_against_sums(policy, contract),
         *_against_cost(policy, contract),
@@ -149,8 +148,8 @@ def _promised(contract: Contract, unit: str) -> float | None:
 
 def planned_prices(contract: Contract) -> list[Price]:
     """The dearest uploads that the node can be asked for: rounds as they are planned, and any of them repeated."""
-    every = {release.phase: Price.of(contract, release) for release in contract.releases}
-    prices = [every[contract.release(round).phase] for round in range(1, contract.rounds + 1)]
+    every = {release: Price.of(contract, release) for release in contract.releases}
+    prices = [every[contract.release(round)] for round in range(1, contract.rounds + 1)]
     prices += [max(prices, key=_weight)] * contract.spare_rounds
     shared = any(release.owners > 1 for release in contract.releases)  # a unit is in the rounds of other nodes, too
     return prices if shared else sorted(prices, key=_weight, reverse=True)[: contract.participations]

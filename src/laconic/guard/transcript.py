@@ -6,8 +6,8 @@ the row before, so rows that were changed or taken out are noticed.
 
 A log that was set back to an earlier state is noticed, too. While the process lives, it remembers how far the log was.
 Afterwards the file beside it tells: the log's length, its inode, and when the inode was last changed. No program that
-restores files can set that time, also if it writes into the old file (`cp -a`, `rsync --inplace`). A snapshot of a
-whole disk is not noticed.
+restores files can set that time, also if it writes into the old file (`cp -a`, `rsync --inplace`). Not noticed are a
+snapshot of a whole disk, and a backup that a version before this one has written: it did not note the inode.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ class Transcript:
         self._loaded = False
 
     def add(self, what: str, run: bytes, **values: Any) -> None:
-        """Write a row down; it is on the disk when this returns."""
+        """Write a row down; it is on the disk when this returns. Nothing is added to a log that was set back: what is
+        noted of it then would hide that."""
         self._load()
+        if self._restored is not None:
+            raise RunFolderError(self._restored)
         row = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "what": what, "run": run.hex()} | values
         line = _line(row | {"chain": _chained(self._chain, row)})
         try:
@@ -67,7 +70,9 @@ class Transcript:
         self._load()
 
     def add_refusal(self, run: bytes, **values: Any) -> None:
-        """Write a refusal down, unless too many came in a row: nothing is spent by one."""
+        """Write a refusal down, unless too many came in a row, or the log was set back: nothing is spent by one."""
+        if self.restored is not None:
+            return
         in_a_row = 0
         for row in reversed(self.rows()):
             if row["what"] != REFUSED:
@@ -171,7 +176,7 @@ class Transcript:
         """Why this may be an earlier state of the log, judged by what was noted beside it."""
         length, inode = noted
         found = self._path.stat()
-        if not inode or inode == _inode(found):
+        if inode == _inode(found) or not (inode or self._chain):
             return None
         if self._bytes > length:  # a kill between a row and its note, or another process that writes right now
             written = datetime.fromisoformat(self._rows[-1]["time"]).timestamp()

@@ -2,7 +2,7 @@
 
 Read `client.py` and `server.py` first; they are the protocol. `docs/secure-aggregation.md` says what it promises.
 
-attempts  which attempts a client has used, in memory or on disk
+attempts  which attempts a client has used
 claims    against whom a sum is claimed to be secure, in one wording
 client    `SecAggClient`: keys, upload, consent, reveal
 foretell  predicts the outcome of a round from the dropouts, without masks

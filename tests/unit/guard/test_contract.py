@@ -232,6 +232,9 @@ LIES = {
     "many dimensions": lambda values: values.update(input_shape=[1] * 9),
     "a consistency that is none": lambda values: values.update(consistency="loose"),
     "endless slack": lambda values: values.update(max_dropouts=2**40),
+    "a digest of its own": lambda values: values["contract"].update(digest="00" * 32),
+    "a server of its own": lambda values: values["contract"].update(server=values["server"]),
+    "a run of its own": lambda values: values["contract"].update(run="11" * 16),
 }
 
 
@@ -285,6 +288,9 @@ INSIDE = {
     "no masks": told("masked", False),
     "a whole node": told("unit", "client"),
     "records of two nodes": told("unit", "record"),
+    "fewer nodes in some rounds": lambda values: values["contract"]["releases"].insert(
+        0, values["contract"]["releases"][0] | {"owners": 1, "bound": 0.7, "every": 2}
+    ),
     "another unit": told("unit", "person"),
     "nodes that are drawn": told("planned_cohort", 20.0),
     "private steps": told(

@@ -14,6 +14,8 @@ from laconic import schemes
 from laconic.errors import ConfigError
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.offer import Offer
+from laconic.guard import limits
+from laconic.guard.ledger import Price
 from laconic.guard.policy import Policy, read_policy
 from laconic.privacy.accounting.budget import Budget
 
@@ -136,3 +138,18 @@ def test_mistakes_in_a_policy_are_named(text: str, message: str, tmp_path: Path)
         read_policy(path)
     with pytest.raises(ConfigError, match="cannot read the policy"):
         read_policy(tmp_path / "none.toml")
+
+
+def test_an_offer_that_is_too_large_is_refused_before_anything_is_computed_with_it() -> None:
+    """Four billion rounds would not fit into the memory of a node."""
+    policy = Policy(max_delta=1e-5, max_participant_epsilon=1.0)
+    endless = replace(OFFER.contract, rounds=2**32 - 2)
+    assert limits.against_contract(policy, endless) == ["4,294,967,294 rounds, more than max_rounds 10,000"]
+
+
+def test_kinds_of_rounds_are_priced_each_by_itself_whatever_they_are_called() -> None:
+    main = OFFER.contract.releases[-1]
+    dear = replace(main, last=2, multiplier=main.multiplier / 10)
+    both = replace(OFFER.contract, releases=(dear, main))
+    one, other = Price.of(both, dear), Price.of(both, main)
+    assert sorted(limits.planned_prices(both), key=str) == sorted([one, one, other, other], key=str)
