@@ -297,7 +297,7 @@ def compose(
         shown += [] if one is None else [one]
     found = composed(shown, left, figure)
     if against == OUTSIDER and any(release.occasional for release in releases):
-        # An adversary who knows the cohorts learns more, so that figure is a bound as well; with a cap it may be smaller.
+        # An adversary who knows the cohorts learns more, so that figure is a bound, too; with a cap it may be smaller.
         known = [replace(release, amplified=False) if release.occasional else release for release in releases]
         found = min(found, compose(known, delta, against=OUTSIDER, unit=unit, figure=figure))
     return found
