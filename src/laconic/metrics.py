@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from laconic.registry import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
 
 TEST, HELD_OUT, CLIENTS = PLACES = ("", "holdout_", "clients_")
 """Where a metric was measured, as it stands before its name."""

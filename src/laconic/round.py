@@ -265,7 +265,7 @@ def remembers_sums(state: State) -> bool:
 
 
 def without_sums(state: State) -> State:
-    """The state without what only further rounds would need, and nobody but the server may see."""
+    """The state without what only further rounds would need, and only the server may see."""
     return {name: value for name, value in state.items() if not name.startswith(NOISE)}
 
 
@@ -335,7 +335,7 @@ def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[d
     codec = scheme.codec
     if not isinstance(codec, VotedSubset) or plan.round != codec.vote_rounds:
         return None, state
-    votes = state.get(VOTES, torch.zeros(codec.ballot.code_size(size)))  # none, if nobody ever came
+    votes = state.get(VOTES, torch.zeros(codec.ballot.code_size(size)))  # zeros if no client ever came
     return codec.elected(votes, size, plan), {name: value for name, value in state.items() if name != VOTES}
 
 

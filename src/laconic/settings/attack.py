@@ -16,7 +16,7 @@ from laconic.settings.data.datasets import source_info
 
 FRACTION = 0.1
 BOOST_UNSEEN = 5000.0
-"""The boost of signs under a secure sum, where nobody sees it (thesis section 6.3)."""
+"""The boost of signs under a secure sum, where no one sees it (thesis section 6.3)."""
 _CLASSES = ("source", "target")
 
 

@@ -136,7 +136,7 @@ def settle(
 
 
 def _class_names(config: RunConfig, federation: FederatedData) -> tuple[str, ...]:
-    """What the data, their schema or their entry in the list of data sets call the classes; none if nobody says."""
+    """What the data, their schema or their entry in the list of data sets call the classes; none if they do not say."""
     names = federation.classes or tuple(class_names(config))
     if names or federation.preprocessing is None:
         return names

@@ -52,7 +52,7 @@ from laconic.train.local import NUM_UNITS_NEEDED
 def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> None:
     """Refuse what cannot work, with all reasons.
 
-    With `data_given` the data are there, whatever the section says. What is only `planned` needs no public records.
+    With `data_given` the data are there, and the section is not asked. What is only `planned` needs no public records.
     """
     problems = problems_in(config, data_given=data_given, planned=planned)
     if problems:

@@ -30,7 +30,7 @@ _TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
 
 
 def protects_units(config: RunConfig) -> bool:
-    """Whether units inside clients are protected by noise shares: then everybody takes part, and nobody trains."""
+    """Whether units inside clients are protected by noise shares: then all clients take part, and none trains."""
     unit: object = config.scheme.options.get("unit", CLIENT)
     return unit != CLIENT
 

@@ -44,7 +44,7 @@ class RecordSampler(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonRecords(RecordSampler):
-    """Every record with probability q, whatever its class."""
+    """Every record with probability q, of any class."""
 
     def draw(self, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return np.flatnonzero(rng.random(len(labels)) < self.record_rate)

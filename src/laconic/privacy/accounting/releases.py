@@ -41,7 +41,7 @@ VOTES, EVALUATIONS, TRAINING = "votes", "evaluations", "training"
 CLIENT, RECORD, PATIENT = UNITS = ("client", "record", "patient")
 """What is protected: all data of a client, one record of it, or all records of one person."""
 OUTSIDER, SERVER = VIEWS = ("outsider", "server")
-"""Who looks: somebody who sees every release but no cohort, and the server, which knows who took part."""
+"""Who looks: an outsider who sees every release but no cohort, and the server, which knows who took part."""
 SHARES, EACH, CENTRAL = ADDED_BY = ("shares", "each", "server")
 """Who adds the noise: the clients of a sum together, each client the whole of it, or the server."""
 
@@ -297,7 +297,7 @@ def compose(
         shown += [] if one is None else [one]
     found = composed(shown, left, figure)
     if against == OUTSIDER and any(release.occasional for release in releases):
-        # Whoever knows the cohorts learns more, so that figure is a bound as well: a cap may make it the smaller one.
+        # An adversary who knows the cohorts learns more, so that figure is a bound, too; with a cap it may be smaller.
         known = [replace(release, amplified=False) if release.occasional else release for release in releases]
         found = min(found, compose(known, delta, against=OUTSIDER, unit=unit, figure=figure))
     return found

@@ -92,7 +92,7 @@ def choose_grid(
     codes = plan.usual_vectors * largest_entry
 
     def released(units: float) -> float:
-        # With slack there is room for a top-up of at least the smallest share, whoever came.
+        # With slack there is room for a top-up of at least the smallest share, for any cohort.
         return math.hypot(units * unit_noise * math.sqrt(plan.released_variance), SMALLEST_SHARE if plan.slack else 0.0)
 
     coarsest = coarsest_scale(plan.largest_cohort) / unit_noise

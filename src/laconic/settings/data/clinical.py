@@ -116,7 +116,7 @@ def _as_asked(schema: Schema, data: DataSection) -> Schema:
 def _clients(
     data: DataSection, schema: Schema, table: EhrTable, rows: np.ndarray, streams: Streams, max_owners: int
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """The rows of every client. A number of clients asks for virtual hospitals, whatever the schema says."""
+    """The rows of every client. A number of clients asks for virtual hospitals, and then the schema is not asked."""
     patients = table.patients.numbers
     if data.partition == "column" and not _by_column(data, table):
         raise ConfigError("⟨partition⟩ column needs client = COLUMN in the schema, and no ⟨num-clients⟩")
@@ -142,11 +142,11 @@ def _clients(
 
 
 def _default_hospitals(ill: np.ndarray) -> int:
-    """Every virtual hospital has somebody with the outcome, so a small table makes fewer of them."""
+    """Every virtual hospital has a patient with the outcome, so a small table makes fewer of them."""
     count = len(np.unique(ill))
     return _DEFAULT_HOSPITALS if count >= _DEFAULT_HOSPITALS else max(1, count // 2)
 
 
 def _by_column(data: DataSection, table: EhrTable) -> bool:
-    """Whether the table says whose each record is, and nobody wants it otherwise."""
+    """Whether the table says whose each record is, and the options do not say otherwise."""
     return table.clients is not None and data.num_clients is None and data.partition in ("iid", "column")

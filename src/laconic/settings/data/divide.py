@@ -35,7 +35,7 @@ def divided(
 ) -> FederatedData:
     """The training records less those set aside, divided by the partition.
 
-    With `whole_clients` nobody who takes part has records among those set aside. Where `patients` says whose the
+    With `whole_clients` no client that takes part has records among those set aside. Where `patients` says whose the
     records are, these are people, and each has records at `max_owners` clients at most.
     """
     public = public_records(data, train.inputs, num_classes, streams)

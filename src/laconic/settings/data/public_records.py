@@ -1,4 +1,4 @@
-"""Records that are nobody's secret: for FL-TOP, for clipping norms and for front ends."""
+"""Public records: for FL-TOP, for clipping norms and for front ends."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def set_aside(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(kept rows, public rows), both sorted.
 
-    With `owners`, whole clients leave until `count` records have left: somebody who takes part under a promise of
-    privacy must not have other records in the open. Those beyond `count` then belong to nobody.
+    With `owners`, whole clients leave until `count` records have left: a client that takes part under a promise of
+    privacy must not have other records in the open. Those beyond `count` then belong to no client.
     """
     rng = streams.numpy("public records")
     if owners is not None:
