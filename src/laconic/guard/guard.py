@@ -71,11 +71,12 @@ class Guard:
         signed = verify_offer(data)
         _refuse(limits.against_server(self._policy, signed.server))
         contract = Contract.read(signed)
-        if not self._knows(signed, contract):
+        new = not self._knows(signed, contract)
+        if new:
             rows = self._folder.log.rows()
             _refuse(limits.against_asking(self._policy, rows, signed.server.hex()), withheld=True)
         _refuse(_allowed(self._policy, contract))
-        if not self._folder.log.uploads(contract.run):
+        if new:  # of what was accepted, every upload is judged; to judge it here would be an answer that is not counted
             self._within_lifetime(contract, limits.planned_prices(contract))
         return signed, contract
 
@@ -180,8 +181,13 @@ class Guard:
         """What the next plan of the run must have in this node's place. It is in no file."""
         return self._nonces.current(run)
 
+    def hear(self, server: bytes) -> None:
+        """Refuse a server that has tried too often whether others have left something."""
+        _refuse(limits.against_trying(self._policy, self._folder.log.rows(), server.hex()), withheld=True)
+
     def _affordable(self, contract: Contract, upload: limits.Upload, cohort: int) -> Release:
         """The kind of round that it is, if the limits leave room for it."""
+        self.hear(contract.server)
         rows = self._folder.log.rows(contract.run)
         _refuse(limits.against_upload(self._policy, contract, rows, upload, cohort))
         self._within_lifetime(contract, [limits.priced(contract, rows, upload)])

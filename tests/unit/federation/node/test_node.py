@@ -344,12 +344,13 @@ def test_a_copy_of_a_folder_answers_nothing(tmp_path: Path) -> None:
     restored = small.node(0)
     for kind in ("keys", "upload", "consent", "unmask"):
         assert restored.answer(kind, requests[0]) == {REFUSED: WITHHELD}
-    assert "is a copy" in NodeFolder(tmp_path / "node-0").log.rows()[-1]["detail"]
+    assert "is a copy" in str(NodeFolder(tmp_path / "node-0").copied)
 
 
 def test_without_that_check_a_copy_would_mask_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the test above: this is what it prevents, where nonces do not prevent it first."""
     monkeypatch.setattr(NodeFolder, "copied", None)
+    monkeypatch.setattr(Transcript, "_set_back", lambda self, noted: None)
     monkeypatch.setattr(Nonces, "check", lambda self, run, nonce: None)
     small = Small(tmp_path)
     clients = small.join()
