@@ -22,6 +22,7 @@ from adversary_world import SERVER, Attempt, World, make_offer, model
 from laconic.clients import wire
 from laconic.data.population import Records
 from laconic.federation.node.node import Node
+from laconic.federation.node.training import NodeWork
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import REFUSED, Fields
 from laconic.guard.keys import keyring
@@ -155,6 +156,23 @@ def test_an_upload_shows_nothing_of_records_that_cannot_be_used(records: str, tm
     told = world.folder(0).bad_records
     assert (told is None) == (records in ("plain", "others")), "the owner is told, and nobody else"
     assert world.invite(0, run_offer(9)) == "", "and other runs go on"
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [torch.zeros(3), torch.zeros(2, 9), torch.zeros(21, dtype=torch.complex64)],
+    ids=["short", "square", "complex"],
+)
+def test_a_vector_that_is_none_leaves_as_noise(
+    vector: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That training could have it refused would be a message of as many bits as a shape has."""
+    world = Watched(tmp_path, GOOD)
+    world.invite_all()
+    monkeypatch.setattr(NodeWork, "vector", lambda self, plan, weights: vector)
+    attempt = world.attempt()
+    assert world.ask_upload(attempt, 0) == ""
+    assert world.folder(0).bad_records is not None
 
 
 def test_hostile_weights_are_trained_or_replaced_by_noise_and_never_refused(tmp_path: Path) -> None:

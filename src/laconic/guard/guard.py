@@ -161,12 +161,17 @@ class Guard:
         return Ticket(client, contract, release, round, attempt, told.cohort, share, member)
 
     def send(self, ticket: Ticket, vector: np.ndarray | None) -> bytes:
-        """The masked code of a charged round: whatever training says, bounded and noised; of None the noise alone."""
+        """The masked code of a charged round: whatever training says, bounded and noised. Of None, and of what is no
+        vector of the right kind, it is the noise alone: a refusal would depend on the records."""
         assert ticket.member is not None, "what is sent in the clear is not the guard's"
         source: Source = Entropy()
         if self._sources is not None:
             source = self._sources(ticket.round, ticket.attempt, ticket.client)
-        code = protect.residues(ticket.release, vector, share=ticket.share, source=source)
+        try:
+            code = protect.residues(ticket.release, vector, share=ticket.share, source=source)
+        except Exception as error:
+            self._folder.note_records(f"round {ticket.round}: {error}")
+            code = protect.residues(ticket.release, None, share=ticket.share, source=source)
         return ticket.member.mask(code)
 
     def consent(self, run: bytes, survivors: bytes) -> bytes:
