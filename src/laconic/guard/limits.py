@@ -165,9 +165,9 @@ def against_upload(policy: Policy, contract: Contract, rows: Sequence[Row], uplo
     reasons = []
     uploads = [*((row["round"], row["attempt"]) for row in rows if row["what"] == UPLOADED), upload]
     round, participations = upload[0], len(uploads)
-    if not contract.masked and upload in uploads[:-1]:
-        # Of a masked sum, the mark says so itself. Here the same records would be drawn under other noise.
-        reasons.append(f"this node has uploaded to round {round}, attempt {upload[1]}, before")
+    if not contract.masked and upload <= max(uploads[:-1], default=(0, 0)):
+        # Of a masked sum, the mark says so itself. That rounds go forward, `charges` counts on.
+        reasons.append(f"this node has uploaded to round {round}, attempt {upload[1]}, before, or to a later one")
     if not 1 <= round <= contract.rounds:
         return [*reasons, f"round {round} of a run that was offered with {contract.rounds}"]
     honest = cohort - contract.slack
