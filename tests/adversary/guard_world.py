@@ -212,6 +212,7 @@ class Machine:
             self.log = folder.log
             with folder.alone():
                 if folder.copied is not None:
+                    folder.log.add_refusal(b"", reason=folder.copied)  # as a node does with all that it refuses
                     raise LaconicError(folder.copied)
                 step(Guard(folder, policies()[self.policy], self.nonces))
         except Killed:

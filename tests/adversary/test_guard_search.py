@@ -19,7 +19,7 @@ from laconic.guard import limits, protect
 from laconic.guard.contract import Contract, Release
 from laconic.guard.guard import Guard
 from laconic.guard.ledger import Price
-from laconic.guard.transcript import JOINED, UPLOADED, LoggedAttempts, Transcript
+from laconic.guard.transcript import JOINED, REFUSED, UPLOADED, LoggedAttempts, Transcript
 from laconic.secagg import nonces
 from laconic.secagg.attempts import Mark, Step
 from laconic.secagg.nonces import Nonces
@@ -157,9 +157,26 @@ def test_a_mended_offer_is_refused_by_each_of_its_two_fixes(monkeypatch: pytest.
     explored(3)
 
 
+HIDDEN = ("join a", "back up", "round 1 of a", "restore in place", "restart", "ask for the nonce")
+HIDDEN = (*HIDDEN, "restart", "ask for the nonce", "round 1 of a")
+"""The log is set back, and what the node refuses then is written to it."""
+
+
+def test_a_refusal_that_is_written_to_a_log_that_was_set_back_hides_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(self: Transcript, run: bytes, **values: Any) -> None:
+        before, self._restored = self.restored, None
+        self.add(REFUSED, run, **values)
+        self._restored = before
+
+    monkeypatch.setattr(Transcript, "add_refusal", written)
+    with pytest.raises(Found, match="and the log says"):
+        replayed(*HIDDEN)
+
+
 @pytest.mark.parametrize(
     "path",
     [
+        HIDDEN,
         ("join a", "round 1 of a", "delete the run's folder", "the same run, cheaper", "a round of the cheaper one"),
         ("join a", "back up", "round 1 of a", "restore in place", "restart", "ask for the nonce", "round 1 of a"),
         ("join a", "back up", "round 1 of a", "restore in place", "the same plan again", "open"),

@@ -22,6 +22,7 @@ from adversary_world import SERVER, Attempt, World, make_offer, model
 from laconic.clients import wire
 from laconic.data.population import Records
 from laconic.federation.node.node import Node
+from laconic.federation.node.training import NodeWork
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import REFUSED, Fields
 from laconic.guard.keys import keyring
@@ -157,6 +158,23 @@ def test_an_upload_shows_nothing_of_records_that_cannot_be_used(records: str, tm
     assert world.invite(0, run_offer(9)) == "", "and other runs go on"
 
 
+@pytest.mark.parametrize(
+    "vector",
+    [torch.zeros(3), torch.zeros(2, 9), torch.zeros(21, dtype=torch.complex64)],
+    ids=["short", "square", "complex"],
+)
+def test_a_vector_that_is_none_leaves_as_noise(
+    vector: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That training could have it refused would be a message of as many bits as a shape has."""
+    world = Watched(tmp_path, GOOD)
+    world.invite_all()
+    monkeypatch.setattr(NodeWork, "vector", lambda self, plan, weights: vector)
+    attempt = world.attempt()
+    assert world.ask_upload(attempt, 0) == ""
+    assert world.folder(0).bad_records is not None
+
+
 def test_hostile_weights_are_trained_or_replaced_by_noise_and_never_refused(tmp_path: Path) -> None:
     """Weights that single out a record by making its training fail would be a question about it."""
     world = Watched(tmp_path, GOOD)
@@ -184,6 +202,46 @@ def test_refusals_for_what_was_spent_are_counted_for_each_server(tmp_path: Path)
     assert world.whole_round(world.attempt(round=6)) == []
     world.policy = replace(world.policy, max_past_refusals=100)
     assert world.invite(0, run_offer(61, rounds=1)) == ""
+
+
+@pytest.mark.parametrize("limit", ["lifetime_epsilon", "lifetime_participant_epsilon"])
+def test_an_offer_that_was_refused_for_what_was_spent_is_refused_again(limit: str, tmp_path: Path) -> None:
+    world = World(tmp_path, max_delta=1e-5, **{limit: 1.0})
+    assert [world.invite(0, run_offer(70, rounds=20)) for _ in range(2)] == [WITHHELD] * 2
+    assert sum("past" in row for row in world.folder(0).log.rows()) == 2
+
+
+def test_offers_that_were_accepted_before_tell_nothing_of_what_was_spent(tmp_path: Path) -> None:
+    """A ladder of offers, accepted while there was room for each, would tell at any time how much is left."""
+    world = World(tmp_path, lifetime_participations=20, max_delta=1e-5)
+    ladder = [run_offer(50 + rounds, rounds=rounds) for rounds in range(1, 20)]
+    assert [world.invite(0, offer) for offer in ladder] == [""] * len(ladder)
+    world.invite_all()
+    for round in range(1, 6):
+        assert world.whole_round(world.attempt(round=round)) == []
+    before = len(world.folder(0).log.rows())
+    for _ in range(3):
+        assert [world.invite(0, offer) for offer in ladder] == [""] * len(ladder)
+    assert len(world.folder(0).log.rows()) == before
+
+
+def test_uploads_that_are_refused_for_what_was_spent_are_counted_too(tmp_path: Path) -> None:
+    world = World(tmp_path, lifetime_participations=2, max_delta=1e-5)
+    world.policy = replace(world.policy, lifetime_participations=20)
+    offers = [run_offer(50 + number, rounds=5) for number in range(8)]
+    for offer in offers:
+        world.invite_all(offer)
+    world.policy = replace(world.policy, lifetime_participations=2)
+    for round in (1, 2):
+        assert world.whole_round(world.attempt(world.told(offers[0]), round=round)) == []
+    told = [world.ask_upload(world.attempt(world.told(offer)), 0) for offer in offers[1:]]
+    assert told == [WITHHELD] * 7
+    rows = world.folder(0).log.rows()
+    assert sum("past" in row for row in rows) == 3
+    world.policy = replace(world.policy, lifetime_participations=3)
+    assert world.ask_upload(world.attempt(world.told(offers[1])), 0) == WITHHELD, "whether there is room is not told"
+    world.policy = replace(world.policy, max_past_refusals=4)
+    assert world.ask_upload(world.attempt(world.told(offers[1])), 0) == ""
 
 
 def test_a_declared_shape_is_judged_without_the_records(tmp_path: Path) -> None:

@@ -71,11 +71,12 @@ class Guard:
         signed = verify_offer(data)
         _refuse(limits.against_server(self._policy, signed.server))
         contract = Contract.read(signed)
-        if not self._knows(signed, contract):
+        new = not self._knows(signed, contract)
+        if new:
             rows = self._folder.log.rows()
             _refuse(limits.against_asking(self._policy, rows, signed.server.hex()), withheld=True)
         _refuse(_allowed(self._policy, contract))
-        if not self._folder.log.uploads(contract.run):
+        if new:  # of what was accepted, every upload is judged; to judge it here would be an answer that is not counted
             self._within_lifetime(contract, limits.planned_prices(contract))
         return signed, contract
 
@@ -160,12 +161,17 @@ class Guard:
         return Ticket(client, contract, release, round, attempt, told.cohort, share, member)
 
     def send(self, ticket: Ticket, vector: np.ndarray | None) -> bytes:
-        """The masked code of a charged round: whatever training says, bounded and noised; of None the noise alone."""
+        """The masked code of a charged round: whatever training says, bounded and noised. Of None, and of what is no
+        vector of the right kind, it is the noise alone: a refusal would depend on the records."""
         assert ticket.member is not None, "what is sent in the clear is not the guard's"
         source: Source = Entropy()
         if self._sources is not None:
             source = self._sources(ticket.round, ticket.attempt, ticket.client)
-        code = protect.residues(ticket.release, vector, share=ticket.share, source=source)
+        try:
+            code = protect.residues(ticket.release, vector, share=ticket.share, source=source)
+        except Exception as error:
+            self._folder.note_records(f"round {ticket.round}: {error}")
+            code = protect.residues(ticket.release, None, share=ticket.share, source=source)
         return ticket.member.mask(code)
 
     def consent(self, run: bytes, survivors: bytes) -> bytes:
@@ -180,8 +186,13 @@ class Guard:
         """What the next plan of the run must have in this node's place. It is in no file."""
         return self._nonces.current(run)
 
+    def hear(self, server: bytes) -> None:
+        """Refuse a server that has tried too often whether others have left something."""
+        _refuse(limits.against_trying(self._policy, self._folder.log.rows(), server.hex()), withheld=True)
+
     def _affordable(self, contract: Contract, upload: limits.Upload, cohort: int) -> Release:
         """The kind of round that it is, if the limits leave room for it."""
+        self.hear(contract.server)
         rows = self._folder.log.rows(contract.run)
         _refuse(limits.against_upload(self._policy, contract, rows, upload, cohort))
         self._within_lifetime(contract, [limits.priced(contract, rows, upload)])

@@ -58,11 +58,13 @@ class Price:
     @classmethod
     def of(cls, contract: Contract, release: Release, rounds: int = 1) -> Self:
         """Of an upload in this kind of round. A unit with parts at several nodes is in all `rounds` since the last."""
-        if not release.multiplier:
+        several = release.owners > 1 and rounds > 1  # rounds of any kind, in which other nodes had the unit
+        prices = [one.price for one in contract.releases] if several else [release.price]
+        z, rate, count = min(z for z, _, _ in prices), max(rate for _, rate, _ in prices), release.price[2]
+        if not z:
             return cls({})
         own, steps = contract.unit, release.steps
-        z, rate, count = release.price
-        times = rounds if release.owners > 1 else 1
+        times = rounds if several else 1
         seen = {own: Seen(z, rate, count * times)}
         if steps is not None:
             draws = draw_total_variation(steps.scale) + draw_gap(steps.scale)

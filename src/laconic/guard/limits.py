@@ -165,9 +165,9 @@ def against_upload(policy: Policy, contract: Contract, rows: Sequence[Row], uplo
     reasons = []
     uploads = [*((row["round"], row["attempt"]) for row in rows if row["what"] == UPLOADED), upload]
     round, participations = upload[0], len(uploads)
-    if not contract.masked and upload in uploads[:-1]:
-        # Of a masked sum, the mark says so itself. Here the same records would be drawn under other noise.
-        reasons.append(f"this node has uploaded to round {round}, attempt {upload[1]}, before")
+    if not contract.masked and upload <= max(uploads[:-1], default=(0, 0)):
+        # Of a masked sum, the mark says so itself. That rounds go forward, `charges` counts on.
+        reasons.append(f"this node has uploaded to round {round}, attempt {upload[1]}, before, or to a later one")
     if not 1 <= round <= contract.rounds:
         return [*reasons, f"round {round} of a run that was offered with {contract.rounds}"]
     honest = cohort - contract.slack
@@ -220,11 +220,8 @@ def against_lifetime(policy: Policy, rows: Iterable[Row], more: Sequence[Price])
 
 
 def against_asking(policy: Policy, rows: Sequence[Row], server: str) -> list[str]:
-    """Why a server may not offer more runs: it fills the disk, or tries out what other servers have left.
-
-    Where the policy lists no servers, a liar can have any number of names, so all of them count as one.
-    """
-    mine = [row for row in rows if not policy.servers or server in (row.get("server"), row.get("past"))]
+    """Why a server may not offer more runs: it fills the disk, or tries out what other servers have left."""
+    mine = _of_server(policy, rows, server)
     now = datetime.now(UTC).timestamp()
     recent = sum(row["what"] == JOINED and now - datetime.fromisoformat(row["time"]).timestamp() < _DAY for row in mine)
     if recent >= MOST_JOINS:
@@ -233,6 +230,20 @@ def against_asking(policy: Policy, rows: Sequence[Row], server: str) -> list[str
     if past >= policy.max_past_refusals:
         return [f"{past} offers were refused for what was spent before, max_past_refusals {policy.max_past_refusals}"]
     return []
+
+
+def against_trying(policy: Policy, rows: Sequence[Row], server: str) -> list[str]:
+    """Why a server is given no more uploads, of any run: it tries out what other servers have left."""
+    mine = _of_server(policy, rows, server)
+    past = sum(row["what"] == REFUSED and "past" in row and row.get("message") == "upload" for row in mine)
+    if past and past >= policy.max_past_refusals:
+        return [f"{past} uploads were refused for what was spent before, max_past_refusals {policy.max_past_refusals}"]
+    return []
+
+
+def _of_server(policy: Policy, rows: Sequence[Row], server: str) -> list[Row]:
+    """Where the policy lists no servers, a liar can have any number of names, so all of them count as one."""
+    return [row for row in rows if not policy.servers or server in (row.get("server"), row.get("past"))]
 
 
 def charged(rows: Iterable[Row]) -> list[Price]:

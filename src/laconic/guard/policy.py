@@ -49,8 +49,8 @@ class Policy:
     Three declare the records, so that offers are judged without a look at them: the `classes` of their labels, the
     shape of one record, and the most records that this node may have, by which the δ of runs is judged that protect
     single records. Records that turn out otherwise are not sent: noise alone is, and the owner is told. After
-    `max_past_refusals` refusals of a server for what was spent before, it is refused everything new: each of them tells
-    it a little about what others were given.
+    `max_past_refusals` refusals of a server for what was spent before, it is refused everything new, and after as many
+    of uploads all uploads: each of them tells it a little about what others were given.
     """
 
     max_epsilon: float | None = None

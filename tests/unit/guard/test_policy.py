@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 from node_tools import OFFER, SCHEME, TRAIN, refusals, round_refusals
+from offer_tools import CASES
 
 from laconic import schemes
 from laconic.errors import ConfigError
+from laconic.federation.node.backup import back_up, restore
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.offer import Offer
 from laconic.guard import limits
-from laconic.guard.ledger import Price
+from laconic.guard.folder import NodeFolder
+from laconic.guard.ledger import Price, Seen
 from laconic.guard.policy import Policy, read_policy
+from laconic.guard.transcript import JOINED, UPLOADED
 from laconic.privacy.accounting.budget import Budget
 
 
@@ -153,3 +157,40 @@ def test_kinds_of_rounds_are_priced_each_by_itself_whatever_they_are_called() ->
     both = replace(OFFER.contract, releases=(dear, main))
     one, other = Price.of(both, dear), Price.of(both, main)
     assert sorted(limits.planned_prices(both), key=str) == sorted([one, one, other, other], key=str)
+
+
+def test_rounds_in_which_only_other_nodes_had_a_patient_count_as_the_dearest_kind() -> None:
+    """Asked in cheap rounds alone, a node knows nothing of the others but that there were some."""
+    contract = CASES["patients of two nodes"]().contract
+    main = contract.releases[-1]
+    cheap = replace(main, every=4, multiplier=main.multiplier * 1e3, coins=0.1)
+    both = replace(contract, releases=(cheap, main))
+    assert limits.priced(both, [], (4, 0)).seen["patient"] == Seen(main.multiplier, main.price[1], 4)
+    rows = [{"what": UPLOADED, "round": 3, "attempt": 0}]
+    assert limits.priced(both, rows, (4, 0)).seen["patient"] == Seen(cheap.multiplier, cheap.price[1])
+
+
+def test_rounds_in_the_clear_go_forward_too() -> None:
+    offer = CASES["steps by class"]()
+    policy = Policy(secure_aggregation="optional")
+    assert round_refusals(policy, offer, uploads=[(3, 1), (4, 0)], cohort=1) == []
+    for again in ((2, 0), (3, 0), (3, 1)):
+        told = round_refusals(policy, offer, uploads=[(3, 1), again], cohort=1)
+        assert len(told) == 1 and "before, or to a later one" in told[0]
+
+
+def test_what_a_restored_node_may_have_sent_since_is_priced_by_the_contract(tmp_path: Path) -> None:
+    """Spare rounds may have been of the dearest kind."""
+    contract = CASES["patients of two nodes"]().contract
+    main = contract.releases[-1]
+    dear = replace(main, every=5, multiplier=main.multiplier / 10)
+    contract = replace(contract, releases=(dear, main))
+    folder = NodeFolder(tmp_path / "node")
+    folder.identity()
+    cost = {"rounds": 6, "noise_multiplier": 100.0, "delta": 0.0}
+    folder.log.add(JOINED, contract.run, contract=contract.row(), cost=cost, spare_rounds=2)
+    back_up(folder, tmp_path / "archive")
+    assert restore(tmp_path / "archive", tmp_path / "restored") == 8
+    prices = limits.charged(NodeFolder(tmp_path / "restored").log.rows())
+    kinds = [main, main, main, main, dear, main, dear, dear]
+    assert prices == [Price.of(contract, kind) for kind in kinds]

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError
+from laconic.guard.contract import Contract
 from laconic.guard.folder import NodeFolder
 from laconic.guard.keys import wrapping
 from laconic.guard.keys.change import OLD
 from laconic.guard.keys.files import replace_file
+from laconic.guard.ledger import Price
 from laconic.guard.limits import charges
 from laconic.guard.transcript import JOINED, UPLOADED
 
@@ -80,9 +82,19 @@ def _assume_the_worst(folder: NodeFolder) -> int:
                 participant_epsilon=None,
                 cost=row["cost"],
                 assumed=True,
+                **_price(row, round, attempt),
             )
             entered += 1
     return entered
+
+
+def _price(joined: dict[str, Any], round: int, attempt: int) -> dict[str, Any]:
+    """What an upload costs by the contract, a spare one as the dearest; older versions wrote only the `cost`."""
+    if "contract" not in joined:
+        return {}
+    contract = Contract.from_row(joined["contract"])
+    dearest = min(contract.releases, key=lambda release: release.multiplier)
+    return {"price": Price.of(contract, dearest if attempt else contract.release(round)).row()}
 
 
 def _may_follow(joined: dict[str, Any], uploads: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -148,7 +148,8 @@ class Node:
         self._offered, offer = contract.run, open_offer(signed)
         self._refuse_if(refusals.against_offer(self._policy, offer))
         planned = Cost.planned(offer)
-        self._within_lifetime(offer, planned, Cost.planned(offer, offer.spare_rounds))
+        if not self._has_joined(offer.run):
+            self._within_lifetime(offer, planned, Cost.planned(offer, offer.spare_rounds))
         check_meaning(offer, self._meaning)
         check_patients(offer, self._of_patients)
         joined = self._folder.kept(offer.run, "offer") is not None
@@ -244,6 +245,7 @@ class Node:
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
 
+        self._guard.hear(offer.server)
         rows = self._folder.log.rows(offer.run)
         cost = Cost(**next(row["cost"] for row in rows if row["what"] == JOINED))
         uploads = [*self._folder.log.uploads(offer.run), (request.round, request.attempt)]
@@ -286,7 +288,7 @@ class Node:
         from laconic.federation.offer import read_offer
 
         data = self._folder.kept(run, "offer")
-        if data is not None and not any(row["what"] == JOINED for row in self._folder.log.rows(run)):
+        if data is not None and not self._has_joined(run):
             raise Withheld("the log lacks this run, which the node has joined: rows are missing; restore the log")
         _, contract = self._guard.joined(run)
         if data is None:
@@ -298,6 +300,9 @@ class Node:
             self._refuse_if(refusals.against_offer(self._policy, offer))
             self._folder.keep(run, "policy", self._policy.digest)
         return client, offer
+
+    def _has_joined(self, run: bytes) -> bool:
+        return any(row["what"] == JOINED for row in self._folder.log.rows(run))
 
     def _training(self, client: int, offer: Offer, model: nn.Module) -> NodeWork:
         """The node's work on its own records. They are loaded for it, and nowhere before."""

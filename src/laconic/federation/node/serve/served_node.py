@@ -179,7 +179,10 @@ def _watched(serving: Serving, node: ServedNode) -> Iterator[WatchedNode]:
     """The node with its log, and with its figures on a port if that is asked for."""
     events = EventLog(serving.log)
     watched = WatchedNode(node, events)
-    figures = NodeFigures(node.folder, read_policy(serving.policy), watched)
+    own = NodeFolder(serving.folder)  # a scrape comes in a thread of its own, and a transcript is read by one thread
+    with contextlib.suppress(LaconicError):
+        own.log.rows()
+    figures = NodeFigures(own, read_policy(serving.policy), watched)
     token = None if serving.metrics_token is None else serving.metrics_token.value
     port = None if serving.metrics_port is None else Endpoint(serving.metrics_port, figures.text, token)
     events.write("node started", version=__version__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from conftest import make_population
 from laconic.data.population import Records
 from laconic.federation.node.node import Node
-from laconic.federation.node.serve import settled_policy
+from laconic.federation.node.serve import served_node, settled_policy
+from laconic.federation.node.serve.figures import NodeFigures
 from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
 from laconic.federation.node.serve.served_node import ServedNode, Serving
 from laconic.federation.offer import sign_offer
@@ -161,3 +163,23 @@ def test_records_that_were_mended_are_read_again_in_the_same_run(tmp_path: Path)
     requests = clients.requests(small.plan(clients, round=2), clients.model.initial)
     assert "upload" in node().answer("upload", requests[0])
     assert NodeFolder(tmp_path / "node-0").bad_records is None
+
+
+def test_scrapes_read_the_log_beside_the_node_and_not_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape that read a row while the node did would make the node take its own log for damaged."""
+    asked: list[NodeFigures] = []
+
+    class Port:
+        def __init__(self, port: int, text: Callable[[], str], token: object) -> None:
+            asked.append(text.__self__)  # type: ignore[attr-defined]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(served_node, "Endpoint", Port)
+    node = served(tmp_path)
+    serving = Serving(folder=tmp_path / "node", policy=tmp_path / "policy.toml", metrics_port=1)
+    with served_node._watched(serving, node):
+        assert asked[0]._folder.log is not node.folder.log
+        node.folder.log.add("joined", bytes(16))
+        assert "laconic_node_runs_joined_total 1" in asked[0].text()
