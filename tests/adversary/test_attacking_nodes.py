@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
 from laconic.adversary.attacks.sign_inversion import SignInversion
@@ -43,10 +42,10 @@ def lying_nodes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     honest, vector, send = Node._training, NodeWork.vector, Guard.send
 
-    def training(node: Node, client: int, offer: Offer, model: nn.Module) -> NodeWork:
+    def training(node: Node, client: int, offer: Offer) -> NodeWork:
         if client in WHO:
             node._options = {**node._options, "attack": chosen["attack"]}
-        return honest(node, client, offer, model)
+        return honest(node, client, offer)
 
     def forged(work: NodeWork, plan: RoundPlan, weights: torch.Tensor) -> torch.Tensor:
         return (work.code if work.client in WHO else functools.partial(vector, work))(plan, weights)

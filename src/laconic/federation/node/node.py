@@ -180,8 +180,7 @@ class Node:
         check_meaning(offer, self._meaning)
         self._keep_shared(offer, request)
         cost = self._affordable(offer, request)
-        model = self._model(offer)
-        weights = self._told_weights(offer, request, model)
+        weights = self._told_weights(offer, request)
         ticket = self._guard.charge(
             request.run,
             request.round,
@@ -192,9 +191,9 @@ class Node:
             **({"test_seed": True} if seed_for_tests() is not None else {}),
         )
         plan = round_plan(offer, request.round, request.attempt, np.array(ticket.cohort), self._shared(offer))
-        code = self._code(client, offer, model, plan, weights)
+        code = self._code(client, offer, plan, weights)
         if code is None and offer.scheme.record_level:
-            code = self._no_records(client, offer, model, plan, weights)
+            code = self._no_records(client, offer, plan, weights)
         if offer.scheme.downlink == "signs" or self._keep_weights:
             self._folder.keep(offer.run, "weights", request.round.to_bytes(4, "little") + weights.numpy().tobytes())
         if not offer.masked:
@@ -206,12 +205,10 @@ class Node:
             return {"upload": training.message(plan, own)}
         return {"upload": self._guard.send(ticket, None if code is None else code[1].numpy())}
 
-    def _code(
-        self, client: int, offer: Offer, model: nn.Module, plan: RoundPlan, weights: Tensor
-    ) -> tuple[NodeWork, Tensor] | None:
+    def _code(self, client: int, offer: Offer, plan: RoundPlan, weights: Tensor) -> tuple[NodeWork, Tensor] | None:
         """What training makes of the weights; None if the records cannot be used, of which the owner is told."""
         try:
-            training = self._training(client, offer, model)
+            training = self._training(client, offer)
             with on_records():
                 code = training.vector(plan, weights) if offer.masked else training.code(plan, weights)
                 own = training.own_metrics(plan, weights)
@@ -226,9 +223,7 @@ class Node:
             self._folder.log.add(MEASURED, offer.run, round=plan.round, attempt=plan.attempt, own_metrics=own)
         return training, code
 
-    def _no_records(
-        self, client: int, offer: Offer, model: nn.Module, plan: RoundPlan, weights: Tensor
-    ) -> tuple[NodeWork, Tensor]:
+    def _no_records(self, client: int, offer: Offer, plan: RoundPlan, weights: Tensor) -> tuple[NodeWork, Tensor]:
         """What a node without any records sends where each adds the whole noise by itself: noise alone."""
         import torch
 
@@ -237,7 +232,7 @@ class Node:
         from laconic.federation.populations import Held
 
         nothing = Held(Records(torch.zeros(0, *offer.head_shape), torch.zeros(0, dtype=torch.int64)))
-        training = NodeWork(offer, client, model, nothing, test_seed_allowed=self._policy.allow_test_seed)
+        training = NodeWork(offer, client, self._model(offer), nothing, test_seed_allowed=self._policy.allow_test_seed)
         return training, training.code(plan, weights)
 
     def _affordable(self, offer: Offer, request: UploadRequest) -> Cost:
@@ -254,7 +249,7 @@ class Node:
             self._within_lifetime(offer, cost, cost.after(uploads))
         return cost
 
-    def _told_weights(self, offer: Offer, request: UploadRequest, model: nn.Module) -> Tensor:
+    def _told_weights(self, offer: Offer, request: UploadRequest) -> Tensor:
         """All weights from which this round starts. No record is needed to know them."""
         from laconic.federation.node.training import read_weights, round_plan
         from laconic.federation.weights import initial_weights
@@ -264,7 +259,7 @@ class Node:
             offer,
             plan,
             request.weights,
-            initial=lambda: initial_weights(model),
+            initial=lambda: initial_weights(self._model(offer)),
             before=lambda: self._weights_of(offer, request.round - 1),
         )
 
@@ -304,16 +299,16 @@ class Node:
     def _has_joined(self, run: bytes) -> bool:
         return any(row["what"] == JOINED for row in self._folder.log.rows(run))
 
-    def _training(self, client: int, offer: Offer, model: nn.Module) -> NodeWork:
+    def _training(self, client: int, offer: Offer) -> NodeWork:
         """The node's work on its own records. They are loaded for it, and nowhere before."""
         if self._kept is None:
-            work = self._begun(client, offer, model)
+            work = self._begun(client, offer)
         else:
-            work = self._kept.of(offer.digest, lambda: self._begun(client, offer, model))
+            work = self._kept.of(offer.digest, lambda: self._begun(client, offer))
         self._work = work
         return work
 
-    def _begun(self, client: int, offer: Offer, model: nn.Module) -> NodeWork:
+    def _begun(self, client: int, offer: Offer) -> NodeWork:
         from laconic.federation.node.training import NodeWork
         from laconic.federation.populations import Held
 
@@ -327,7 +322,7 @@ class Node:
             return NodeWork(
                 offer,
                 client,
-                model,
+                self._model(offer),
                 held,
                 front_end=front_end,
                 test_seed_allowed=self._policy.allow_test_seed,
