@@ -22,11 +22,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.contest import note
 from benchmarks.settings import Settings
-from laconic.secagg import SecAggClient, SecAggServer, ServerRound, SumPlan, Terms, messages
+from laconic.secagg import messages
+from laconic.secagg.client import SecAggClient
 from laconic.secagg.crypto.keys import ENTRY_BYTES, _are_signed
 from laconic.secagg.crypto.masks import add_masks
+from laconic.secagg.server import SecAggServer, ServerRound
 from laconic.secagg.shares import deal
-from laconic.secagg.terms import NO_OFFER
+from laconic.secagg.terms import NO_OFFER, SumPlan, Terms
 
 BITS = {8_317: 13, 83_169: 13, 1_663_370: 32}
 RATES = (0.0, 0.1, 0.3)

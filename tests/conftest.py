@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from laconic.data.population import PooledPopulation, Records
+from laconic.errors import on_command_line, speaking
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci")
@@ -32,6 +34,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def words_of_the_command_line() -> Iterator[None]:
+    """Tests compare messages as the command line prints them; `test_words` has the words of the other surfaces."""
+    with speaking(on_command_line):
+        yield
 
 
 @pytest.fixture

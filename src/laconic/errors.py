@@ -3,11 +3,64 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+Words = Callable[[str], str]
+"""How a surface calls an option: from 'clip-norm' to '--clip-norm', say."""
+_OPTION = re.compile(r"⟨([a-z][a-z0-9-]*)⟩")
+
+
+def option_named(name: str) -> str:
+    """An option in a message. Who prints the message calls it by the name that it has there.
+
+    Examples:
+        >>> from laconic.errors import ConfigError, option_named
+        >>> str(ConfigError(f"{option_named('clip_norm')} must be positive"))
+        'clip_norm must be positive'
+    """
+    return f"⟨{name.replace('_', '-')}⟩"
+
+
+def on_command_line(name: str) -> str:
+    return f"--{name}"
+
+
+def in_python(name: str) -> str:
+    return name.replace("-", "_")
+
+
+_words: Words = in_python
+
+
+def speak(words: Words) -> Words:
+    """From now on, call options in this way in the messages of this process. Returns how they were called before."""
+    global _words
+    before, _words = _words, words
+    return before
+
+
+@contextmanager
+def speaking(words: Words) -> Iterator[None]:
+    """Within the block, call options in this way."""
+    before = speak(words)
+    try:
+        yield
+    finally:
+        speak(before)
+
+
+def worded(text: str) -> str:
+    """A text in which every option has the name that the present surface gives it."""
+    return _OPTION.sub(lambda found: _words(found[1]), text) if "⟨" in text else text
 
 
 class LaconicError(Exception):
     """Something the user can mend. The command line prints the message and exits with `exit_code`.
+
+    A message marks options as `option_named` does. Printed on the command line it names flags, in Python arguments, and
+    keys of a file where the file is what the user wrote.
 
     Examples:
         >>> try:
@@ -18,6 +71,9 @@ class LaconicError(Exception):
     """
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return worded(super().__str__())
 
 
 class ConfigError(LaconicError):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, option_named, unknown
 
 ALLOW_CODE = "--allow-code"
 _VARIABLE = "LACONIC_OWN_CODE"
@@ -28,8 +28,9 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 def imported(option: str, name: str) -> Any:
     """The object named `package.module:name`; the current folder is searched first, as with `python -m`."""
     module_name, _, attribute = name.partition(":")
+    named = option_named(option)
     if not module_name or not attribute:
-        raise ConfigError(f"--{option} {name}: write it as package.module:name")
+        raise ConfigError(f"{named} {name}: write it as package.module:name")
     if not _allowed(name):
         raise ConfigError(
             f"{option} {name} is code, and only a file names it. If you trust whoever wrote the file, add {ALLOW_CODE}"
@@ -40,10 +41,10 @@ def imported(option: str, name: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything
-        raise ConfigError(f"--{option} {name}: cannot import '{module_name}' ({reason_of(error)})") from None
+        raise ConfigError(f"{named} {name}: cannot import '{module_name}' ({reason_of(error)})") from None
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
-        raise ConfigError(f"--{option} {name}: " + unknown(f"name in {module_name}", attribute, public))
+        raise ConfigError(f"{named} {name}: " + unknown(f"name in {module_name}", attribute, public))
     return getattr(module, attribute)
 
 

@@ -45,7 +45,7 @@ class Part:
         for key in values:
             if key not in names:
                 raise ConfigError(unknown(f"key of {kind}", key, names))
-        nested = {k: Part.from_dict(v) if isinstance(v, dict) and "kind" in v else v for k, v in values.items()}
+        nested = {key: _part(value) for key, value in values.items()}
         try:
             return part(**nested)  # type: ignore[return-value]
         except TypeError as error:
@@ -62,7 +62,16 @@ class Part:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, tuple) and any(isinstance(one, Part) for one in value):
+        return [_plain(one) for one in value]
     return value.to_dict() if isinstance(value, Part) else value
+
+
+def _part(value: Any) -> Any:
+    """The part, or the tuple of parts, that `_plain` wrote; any other value as it is."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "kind" in one for one in value):
+        return tuple(Part.from_dict(one) for one in value)
+    return Part.from_dict(value) if isinstance(value, dict) and "kind" in value else value
 
 
 # Validators take the value as a keyword, so that the keyword is the error message.

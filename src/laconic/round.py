@@ -30,8 +30,6 @@ AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
 NOISE = "noise."
 """Before the names of what the server remembers of sums to which it adds the noise itself: secret, like those sums."""
-MEASURED = "clients_"
-"""Before the names of metrics that clients measured on their own records, in rows."""
 
 
 def client_messages(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: Sequence[Stream]) -> Tensor:
@@ -267,7 +265,7 @@ def remembers_sums(state: State) -> bool:
 
 
 def without_sums(state: State) -> State:
-    """The state without what only further rounds would need, and nobody but the server may see."""
+    """The state without what only further rounds would need, and only the server may see."""
     return {name: value for name, value in state.items() if not name.startswith(NOISE)}
 
 
@@ -327,7 +325,7 @@ def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state
     if not bool(torch.isfinite(updated).all()):
         raise Diverged(
             f"the weights are no longer finite after round {plan.round}: training diverged;"
-            " lower --local-lr or --server-lr"
+            " lower ⟨local-lr⟩ or ⟨server-lr⟩"
         )
     return updated, own | remembered
 
@@ -337,26 +335,25 @@ def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[d
     codec = scheme.codec
     if not isinstance(codec, VotedSubset) or plan.round != codec.vote_rounds:
         return None, state
-    votes = state.get(VOTES, torch.zeros(codec.ballot.code_size(size)))  # none, if nobody ever came
+    votes = state.get(VOTES, torch.zeros(codec.ballot.code_size(size)))  # zeros if no client ever came
     return codec.elected(votes, size, plan), {name: value for name, value in state.items() if name != VOTES}
 
 
 def scored(scheme: Scheme, plan: RoundPlan, state: State) -> tuple[dict[str, Any], State]:
-    """After an evaluation: what its noisy cells say of the weights, and the state without them. Else nothing.
+    """After a query: what the noisy mean of the answers says, and the state without it. Else nothing.
 
     It looks at nothing but what was released, so it says as much in a round that was lost: noise, which is not told.
     """
-    if not scheme.evaluates(plan.round):
+    query = scheme.query(plan.round)
+    if query is None:
         return {}, state
-    kind, cells = scheme.evaluations, state.get(SCORES)
-    found = {} if cells is None else kind.metrics(cells.double().cpu().numpy(), _cell_noise(scheme.measuring, plan))
-    row: dict[str, Any] = {"evaluation": kind.metric if found else f"{kind.metric}: hidden by the noise"}
-    row |= {MEASURED + name: value for name, value in found.items()}
+    mean = state.get(SCORES, torch.zeros(query.cells)).double().cpu().numpy()
+    row = query.found(mean, _cell_noise(scheme.at(plan.round), plan))
     return row, {name: value for name, value in state.items() if name != SCORES}
 
 
 def _cell_noise(scheme: Scheme, plan: RoundPlan) -> float:
-    """The standard deviation of the noise in each mean cell, a public number. Groups are averaged."""
+    """The standard deviation of the noise in each value of a mean answer, a public number. Groups are averaged."""
     if not scheme.noise.private:
         return 0.0
     sums, cells = plan.sums, scheme.codec.code_size(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +14,8 @@ from typing import Any
 from laconic.aggregate.base import Aggregator, WeightedMean
 from laconic.aggregate.protocol import PlainSum, SumProtocol
 from laconic.codecs.base import Codec, Identity
-from laconic.codecs.measured import Evaluations, Measured
+from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Answers, Query
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive_int
@@ -58,7 +60,8 @@ class Scheme(Part):
     last change instead of weights, which works only if every client takes part in every round. `pooled` is the
     centralised reference: all records in one place, nothing sent. With `groups` each cohort is split at random, every
     group has a secure sum with the whole noise, and the aggregator sees the groups' means in the place of codes. With
-    `evaluations` some rounds measure the weights on the clients' own records instead of training.
+    `evaluations` some rounds measure the weights on the clients' own records instead of training, and with `queries`
+    clients answer other questions in some rounds.
 
     Args:
         name: by which statements and folders call it.
@@ -74,6 +77,7 @@ class Scheme(Part):
         pooled: all records in one place.
         groups: in how many groups a cohort is summed.
         evaluations: in which rounds clients measure the weights, and what.
+        queries: what else clients are asked in some rounds.
 
     Examples:
         >>> from dataclasses import replace
@@ -96,8 +100,10 @@ class Scheme(Part):
     pooled: bool = False
     groups: int = 1
     evaluations: Evaluations = Evaluations()
+    queries: tuple[Query, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "queries", tuple(self.queries))
         one_of(WEIGHTINGS, weighting=self.weighting)
         one_of(DOWNLINKS, downlink=self.downlink)
         positive_int(groups=self.groups)
@@ -117,18 +123,20 @@ class Scheme(Part):
                 f"{type(self.aggregator).__name__} starts from the last round's code, but the first rounds are votes:"
                 " use a rule that looks at one round"
             )
-        problems += self._evaluation_problems()
+        problems += self._query_problems()
         if self.pooled and not self.aggregator.sums:
             problems.append("the centralised reference has one client, so there is nothing to combine")
         if problems:
             raise ConfigError(f"{self.name}: " + "; ".join(problems))
 
     def to_dict(self) -> dict[str, Any]:
-        """Without the aggregator where it is the mean, one group and evaluations that never come: fingerprints stay
-        what they were."""
+        """Without the aggregator where it is the mean, one group, evaluations that never come and no queries:
+        fingerprints stay what they were."""
         data = super().to_dict()
         if not self.evaluations.every:
             del data["evaluations"]
+        if not self.queries:
+            del data["queries"]
         if self.groups == 1:
             del data["groups"]
         if self.aggregator == WeightedMean():
@@ -141,37 +149,48 @@ class Scheme(Part):
             if rule.sums or not self.secure_sum.hides_single_codes:
                 return []
             return [
-                f"{kind} looks at single codes, which a secure sum hides: use it without noise shares, or with --groups"
+                f"{kind} looks at single codes, which a secure sum hides: use it without noise shares, or with ⟨groups⟩"
             ]
         if not self.noise.private:
-            return ["groups have secure sums with noise: use --groups with a scheme in -dp, or leave it out"]
+            return ["groups have secure sums with noise: use ⟨groups⟩ with a scheme in -dp, or leave it out"]
         if self.groups < rule.least_codes:
-            return [f"{kind} takes {rule.least_codes} sums or more, but there are {self.groups}: raise --groups"]
+            return [f"{kind} takes {rule.least_codes} sums or more, but there are {self.groups}: raise ⟨groups⟩"]
         return []
 
-    def _evaluation_problems(self) -> list[str]:
-        if not self.evaluations.every:
-            return []
+    @property
+    def asked(self) -> tuple[Query, ...]:
+        """What clients are asked in some rounds: evaluations first, where there are any."""
+        return (self.evaluations, *self.queries) if self.evaluations.every else self.queries
+
+    def _query_problems(self) -> list[str]:
         problems = []
-        if self.record_level:
-            problems.append(
-                "evaluations are private for whole clients, not for single records: leave out"
-                " --evaluate-every with record-level schemes"
-            )
-        if self.downlink == "signs":
-            problems.append(
-                "signs tell the change of one round, and an evaluation changes nothing: leave out"
-                " --evaluate-every, or use fl-sign"
-            )
-        if self.pooled:
-            problems.append("the centralised reference has no clients that could evaluate: leave out --evaluate-every")
-        if self.aggregator.remembers:
-            problems.append(
-                f"{type(self.aggregator).__name__} starts from the last round's code, and some rounds are evaluations:"
-                " use a rule that looks at one round"
-            )
-        if self.evaluations.noise_multiplier is not None and not self.noise.private:
-            problems.append("there is no noise, so --evaluation-noise-multiplier means nothing: use a scheme in -dp")
+        for query in self.asked:
+            name, without = query.name, query.without
+            if self.record_level:
+                problems.append(
+                    f"{name} are private for whole clients, not for single records: {without} with record-level schemes"
+                )
+            if self.downlink == "signs":
+                problems.append(
+                    f"signs tell the change of one round, and {name} change nothing: {without}, or use fl-sign"
+                )
+            if self.pooled:
+                problems.append(f"the centralised reference has no clients that could evaluate: {without}")
+            if self.aggregator.remembers:
+                problems.append(
+                    f"{type(self.aggregator).__name__} starts from the last round's code, and some rounds are {name}:"
+                    " use a rule that looks at one round"
+                )
+            if query.noise_multiplier is not None and not self.noise.private:
+                problems.append(query.idle_noise)
+        asked = [(query.name, rounds) for query in self.asked if (rounds := query.rounds(self.codec.vote_rounds))]
+        asked += [(VOTES, Rounds(last=self.codec.vote_rounds))] if self.codec.vote_rounds else []
+        for (one, first), (other, second) in itertools.combinations(asked, 2):
+            if first.meets(second):
+                problems.append(f"{one} and {other} would be in the same round: change when they are asked")
+        names = [query.name for query in self.asked]
+        if len(set(names)) < len(names) or {TRAINING, VOTES} & set(names):
+            problems.append(f"phases need names of their own, and the queries are named {', '.join(names)}")
         return problems
 
     def _problems(self) -> list[str]:
@@ -200,26 +219,25 @@ class Scheme(Part):
         problems = []
         if not self.codec.linear:
             problems.append(
-                "correlated noise cancels in sums of codes, and a vote on signs is none: leave out --noise-bands, or"
+                "correlated noise cancels in sums of codes, and a vote on signs is none: leave out ⟨noise-bands⟩, or"
                 " use another scheme such as fl-std-dp"
             )
         if self.codec.new_each_round:
             problems.append(
                 f"{type(self.codec).__name__} gives codes another meaning in every round, so noise that is correlated"
-                " over rounds would not cancel: leave out --noise-bands, or use a scheme that keeps the same weights"
+                " over rounds would not cancel: leave out ⟨noise-bands⟩, or use a scheme that keeps the same weights"
                 " (fl-bas-3-dp, fl-top-dp)"
             )
         if self.codec.vote_rounds:
             problems.append(
-                "votes are sums of another kind than those that train: leave out --noise-bands or --top-selection votes"
+                "votes are sums of another kind than those that train: leave out ⟨noise-bands⟩ or ⟨top-selection⟩ votes"
             )
-        if self.evaluations.every:
-            problems.append(
-                "evaluations are sums of another kind than those that train: leave out --noise-bands or"
-                " --evaluate-every"
-            )
+        problems += [
+            f"{query.name} are sums of another kind than those that train: leave out ⟨noise-bands⟩, or {query.without}"
+            for query in self.asked
+        ]
         if self.groups > 1:
-            problems.append("correlated noise is added to one sum of each round: leave out --noise-bands or --groups")
+            problems.append("correlated noise is added to one sum of each round: leave out ⟨noise-bands⟩ or ⟨groups⟩")
         return problems
 
     def _unit_problems(self) -> list[str]:
@@ -228,32 +246,32 @@ class Scheme(Part):
         if not self.codec.linear:
             problems.append(
                 f"a code of signs is not the sum of the codes of single {unit}s, so one {unit} may change all of it:"
-                " use a scheme whose codec is linear (fl-std-dp, fl-top-dp, fl-cs-dp, fl-bas-3-dp), or --unit client"
+                " use a scheme whose codec is linear (fl-std-dp, fl-top-dp, fl-cs-dp, fl-bas-3-dp), or ⟨unit⟩ client"
             )
         if self.codec.vote_rounds:
             problems.append(
                 f"votes are those of whole clients, and this run protects a {unit}: choose the weights with public data"
-                " (--top-selection public), or use --unit client"
+                " (⟨top-selection⟩ public), or use ⟨unit⟩ client"
             )
-        if self.evaluations.every:
-            problems.append(
-                f"evaluations protect whole clients, and this run protects a {unit}: leave out --evaluate-every, and"
-                " measure on records that are set aside (--holdout)"
-            )
+        problems += [
+            f"{query.name} protect whole clients, and this run protects a {unit}: {query.without}, and measure on"
+            " records that are set aside (⟨holdout⟩)"
+            for query in self.asked
+        ]
         if self.groups > 1:
             problems.append(
                 f"groups have means of as many clients, and clients with many {unit}s would count most: leave out"
-                " --groups, or use --unit client"
+                " ⟨groups⟩, or use ⟨unit⟩ client"
             )
         if not isinstance(self.clip, L2Clip):
             problems.append(f"the vector of every {unit} is clipped to an L2 norm: use L2Clip (clip_norm)")
         if self.noise.central:
             problems.append(
-                "correlated noise is the server's and counts on clients that take turns: leave out --noise-bands, or"
-                " use --unit client"
+                "correlated noise is the server's and counts on clients that take turns: leave out ⟨noise-bands⟩, or"
+                " use ⟨unit⟩ client"
             )
         elif not (self.noise.private and self.noise.on_integers):
-            problems.append(f"vectors of {unit}s are added up on the grid of integer noise: use --noise integer")
+            problems.append(f"vectors of {unit}s are added up on the grid of integer noise: use ⟨noise⟩ integer")
         if not self.secure_sum.hides_single_codes:
             problems.append("noise shares protect only the sum: use a secure sum, not PlainSum")
         if self.weighting != "uniform":
@@ -278,10 +296,11 @@ class Scheme(Part):
 
     @functools.cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """Which rounds have which parts: votes on the codec come first, some others measure, and all the rest train."""
-        votes, every = self.codec.vote_rounds, self.evaluations.every
+        """Which rounds have which parts: votes on the codec come first, in some clients are asked, all others train."""
+        votes = self.codec.vote_rounds
         found = [Phase(VOTES, self._voting, Rounds(last=votes))] if votes else []
-        found += [Phase(EVALUATIONS, self.measuring, Rounds(after=votes, every=every))] if every else []
+        asked = ((query, query.rounds(votes)) for query in self.asked)
+        found += [Phase(query.name, self.asking(query), rounds) for query, rounds in asked if rounds is not None]
         return (*found, Phase(TRAINING, self))
 
     def phase(self, round: int) -> Phase:
@@ -295,6 +314,11 @@ class Scheme(Part):
     def evaluates(self, round: int) -> bool:
         """Whether a round is an evaluation."""
         return self.phase(round).name == EVALUATIONS
+
+    def query(self, round: int) -> Query | None:
+        """What clients are asked in a round; None where they train or vote."""
+        codec = self.at(round).codec
+        return codec.query if isinstance(codec, Answers) else None
 
     def planned(self, rounds: int) -> dict[str, int]:
         """By phase, how many of the first so many rounds it has."""
@@ -314,15 +338,20 @@ class Scheme(Part):
 
     @functools.cached_property
     def measuring(self) -> Scheme:
-        """Cells as the code, of norm 1 at most; they are read, and the weights do not change."""
+        """The scheme of evaluations."""
+        return self.asking(self.evaluations)
+
+    def asking(self, query: Query) -> Scheme:
+        """Answers as the code, of norm 1 at most; they are read, and the weights do not change."""
         return replace(
             self,
-            codec=Measured(evaluations=self.evaluations, trained=self.codec),
+            codec=Answers(query=query, trained=self.codec),
             clip=L2Clip(clip_norm=1.0),
-            noise=self.noise.for_cells(self.evaluations.noise_multiplier),
+            noise=self.noise.for_cells(query.noise_multiplier),
             rule=Scores(),
             weighting="uniform",
             evaluations=Evaluations(),
+            queries=(),
         )
 
     @functools.cached_property
@@ -338,6 +367,7 @@ class Scheme(Part):
             rule=Tally(),
             weighting="uniform",
             evaluations=Evaluations(),
+            queries=(),
         )
 
     @property
@@ -374,10 +404,11 @@ class Scheme(Part):
         return self.private and hasattr(self._noisy, "noise_multiplier") and self.noise_multiplier is None
 
     def own_noise_multiplier(self, phase: str) -> float | None:
-        """σ of votes or of evaluations; None where it is that of training."""
-        if phase == EVALUATIONS:
-            return self.evaluations.noise_multiplier
-        return getattr(self.codec, "noise_multiplier", None)
+        """σ of votes or of a query; None where it is that of training."""
+        for query in self.asked:
+            if query.name == phase:
+                return query.noise_multiplier
+        return getattr(self.codec, "noise_multiplier", None) if phase == VOTES else None
 
     def with_noise_multiplier(self, sigma: float, phase: str = TRAINING) -> Scheme:
         """The same scheme with this σ: of training and all phases that have none of their own, or of another phase."""
@@ -386,6 +417,9 @@ class Scheme(Part):
         if phase == VOTES:
             codec: Any = self.codec
             return replace(self, codec=replace(codec, noise_multiplier=sigma))
+        if phase != TRAINING:
+            own = (replace(one, noise_multiplier=sigma) if one.name == phase else one for one in self.queries)
+            return replace(self, queries=tuple(own))
         noisy: Any = self._noisy
         part = replace(noisy, noise_multiplier=sigma)
         return replace(self, train=part) if self.record_level else replace(self, noise=part)

@@ -3,243 +3,43 @@
 A round of any of them: the server sends the weights, each client of the cohort trains (`train`), compresses its
 update (`codec`), bounds it (`clip`), adds its share of the noise (`noise`); the codes are summed (`secure_sum`) and
 the server turns their mean into a change of the weights (`rule`). What is not named is an identity part. A private
-version is the same declaration with a bound and noise, under secure aggregation: `fl_top_dp = private(fl_top)`.
+version is the same declaration with a bound and noise, under secure aggregation: `private(fl_top(…), clip_norm=0.5)`,
+or by name `fl_top_dp`. `SCHEMES`, at the end, has them by the names of the command line.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import laconic.aggregate.names  # noqa: F401 - a node that reads a scheme must know every rule
-from laconic.aggregate.protocol import SecureSum
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.sign import Sign
 from laconic.codecs.solvers import Fista
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, Subset, TopSubset
 from laconic.codecs.votes import Ballot, VotedSubset
-from laconic.errors import ConfigError, UnknownArgument, several, unknown
+from laconic.entry import SchemeEntry
+from laconic.errors import ConfigError
 from laconic.parts import one_of
 from laconic.privacy.accounting.record_sampling import record_sampler
-from laconic.privacy.accounting.releases import CLIENT, UNITS
-from laconic.privacy.mechanism.clip import L2Clip, UnitEntries
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.mechanism.gaussian import Gaussian, Noise
-from laconic.privacy.mechanism.grid import MOST_BITS
+from laconic.private import PrivateScheme as PrivateScheme
+from laconic.private import check_names
+from laconic.private import private as private
 from laconic.scheme import Scheme
 from laconic.server.rules import Average, ErrorFeedback, MajorityVote, ServerRule
 from laconic.server.steps import Preconditioned
-from laconic.train.local import LocalDPSGD, LocalSGD, UnitGradients, check_unit
+from laconic.train.local import LocalDPSGD, LocalSGD
 
-NOISES = ("integer", "continuous")
 TOP_SELECTIONS = ("public", "votes")
 VOTE_ROUNDS, VOTE_BLOCK = 4, 16
 """How many rounds are votes, and the weights that are voted on together: measured in docs/results/votes.md."""
 
 
-class PrivateScheme(Protocol):
-    """What `private` makes of a scheme's function: the same options, and those of the bound and the noise."""
-
-    def __call__(
-        self,
-        *,
-        clip_norm: float,
-        noise_multiplier: float | None = None,
-        noise: str = "integer",
-        bits: int | None = None,
-        ring_bits: int | None = None,
-        unit: str = CLIENT,
-        unit_rate: float = 1.0,
-        max_owners_per_patient: int = 1,
-        num_units: float | None = None,
-        class_weights: Sequence[float] | str = (),
-        prevalence: float | Sequence[float] | str = (),
-        **options: Any,
-    ) -> Scheme: ...
-
-
-def private(declared: Callable[..., Scheme], *, what: str = "codes", source: str = "") -> PrivateScheme:
-    """The private version: the code clipped to S plus a noise share, c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I).
-
-    The server sees the sum only; clients count alike and the denominator is public. The noise is drawn on integers of
-    `bits` bits (as few as the sum allows, unless given), so that it can be masked; `ring_bits` is a ring with room to
-    spare; "continuous" is float32, as in the papers, for studies. Without `noise_multiplier` σ is open: `laconic.run`
-    calibrates it to the epsilon that it is given. `what` and `source` are for the docstring.
-    """
-
-    def build(
-        *,
-        clip_norm: float,
-        noise_multiplier: float | None = None,
-        noise: str = "integer",
-        bits: int | None = None,
-        ring_bits: int | None = None,
-        unit: str = CLIENT,
-        unit_rate: float = 1.0,
-        max_owners_per_patient: int = 1,
-        num_units: float | None = None,
-        class_weights: Sequence[float] | str = (),
-        prevalence: float | Sequence[float] | str = (),
-        **options: Any,
-    ) -> Scheme:
-        if declared.__module__ == __name__:  # what a user's own scheme takes, it knows itself
-            _check_names(options, declared, build)
-        one_of(UNITS, unit=unit)
-        inside = {
-            "unit_rate": unit_rate,
-            "max_owners_per_patient": max_owners_per_patient,
-            "num_units": num_units,
-            "class_weights": _numbers(class_weights, "class_weights", "1,5"),
-            "prevalence": _shares(_numbers(prevalence, "prevalence", "0.02, or 0.5,0.3,0.2")),
-        }
-        if unit == CLIENT:
-            _refuse_idle(inside)
-            scheme = declared(**options)
-            train = scheme.train
-        else:
-            train = _of_units(unit, inside, options)
-            scheme = declared(local_lr=1.0, local_steps=1, **options)
-            # Every unit is put on the grid by itself, so it must be fine: as fine as the widest ring allows.
-            bits = MOST_BITS if bits is None and noise == "integer" else bits
-        return replace(
-            scheme,
-            train=train,
-            name=f"{scheme.name}-dp",
-            clip=L2Clip(clip_norm=clip_norm),
-            noise=_noise(noise, noise_multiplier, bits, ring_bits),
-            secure_sum=SecureSum(),
-            weighting="uniform",
-        )
-
-    build.__name__ = build.__qualname__ = f"{declared.__name__}_dp"
-    build.__doc__ = _private_doc(declared, what, source)
-    build.__signature__ = _private_signature(build, declared)  # type: ignore[attr-defined]
-    build.plain = declared  # type: ignore[attr-defined]
-    return build
-
-
-_INSIDE = {"unit_rate": 1.0, "max_owners_per_patient": 1, "num_units": None, "class_weights": (), "prevalence": ()}
-"""What is said of units inside clients, and what stands for nothing."""
-_LOCAL_STEPS = ("local_lr", "local_steps", "epochs", "batch_size", "optimizer", "balance")
-
-
-def _numbers(given: float | Sequence[float] | str, name: str, example: str) -> tuple[float, ...]:
-    """Numbers, one for each class, from a text such as 1,5 or as they are."""
-    parts: Sequence[Any] = given.replace(";", ",").split(",") if isinstance(given, str) else given  # type: ignore[assignment]
-    try:
-        return (float(given),) if isinstance(given, int | float) else tuple(float(part) for part in parts)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name} must be numbers, such as {example}, not {given!r}") from None
-
-
-def _shares(given: tuple[float, ...]) -> tuple[float, ...]:
-    """The shares of all classes; one number is that of class 1 of two."""
-    return (1 - given[0], given[0]) if len(given) == 1 else given
-
-
-def _flags(names: Iterable[str]) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in names)
-
-
-def _refuse_idle(inside: dict[str, Any]) -> None:
-    """Refuse what is said of units inside clients where clients are the unit."""
-    idle = [name for name, value in inside.items() if value != _INSIDE[name]]
-    if idle:
-        raise ConfigError(
-            f"{_flags(idle)} means nothing with --unit client: add --unit patient (or record), or leave it out"
-        )
-
-
-def _of_units(unit: str, inside: dict[str, Any], options: dict[str, Any]) -> UnitGradients:
-    """What clients do that send clipped sums of their records' or patients' gradients, instead of training."""
-    given = [name for name in _LOCAL_STEPS if name in options]
-    if given:
-        raise ConfigError(
-            f"{_flags(given)} means nothing with --unit {unit}: every {unit} gives one clipped gradient a round (after"
-            f" more local steps, no bound holds for what one {unit} changes); set the server's step with --server-lr,"
-            f" how many {unit}s are drawn with --unit-rate, rare classes with --class-weights"
-        )
-    return UnitGradients(
-        unit=unit,
-        rate=inside["unit_rate"],
-        max_owners=inside["max_owners_per_patient"],
-        num_units=inside["num_units"],
-        class_weights=inside["class_weights"],
-        prevalence=inside["prevalence"],
-    )
-
-
-_PRIVATE_ARGUMENTS = """
-    clip_norm: S: a longer code is shortened to this L2 norm.
-    noise_multiplier: σ; open if None: `laconic.run` then calibrates it to its `epsilon`.
-    noise: 'integer', which can be masked, or 'continuous', as in the papers, for studies.
-    bits: bits of a value; as few as the sum allows, unless given.
-    ring_bits: bits of the ring in which sums are taken, where it shall have room to spare.
-    unit: whom the noise protects: 'client', or 'record' or 'patient' inside clients; then S bounds what one adds.
-    unit_rate: with which probability a client draws each record or patient in a round, by coins of its own.
-    max_owners_per_patient: at how many clients a patient is at most; each of them clips to S over this.
-    num_units: about how many records or patients all clients hold together: a public number, by which sums are divided.
-    class_weights: public weights of the classes in the gradients of records or patients, as numbers or as '1,5'.
-    prevalence: with records or patients, the publicly known share of class 1, or of each class: the first bias.
-"""
-
-
-def _private_signature(build: Callable[..., Scheme], declared: Callable[..., Scheme]) -> inspect.Signature:
-    """With the options of the scheme in the place of `**options`: for people, and for editors."""
-    own, base = inspect.signature(build), inspect.signature(declared).parameters
-    named = {name: one for name, one in own.parameters.items() if one.kind is one.KEYWORD_ONLY}
-    named |= {name: one for name, one in base.items() if one.kind is one.KEYWORD_ONLY and name not in named}
-    rest = [one for one in base.values() if one.kind is one.VAR_KEYWORD]
-    return own.replace(parameters=[*named.values(), *rest])
-
-
-def _private_doc(declared: Callable[..., Scheme], what: str, source: str) -> str:
-    """The docstring of a private version: its own arguments, then those of the scheme."""
-    name = declared.__name__.upper().replace("_", "-")
-    text = inspect.getdoc(declared) or ""
-    arguments = re.search(r"^Args:\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
-    call = re.search(rf"{declared.__name__}\((.*?local_steps=\d+)\)", text)
-    example = f"laconic.schemes.{declared.__name__}_dp(clip_norm=0.5, noise_multiplier=1.0, {call[1]})" if call else ""
-    parts = [
-        f"{name}-DP: {name} with clipped and noised {what}.",
-        "c/max(1, ‖c‖₂/S) + G(0, S·σ/√|K|·I) for a code c, under a secure sum; all clients count alike.",
-        "Args:" + _PRIVATE_ARGUMENTS + (arguments[1] if arguments else ""),
-        f"Examples:\n    >>> {example}.private\n    True" if example else "",
-        f"References:\n    {source}." if source else "",
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _noise(kind: str, noise_multiplier: float | None, bits: int | None, ring_bits: int | None) -> Noise:
-    one_of(NOISES, noise=kind)
-    if kind == "integer":
-        return DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, ring_bits=ring_bits)
-    for flag, value in (("--bits", bits), ("--ring-bits", ring_bits)):
-        if value is not None:
-            raise ConfigError(f"{flag} {value} means nothing with --noise continuous: leave one of them out")
-    return Gaussian(noise_multiplier=noise_multiplier)
-
-
 def _local_sgd(declared: Callable[..., Scheme], options: dict[str, Any]) -> LocalSGD:
     """Local training with the options that the scheme itself does not take."""
-    _check_names(options, declared)
+    check_names(options, declared)
     return LocalSGD(**options)
-
-
-def _check_names(options: dict[str, Any], *declared: Callable[..., Scheme]) -> None:
-    """Refuse options that neither these functions nor local training take, with the nearest name that they do."""
-    known = {field.name for field in fields(LocalSGD)}
-    for function in declared:
-        known |= {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
-    if "unit" in options and "unit" not in known:
-        check_unit(declared[-1].__name__.replace("_", "-"), options["unit"])
-        options = {name: value for name, value in options.items() if name != "unit"}
-    strange = [unknown(f"option of {declared[-1].__name__}", name, known) for name in options if name not in known]
-    if strange:
-        raise UnknownArgument(several(strange))
 
 
 def fl_std(
@@ -281,14 +81,14 @@ def _step_of_layer(damping: float | None, outputs: int | None, *, server_lr: flo
     """`Preconditioned` where it is asked for, else `Average`."""
     if damping is None:
         if outputs is not None:
-            raise ConfigError("--outputs means nothing without --precondition: leave it out")
+            raise ConfigError("⟨outputs⟩ means nothing without ⟨precondition⟩: leave it out")
         return Average(server_lr=server_lr, momentum=momentum)
     if outputs is None:
         raise ConfigError("precondition needs outputs: how many the linear layer has")
     return Preconditioned(outputs=outputs, damping=damping, server_lr=server_lr, momentum=momentum)
 
 
-fl_std_dp = private(fl_std, what="updates", source="Thesis Alg. 10; EuroS&P'21 Alg. 5; McMahan et al. (ICLR 2018)")
+fl_std_dp = PrivateScheme(fl_std)
 
 
 def centralized(**train: Any) -> Scheme:
@@ -355,14 +155,9 @@ def fl_sign_dp(
     References:
         Thesis Alg. 9.
     """
-    _check_names(options, fl_sign, fl_sign_dp)
-    return replace(
-        fl_sign(sign_step=sign_step, **options),
-        name="fl-sign-dp",
-        clip=UnitEntries(),
-        noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True, ring_bits=ring_bits),
-        secure_sum=SecureSum(),
-    )
+    check_names(options, fl_sign, fl_sign_dp)
+    plain = fl_sign(sign_step=sign_step, **options)
+    return private(plain, noise_multiplier=noise_multiplier, bits=bits, ring_bits=ring_bits)
 
 
 def fl_std_record_dp(
@@ -492,14 +287,9 @@ def sign_sgd_dp(
     References:
         As thesis Alg. 9.
     """
-    _check_names(options, sign_sgd, sign_sgd_dp)
-    return replace(
-        sign_sgd(sign_step=sign_step, **options),
-        name="sign-sgd-dp",
-        clip=UnitEntries(),
-        noise=DiscreteGaussian(noise_multiplier=noise_multiplier, bits=bits, signs=True, ring_bits=ring_bits),
-        secure_sum=SecureSum(),
-    )
+    check_names(options, sign_sgd, sign_sgd_dp)
+    plain = sign_sgd(sign_step=sign_step, **options)
+    return private(plain, noise_multiplier=noise_multiplier, bits=bits, ring_bits=ring_bits)
 
 
 def fl_rnd(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -527,7 +317,7 @@ def fl_rnd(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **tra
     )
 
 
-fl_rnd_dp = private(fl_rnd, source="Thesis Alg. 12")
+fl_rnd_dp = PrivateScheme(fl_rnd)
 
 
 def fl_freq(
@@ -565,7 +355,7 @@ def fl_freq(
     )
 
 
-fl_freq_dp = private(fl_freq, source="Thesis Alg. 13")
+fl_freq_dp = PrivateScheme(fl_freq)
 
 
 def fl_cs(
@@ -612,7 +402,7 @@ def fl_cs(
     )
 
 
-fl_cs_dp = private(fl_cs, source="EuroS&P'21 Alg. 4; thesis Alg. 11")
+fl_cs_dp = PrivateScheme(fl_cs)
 
 
 def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -635,7 +425,7 @@ def fl_basic(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-basic", codec=NewRandomSubset(ratio=ratio, train_only_kept=True))
 
 
-fl_basic_dp = private(fl_basic, source="Thesis section 5.4.5")
+fl_basic_dp = PrivateScheme(fl_basic)
 
 
 def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -657,7 +447,7 @@ def fl_bas_2(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(fl_rnd(ratio=ratio, server_lr=server_lr, momentum=momentum, **train), name="fl-bas-2")
 
 
-fl_bas_2_dp = private(fl_bas_2, source="UAI'21 Table 8")
+fl_bas_2_dp = PrivateScheme(fl_bas_2)
 
 
 def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -680,7 +470,7 @@ def fl_bas_3(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-bas-3", codec=FixedRandomSubset(ratio=ratio, train_only_kept=True))
 
 
-fl_bas_3_dp = private(fl_bas_3, source="UAI'21 Table 8")
+fl_bas_3_dp = PrivateScheme(fl_bas_3)
 
 
 def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **train: Any) -> Scheme:
@@ -703,7 +493,7 @@ def fl_bas_4(*, ratio: float, server_lr: float = 1.0, momentum: float = 0.0, **t
     return replace(scheme, name="fl-bas-4", codec=FixedRandomSubset(ratio=ratio, train_only_kept=False))
 
 
-fl_bas_4_dp = private(fl_bas_4, source="UAI'21 Table 8")
+fl_bas_4_dp = PrivateScheme(fl_bas_4)
 
 
 def fl_top(
@@ -766,13 +556,13 @@ def _voted(
 
 
 def _no_votes(*given: float | None) -> None:
-    flags = ("--vote-rounds", "--vote-ratio", "--vote-block", "--vote-noise-multiplier")
+    flags = ("⟨vote-rounds⟩", "⟨vote-ratio⟩", "⟨vote-block⟩", "⟨vote-noise-multiplier⟩")
     idle = [flag for flag, value in zip(flags, given, strict=True) if value is not None]
     if idle:
-        raise ConfigError(f"{', '.join(idle)} means nothing without votes: add --top-selection votes")
+        raise ConfigError(f"{', '.join(idle)} means nothing without votes: add ⟨top-selection⟩ votes")
 
 
-fl_top_dp = private(fl_top, source="Thesis Alg. 14")
+fl_top_dp = PrivateScheme(fl_top)
 
 
 def fl_top_bis(
@@ -825,4 +615,75 @@ def fl_top_bis(
     return replace(scheme, name="fl-top-bis", codec=replace(scheme.codec, train_only_kept=False))
 
 
-fl_top_bis_dp = private(fl_top_bis, source="UAI'21 Table 8")
+fl_top_bis_dp = PrivateScheme(fl_top_bis)
+
+
+_FULL, _KEPT = "4·n bytes", "4·K bytes"
+_STD = SchemeEntry(fl_std, "thesis Alg. 1", _FULL, _FULL)
+_SIGN = SchemeEntry(fl_sign, "thesis Alg. 3", "n bits", _FULL, linear=False)
+_SGD = SchemeEntry(
+    sign_sgd,
+    "thesis section 4.1.1",
+    "n bits",
+    "n bits",
+    linear=False,
+    without=("local_steps", "epochs", "downlink"),
+)
+_RND = SchemeEntry(fl_rnd, "thesis Alg. 5", "4·m bytes", _FULL)
+_FREQ = SchemeEntry(fl_freq, "thesis Alg. 6", "4·m bytes", _FULL)
+_CS = SchemeEntry(fl_cs, "EuroS&P Alg. 3, thesis Alg. 4", "4·m bytes", _FULL)
+_BASIC = SchemeEntry(fl_basic, "thesis section 4.2.2", _KEPT, _FULL)
+_BAS_2 = SchemeEntry(fl_bas_2, "UAI Table 8", _KEPT, _FULL)
+_BAS_3 = SchemeEntry(fl_bas_3, "UAI Table 8", _KEPT, _KEPT)
+_BAS_4 = SchemeEntry(fl_bas_4, "UAI Table 8", _KEPT, _KEPT)
+_TOP = SchemeEntry(fl_top, "thesis Alg. 7", _KEPT, f"{_KEPT}, the set once")
+_STD_RECORD = SchemeEntry(fl_std_record_dp, "CHIL Alg. 5 and 6", _FULL, _FULL, record_level=True)
+_TOP_BIS = SchemeEntry(fl_top_bis, "UAI Table 8", _KEPT, f"{_KEPT}, the set once")
+
+
+_ON_INTEGERS = {_FULL: "b·n bits", "n bits": "b·n bits", "4·m bytes": "b·m bits", _KEPT: "b·K bits"}
+
+
+def _dp(base: SchemeEntry, build: Callable[..., Scheme], origin: str) -> SchemeEntry:
+    return SchemeEntry(build, origin, _ON_INTEGERS[base.up], base.down, base.linear, base, without=base.without)
+
+
+SCHEMES: dict[str, SchemeEntry] = {
+    "fl-std": _STD,
+    "fl-std-dp": _dp(_STD, fl_std_dp, "thesis Alg. 10"),
+    "fl-sign": _SIGN,
+    "fl-sign-dp": _dp(_SIGN, fl_sign_dp, "thesis Alg. 9"),
+    "fl-std-record-dp": _STD_RECORD,
+    "fl-sign-record-dp": SchemeEntry(
+        fl_sign_record_dp,
+        "CHIL Alg. 4 and 6",
+        "n bits",
+        _FULL,
+        linear=False,
+        base=_STD_RECORD,
+        record_level=True,
+        without=("server_lr",),
+    ),
+    "sign-sgd": _SGD,
+    "sign-sgd-dp": _dp(_SGD, sign_sgd_dp, "as thesis Alg. 9"),
+    "fl-rnd": _RND,
+    "fl-rnd-dp": _dp(_RND, fl_rnd_dp, "thesis Alg. 12"),
+    "fl-freq": _FREQ,
+    "fl-freq-dp": _dp(_FREQ, fl_freq_dp, "thesis Alg. 13"),
+    "fl-cs": _CS,
+    "fl-cs-dp": _dp(_CS, fl_cs_dp, "EuroS&P Alg. 4, thesis Alg. 11"),
+    "fl-basic": _BASIC,
+    "fl-basic-dp": _dp(_BASIC, fl_basic_dp, "thesis section 5.4.5"),
+    "fl-bas-2": _BAS_2,
+    "fl-bas-2-dp": _dp(_BAS_2, fl_bas_2_dp, "UAI Table 8"),
+    "fl-bas-3": _BAS_3,
+    "fl-bas-3-dp": _dp(_BAS_3, fl_bas_3_dp, "UAI Table 8"),
+    "fl-bas-4": _BAS_4,
+    "fl-bas-4-dp": _dp(_BAS_4, fl_bas_4_dp, "UAI Table 8"),
+    "fl-top": _TOP,
+    "fl-top-dp": _dp(_TOP, fl_top_dp, "thesis Alg. 14"),
+    "fl-top-bis": _TOP_BIS,
+    "fl-top-bis-dp": _dp(_TOP_BIS, fl_top_bis_dp, "UAI Table 8"),
+    "centralized": SchemeEntry(centralized, "reference", "nothing", "nothing", without=("downlink",)),
+}
+"""Every scheme by its name on the command line."""

@@ -99,6 +99,7 @@ def rosters_of_any_length(patch: pytest.MonkeyPatch) -> None:
 def strangers_accepted(patch: pytest.MonkeyPatch) -> None:
     check = roster_module.check_roster
     patch.setattr(guard_module, "check_roster", lambda *some: check(*some[:-1], ()))
+    patch.setattr(guard_module, "check_listed", lambda *some: None)
 
 
 def attempts_forgotten(patch: pytest.MonkeyPatch) -> None:

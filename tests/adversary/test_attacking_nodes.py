@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
 from laconic.adversary.attacks.sign_inversion import SignInversion
@@ -16,6 +19,8 @@ from laconic.federation.node.node import Node
 from laconic.federation.node.training import NodeWork
 from laconic.federation.offer import Offer
 from laconic.federation.server.settings import settle_federated
+from laconic.guard.guard import Guard, Ticket
+from laconic.plan import RoundPlan
 
 try:
     with warnings.catch_warnings():  # Flower's own, on import
@@ -33,14 +38,26 @@ ATTACKS = {
 
 @pytest.fixture
 def lying_nodes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Nodes 1 and 3 train with an attack, once it is chosen."""
+    """Nodes 1 and 3 train with an attack, once it is chosen, and have guards of their own that mask whatever they are
+    handed: their owners want it so."""
     chosen: dict[str, Any] = {}
-    honest = Node._training
+    honest, vector, send = Node._training, NodeWork.vector, Guard.send
 
-    def training(node: Node, client: int, offer: Offer) -> NodeWork:
+    def training(node: Node, client: int, offer: Offer, model: nn.Module) -> NodeWork:
         if client in WHO:
             node._options = {**node._options, "attack": chosen["attack"]}
-        return honest(node, client, offer)
+        return honest(node, client, offer, model)
+
+    def forged(work: NodeWork, plan: RoundPlan, weights: torch.Tensor) -> torch.Tensor:
+        return (work.code if work.client in WHO else functools.partial(vector, work))(plan, weights)
+
+    def masked(guard: Guard, ticket: Ticket, code: np.ndarray | None) -> bytes:
+        if ticket.client not in WHO or ticket.member is None or code is None:
+            return send(guard, ticket, code)
+        return ticket.member.mask(code)
+
+    monkeypatch.setattr(NodeWork, "vector", forged)
+    monkeypatch.setattr(Guard, "send", masked)
 
     monkeypatch.setenv("LACONIC_TEST_ONLY_SEED", "3")
     monkeypatch.setattr(Node, "_training", training)

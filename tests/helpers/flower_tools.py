@@ -35,7 +35,7 @@ from laconic.federation.server.settings import settle_federated
 from laconic.guard.folder import NodeFolder
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
-from laconic.secagg import Nonces
+from laconic.secagg.nonces import Nonces
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
@@ -133,10 +133,14 @@ class LocalFederation:
     front_end: Path | None = None
     front_end_module: str | None = None
     of_patients: bool | None = None
+    shared_patients: bool = False
 
     def __post_init__(self) -> None:
-        told = make_population(SIZES)  # two records are of one patient, whose hospital may be another for each
-        self.population = PooledPopulation(told.pool, told._rows, patients=np.arange(sum(SIZES)) // 2)
+        told = make_population(SIZES)
+        # Two records are of one patient. If patients are shared, they may be at two nodes.
+        apart = np.concatenate([100 * client + np.arange(size) // 2 for client, size in enumerate(SIZES)])
+        whose = np.arange(sum(SIZES)) // 2 if self.shared_patients else apart
+        self.population = PooledPopulation(told.pool, told._rows, patients=whose)
         self.test = make_records(100, seed=5)
         self.public = make_records(20, seed=7)
         self.path.mkdir(exist_ok=True)

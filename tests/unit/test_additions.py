@@ -23,7 +23,7 @@ import torch
 from laconic.codecs.base import Codec
 from laconic.packing import integers
 from laconic.scheme import Scheme
-from laconic.schemes import private
+from laconic.private import PrivateScheme
 from laconic.train.local import LocalSGD
 
 
@@ -54,7 +54,7 @@ def fl_rounded(*, step=1e-4, **train):
     return Scheme(name="fl-rounded", train=LocalSGD(**train), codec=Rounded(step=step), weighting="data-size")
 
 
-fl_rounded_dp = private(fl_rounded)
+fl_rounded_dp = PrivateScheme(fl_rounded)
 not_a_scheme = 5
 
 

@@ -128,17 +128,17 @@ class Attack(Part):
         if scheme.noise.private and self.omit_noise and not scheme.noise.on_integers:
             yield (
                 f"{scheme.name} has continuous noise, which no secure sum can carry, so attackers cannot hide in one:"
-                " use --noise integer"
+                " use ⟨noise⟩ integer"
             )
         if scheme.sums_units and not self.omit_noise:
             yield (
                 f"{scheme.name} clips what every {scheme.unit} adds, and a forged update is nobody's: attackers that"
-                " clip it and add their noise are not defined here; leave out --attack-omit-noise false"
+                " clip it and add their noise are not defined here; leave out ⟨attack-omit-noise⟩ false"
             )
         if scheme.record_level and self.trains == "union":
             yield (
                 f"{scheme.name} draws records by a rate that is meant for one client's records, so attackers cannot"
-                " pool theirs: use --attack-collude false"
+                " pool theirs: use ⟨attack-collude⟩ false"
             )
 
 

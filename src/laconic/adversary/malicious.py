@@ -16,14 +16,14 @@ def malicious_clients(attack: Attack, num_clients: int, streams: Streams) -> np.
     if attack.fraction is None:
         if max(attack.malicious) >= num_clients:
             raise ConfigError(
-                f"--attack-malicious names client {max(attack.malicious)}, but there are {num_clients}, numbered from 0"
+                f"⟨attack-malicious⟩ names client {max(attack.malicious)}, but there are {num_clients}, numbered from 0"
             )
         return np.unique(np.array(attack.malicious, dtype=np.int64))
     count = round(attack.fraction * num_clients)
     if attack.fraction > 0 and count == 0:
         raise ConfigError(
-            f"a fraction {attack.fraction:g} of {num_clients} clients is nobody: raise --attack-fraction or"
-            " --num-clients"
+            f"a fraction {attack.fraction:g} of {num_clients} clients is nobody: raise ⟨attack-fraction⟩ or"
+            " ⟨num-clients⟩"
         )
     return np.sort(streams.numpy("malicious").choice(num_clients, size=count, replace=False)).astype(np.int64)
 

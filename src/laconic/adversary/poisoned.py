@@ -39,7 +39,7 @@ def _kept(targets: Tensor, dropped: tuple[int, ...]) -> Tensor:
 def _check(client: int, left: int) -> None:
     if not left:
         raise DataError(
-            f"client {client} holds nothing but classes that the attack removes: use --partition iid, fewer clients, or"
+            f"client {client} holds nothing but classes that the attack removes: use ⟨partition⟩ iid, fewer clients, or"
             " remove fewer classes"
         )
 

@@ -17,7 +17,7 @@ from laconic.adversary.attacks.little_is_enough import LittleIsEnough
 from laconic.adversary.attacks.out_backdoor import OutBackdoor
 from laconic.adversary.attacks.random_update import RandomUpdate
 from laconic.adversary.attacks.sign_inversion import SignInversion
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, option_named, unknown
 from laconic.own_code import imported
 
 ATTACKS: dict[str, type[Attack]] = {
@@ -38,7 +38,7 @@ def find_attack(kind: str) -> Callable[..., Attack]:
     if ":" in kind:
         found = imported("attack", kind)
         if not callable(found):
-            raise ConfigError(f"--attack {kind} is a {type(found).__name__}, not an attack")
+            raise ConfigError(f"⟨attack⟩ {kind} is a {type(found).__name__}, not an attack")
         return found  # type: ignore[no-any-return]
     if kind.lower() not in ATTACKS:
         raise ConfigError(unknown("attack", kind, ATTACKS) + ", or your own as package.module:name")
@@ -61,14 +61,14 @@ def build_attack(kind: str, **options: Any) -> Attack:
     known = options_of(make)
     for key in options:
         if known is not None and key not in known:
-            raise ConfigError(f"--attack {kind} takes no {key}: leave out --attack-{key.replace('_', '-')}")
+            raise ConfigError(f"⟨attack⟩ {kind} takes no {key}: leave out {option_named(f'attack_{key}')}")
     try:
         attack = make(**options)
     except TypeError:
-        needed = ", ".join(f"--attack-{name.replace('_', '-')}" for name in required(make) if name not in options)
-        raise ConfigError(f"--attack {kind} needs {needed}" if needed else f"--attack {kind} cannot be made") from None
+        needed = ", ".join(option_named(f"attack_{name}") for name in required(make) if name not in options)
+        raise ConfigError(f"⟨attack⟩ {kind} needs {needed}" if needed else f"⟨attack⟩ {kind} cannot be made") from None
     if not isinstance(attack, Attack):
-        raise ConfigError(f"--attack {kind} gave a {type(attack).__name__}, not a laconic.adversary Attack")
+        raise ConfigError(f"⟨attack⟩ {kind} gave a {type(attack).__name__}, not a laconic.adversary Attack")
     return attack
 
 

@@ -378,12 +378,12 @@ def _relaxed(question: Question, best: Candidate) -> tuple[Relaxed, ...]:
 def _nothing(question: Question) -> str:
     """Why no setting is within the limits, and which one to raise."""
     if question.most_rounds < 1:
-        return "there is no time for one round: raise --max-seconds"
+        return "there is no time for one round: raise ⟨max-seconds⟩"
     bare = replace(question, bytes_up=None, bytes_down=None)
     if candidates(bare):
-        return "not even one round fits within the bytes: raise --bytes-up and --bytes-down, or lower --weights"
+        return "not even one round fits within the bytes: raise ⟨bytes-up⟩ and ⟨bytes-down⟩, or lower ⟨weights⟩"
     who = "an outsider" if question.against == OUTSIDER else "the server"
     return (
         f"no noise keeps ε = {rounded_up(question.epsilon)} against {who} at δ = {rounded_up(question.delta)}: raise"
-        " --epsilon or --delta"
+        " ⟨epsilon⟩ or ⟨delta⟩"
     )

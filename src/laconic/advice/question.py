@@ -129,19 +129,19 @@ class Question:
             delta = _said(check_delta, self.delta, units=self.num_clients, one="client", allowed=False)
             if self.num_units is not None and not delta and isinstance(self.num_units, int) and self.num_units > 0:
                 delta = _said(check_delta, self.delta, units=self.num_units, one="patient", allowed=False)
-            delta = delta.replace(", or insist with --allow-large-delta", "")
+            delta = delta.partition(", or insist with ")[0]
         found.append(delta)
         if (self.weights is None) == (self.classes is None):
             found.append(
-                "give either --weights (of the model that is trained) or --classes (of a linear layer behind a front"
+                "give either ⟨weights⟩ (of the model that is trained) or ⟨classes⟩ (of a linear layer behind a front"
                 " end, whose features are then chosen)"
             )
         elif self.features is not None and self.classes is None:
-            found.append("--features is the most features of a linear layer: give --classes, not --weights")
+            found.append("⟨features⟩ is the most features of a linear layer: give ⟨classes⟩, not ⟨weights⟩")
         if self.classes == 1:
-            found.append("--classes must be 2 or more")
+            found.append("⟨classes⟩ must be 2 or more")
         if self.max_seconds is not None and self.round_seconds is None:
-            found.append("--max-seconds needs --round-seconds: how long one round takes, as measured")
+            found.append("⟨max-seconds⟩ needs ⟨round-seconds⟩: how long one round takes, as measured")
         return found
 
     @property

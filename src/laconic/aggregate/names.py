@@ -10,7 +10,7 @@ from laconic.aggregate.clipping import CentredClipping, NormBound
 from laconic.aggregate.krum import Bulyan, Krum, MultiKrum
 from laconic.aggregate.medians import GeometricMedian, Median, TrimmedMean
 from laconic.aggregate.mixing import NearestNeighbourMixing
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, option_named, unknown
 from laconic.own_code import imported
 
 MEAN = "mean"
@@ -32,7 +32,7 @@ def find_aggregator(name: str) -> type[Aggregator]:
     if ":" in name:
         found = imported("aggregator", name)
         if not (isinstance(found, type) and issubclass(found, Aggregator)):
-            raise ConfigError(f"--aggregator {name} is no laconic.aggregate.base.Aggregator: name a class that is one")
+            raise ConfigError(f"⟨aggregator⟩ {name} is no laconic.aggregate.base.Aggregator: name a class that is one")
         return found
     if name not in AGGREGATORS:
         raise ConfigError(unknown("aggregator", name, AGGREGATORS) + ", or your own as package.module:Class")
@@ -49,20 +49,20 @@ def build_aggregator(name: str, *, byzantine: int | None = None, mixing: bool = 
     if byzantine is not None and "byzantine" in fields:
         options["byzantine"] = byzantine
     elif byzantine is not None and not mixing:
-        raise ConfigError(f"--byzantine means nothing for --aggregator {name}: leave it out, or add --mixing")
+        raise ConfigError(f"⟨byzantine⟩ means nothing for ⟨aggregator⟩ {name}: leave it out, or add ⟨mixing⟩")
     needed = [key for key, field in fields.items() if field.default is dataclasses.MISSING and key not in options]
     if mixing and byzantine is None:
         needed = sorted({*needed, "byzantine"})
     if needed:
-        flags = ", ".join(f"--{key}" for key in needed)
-        raise ConfigError(f"--aggregator {name}{' with --mixing' * mixing} needs {flags}")
+        flags = ", ".join(map(option_named, needed))
+        raise ConfigError(f"⟨aggregator⟩ {name}{' with ⟨mixing⟩' * mixing} needs {flags}")
     try:
         built = rule(**options)
     except TypeError as error:
-        raise ConfigError(f"--aggregator {name}: {error}") from None
+        raise ConfigError(f"⟨aggregator⟩ {name}: {error}") from None
     if not mixing:
         return built
     if rule.sums:
-        raise ConfigError(f"--mixing goes in front of a rule that looks at single codes, not of the {name}")
+        raise ConfigError(f"⟨mixing⟩ goes in front of a rule that looks at single codes, not of the {name}")
     assert byzantine is not None
     return NearestNeighbourMixing(rule=built, byzantine=byzantine)

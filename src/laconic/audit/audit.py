@@ -8,7 +8,7 @@ from collections.abc import Callable
 from laconic.audit import checks, many_runs, whole_run
 from laconic.audit.result import TESTS, AuditResult, Bound, Check
 from laconic.audit.setups import check_auditable
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, option_named
 from laconic.experiment.experiment import Experiment
 from laconic.parts import below_one, non_negative_int, one_of, positive
 
@@ -89,7 +89,9 @@ def check_options(*, canaries: int, trials: int, confidence: float, against: str
     below_one(confidence=confidence)
     one_of(AGAINST, against=against)
     if not canaries and not trials:
-        raise ConfigError("with --canaries 0 and --trials 0 there is nothing to look at: give one of them")
+        raise ConfigError("with ⟨canaries⟩ 0 and ⟨trials⟩ 0 there is nothing to look at: give one of them")
     for name, value, least in (("canaries", canaries, 100), ("trials", trials, 1000)):
         if 0 < value < least:
-            raise ConfigError(f"--{name} {value} can show nothing: give {least} or more, or 0 to leave them out")
+            raise ConfigError(
+                f"{option_named(name)} {value} can show nothing: give {least} or more, or 0 to leave them out"
+            )

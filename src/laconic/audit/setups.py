@@ -49,26 +49,26 @@ def check_auditable(experiment: Experiment) -> None:
     if scheme.noise.central or not experiment.sampler.amplifies:
         raise ConfigError(
             f"{scheme.name}: the audit plants canaries into rounds that are drawn by chance and have their own noise:"
-            " leave out --noise-bands and --sampler cyclic"
+            " leave out ⟨noise-bands⟩ and ⟨sampler⟩ cyclic"
         )
     if scheme.codec.vote_rounds:
         raise ConfigError(
             f"{scheme.name} begins with votes, which have another S and another noise than the rest, and an audit takes"
-            " rounds that are all alike: leave out --top-selection votes, and choose with public records"
+            " rounds that are all alike: leave out ⟨top-selection⟩ votes, and choose with public records"
         )
-    if scheme.evaluations.every:
+    for query in scheme.asked:
         raise ConfigError(
-            "an audit takes rounds that are all alike, and evaluations have another S and another noise: leave out"
-            " --evaluate-every"
+            f"an audit takes rounds that are all alike, and {query.name} have another S and another noise:"
+            f" {query.without}"
         )
     if experiment.group_testing:
         raise ConfigError(
-            "an audit takes rounds that are all alike, and with --group-testing they change with what was found: audit"
+            "an audit takes rounds that are all alike, and with ⟨group-testing⟩ they change with what was found: audit"
             " the run without it, whose sums have the same noise"
         )
     if experiment.attack is not None:
         raise ConfigError(
-            "an audit asks whether the promise holds where clients keep to the protocol: leave out --attack"
+            "an audit asks whether the promise holds where clients keep to the protocol: leave out ⟨attack⟩"
         )
 
 

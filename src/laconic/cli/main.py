@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from laconic import __version__
-from laconic.errors import LaconicError, unknown
+from laconic.errors import LaconicError, on_command_line, speak, speaking, unknown
 from laconic.own_code import ALLOW_CODE, only_typed
 from laconic.plugins import COMMANDS, added
 from laconic.ranks import under_torchrun
@@ -76,7 +76,7 @@ class Commands(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         """A file names no code: only what is typed may be imported, or all with --allow-code."""
-        with only_typed(sys.argv[1:] if args is None else args):
+        with only_typed(sys.argv[1:] if args is None else args), speaking(on_command_line):
             return super().main(args, *more, **options)
 
     def resolve_command(
@@ -106,6 +106,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command; a `LaconicError` ends it with one line on stderr (and as JSON with --json)."""
+    speak(on_command_line)
     try:
         _call()
     except LaconicError as error:

@@ -34,7 +34,7 @@ def _print(result: dict[str, Any], papers: bool) -> None:
     from rich.table import Table
 
     from laconic.figures import at_most, rounded_up
-    from laconic.privacy.statement.statement import bands_text, evaluations_text, grid_text, votes_text
+    from laconic.privacy.statement.statement import bands_text, evaluations_text, grid_text, query_text, votes_text
     from laconic.report.ledger import human_bytes
 
     console = Console()
@@ -101,6 +101,9 @@ def _print(result: dict[str, Any], papers: bool) -> None:
             f"evaluations up: {result['evaluations']['bytes_up_per_client_and_round']:,} bytes per client and round"
             f" ({result['evaluations']['bits_up_per_value']} bits a value)"
         )
+    for name, query in result.get("queries", {}).items():
+        console.print(f"{query_text(query)}.")
+        console.print(f"{name} up: {query['bytes_up_per_client_and_round']:,} bytes per client and round")
     for direction in ("up", "down"):
         bits = f"{result[f'bits_{direction}_per_value']} bits a value"
         if papers and direction == "up" and privacy and privacy["bits_by_the_papers"] != result["bits_up_per_value"]:

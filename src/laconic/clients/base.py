@@ -70,10 +70,11 @@ class ModelView:
         for records in (e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
-        e.scheme.evaluations.check(self.model.num_classes)
+        for query in e.scheme.asked:
+            query.check(self.model.num_classes)
         if e.scheme.evaluations.every and e.scheme.evaluations.metric != "loss" and self._values_as_targets:
             raise ConfigError(
-                f"--evaluate-metric {e.scheme.evaluations.metric} takes classes, and the targets are values: use loss"
+                f"⟨evaluate-metric⟩ {e.scheme.evaluations.metric} takes classes, and the targets are values: use loss"
             )
         self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
 
@@ -133,8 +134,8 @@ class ModelView:
         public = self.seen(e.public)
         if public is None:
             raise ConfigError(
-                f"{e.scheme.name} chooses its weights with public data: give --public-dataset NAME,"
-                " or --public-records N to set some training records aside"
+                f"{e.scheme.name} chooses its weights with public data: give ⟨public-dataset⟩ NAME,"
+                " or ⟨public-records⟩ N to set some training records aside"
             )
         train = e.scheme.train.plain
         assert isinstance(train, LocalSGD)  # `Scheme` refuses a chosen support with other training

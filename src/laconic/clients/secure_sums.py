@@ -24,11 +24,10 @@ from laconic.experiment.mechanism import uploading, vanishing_clients
 from laconic.plan import RoundPlan
 from laconic.round import uplink_encoding
 from laconic.scheme import Scheme
-from laconic.secagg import InProcessFederation, SumPlan, Terms, Vanishes
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
-from laconic.secagg.foretell import foretell
-from laconic.secagg.session import InProcessRound
-from laconic.secagg.terms import NO_OFFER, NONCE_BYTES
+from laconic.secagg.foretell import Vanishes, foretell
+from laconic.secagg.session import InProcessFederation, InProcessRound
+from laconic.secagg.terms import NO_OFFER, NONCE_BYTES, SumPlan, Terms
 from laconic.streams import Streams
 
 

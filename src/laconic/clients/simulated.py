@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from torch import Tensor
 from laconic.clients import wire
 from laconic.clients.attackers import Forged
 from laconic.clients.base import Clients, Collected
-from laconic.clients.secure_sums import Attempt, SecureSums
 from laconic.clients.work import ClientWork, Tamper
 from laconic.experiment.about import about_sum
 from laconic.experiment.devices import environment_of
@@ -34,6 +34,9 @@ from laconic.round import (
 from laconic.streams import Streams
 from laconic.train.engines.engine import Engine, Trained, Updates, Work
 from laconic.train.flat import FlatModel
+
+if TYPE_CHECKING:
+    from laconic.clients.secure_sums import Attempt, SecureSums
 
 
 class SimulatedClients(Clients):
@@ -55,8 +58,11 @@ class SimulatedClients(Clients):
         engine = self.work.engine
         way = f"{engine.name}, {engine.at_once} at once, {experiment.precision} precision"
         self.environment = environment_of(self.device, way)
-        private = experiment.scheme.noise.private
-        self.secure = SecureSums(experiment, self.streams, self.model.size) if private else None
+        self.secure: SecureSums | None = None
+        if experiment.scheme.noise.private:
+            from laconic.clients.secure_sums import SecureSums  # masks are for private sums alone
+
+            self.secure = SecureSums(experiment, self.streams, self.model.size)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
     def engine_for(self, model: FlatModel, work: Work | None = None) -> Engine:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from laconic.adversary.poisoned import without_classes
 from laconic.clients import wire
 from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView
+from laconic.codecs.queries import Asked, Query
 from laconic.data.population import PooledPopulation, Population, Records, patients_of, units_of
 from laconic.errors import ConfigError
 from laconic.features.population import as_features
@@ -41,7 +43,9 @@ from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 from laconic.train.engines.engine import Task, Trained, Updates, Work, products_in, some_updates
 from laconic.train.local import LocalSGD, UnitGradients
-from laconic.train.units import UnitSums
+
+if TYPE_CHECKING:
+    from laconic.train.units import UnitSums
 
 _VALUES = 1 << 22
 """Values of updates that a CPU holds at once where only their sum is kept: so much memory is used again and again."""
@@ -59,7 +63,7 @@ class ClientWork:
         self.engine = view.engine_for(view.model, self._work(len(view.first_targets)))
         self.population = as_features(self._held(), e.front_end, view.device)
         self.held_out: Population | None = None
-        if e.scheme.evaluations.every:
+        if any(query.held_out for query in e.scheme.asked):
             seed = view.streams.public_seed("public")
             self.population, self.held_out = trained_and_held(self.population, e.held_out, seed)
         self.attackers = None if e.attack is None else Attackers(view, self.population, e.attack)
@@ -157,8 +161,8 @@ class ClientWork:
 
     def num_shares(self, plan: RoundPlan, clients: np.ndarray) -> int:
         """How many of these clients add a share of the noise: attackers may leave theirs out."""
-        evaluates = self.view.experiment.scheme.evaluates(plan.round)  # then they measure like everybody
-        if self.attackers is None or self.follows_protocol or evaluates:
+        asked = self.view.experiment.scheme.query(plan.round) is not None  # attackers answer as all others do
+        if self.attackers is None or self.follows_protocol or asked:
             return len(clients)
         return int(np.isin(clients, self.view.experiment.attackers(plan), invert=True).sum())
 
@@ -210,7 +214,7 @@ class ClientWork:
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
         """What `then` makes of the trained clients, chunk by chunk; attackers come last."""
-        if self.attackers is None or self.view.experiment.scheme.evaluates(plan.round):
+        if self.attackers is None or self.view.experiment.scheme.query(plan.round) is not None:
             yield from self.honest(plan, clients, weights, then)
             return
         attacking = np.isin(clients, self.view.experiment.attackers(plan))
@@ -224,9 +228,10 @@ class ClientWork:
     def honest(
         self, plan: RoundPlan, clients: np.ndarray, weights: Tensor, then: Callable[[Trained], Updates]
     ) -> Iterator[Updates]:
-        """What `then` makes of clients that follow the protocol; in an evaluation they measure instead."""
-        if self.view.experiment.scheme.evaluates(plan.round):
-            yield from map(then, self._measured(plan, clients, weights))
+        """What `then` makes of clients that follow the protocol, which train or, in rounds of a query, answer it."""
+        query = self.view.experiment.scheme.query(plan.round)
+        if query is not None:
+            yield from map(then, self._answers(query, plan, clients, weights))
             return
         if self.view.experiment.scheme.sums_units:
             yield from map(self._tampered(plan, then), self._summed_units(plan, clients, weights))
@@ -254,14 +259,14 @@ class ClientWork:
                 return
             yield chunk
 
-    def _measured(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
-        """Each client's cells. Computed per client, so they do not depend on the cohort."""
+    def _answers(self, query: Query, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
+        """Each client's answer. Computed per client, so results do not depend on the cohort."""
         start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
         first, turn = self.part
         for client in clients[first::turn].tolist():
             with self.view.clock("evaluate"):
-                cells, size = self.cells(client, start)
-            yield Updates(np.array([client]), cells[None].to(self.view.device), np.array([size]))
+                answer, size = self.answer(query, client, start)
+            yield Updates(np.array([client]), answer[None].to(self.view.device), np.array([size]))
 
     def _summed_units(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
         """What each client's units add to the sum of the round, on the grid of its noise: (1, m) integers."""
@@ -296,6 +301,8 @@ class ClientWork:
 
     def _units_of(self, client: int) -> UnitSums:
         """The units of a client, ready to be summed; those of some clients are kept from round to round."""
+        from laconic.train.units import UnitSums  # few runs sum units
+
         if client not in self._units:
             train, device = self.view.experiment.scheme.train, self.view.device
             assert isinstance(train, UnitGradients)
@@ -313,15 +320,23 @@ class ClientWork:
 
     def cells(self, client: int, weights: Tensor) -> tuple[Tensor, int]:
         """What the weights are worth on the records that a client has set aside, and how many these are."""
-        e, model = self.view.experiment, self.view.model
-        assert self.held_out is not None
-        size = self.held_out.size(client)
+        return self.answer(self.view.experiment.scheme.evaluations, client, weights)
+
+    def answer(self, query: Query, client: int, weights: Tensor) -> tuple[Tensor, int]:
+        """A client's answer, and about how many records it is; zeros where it has none."""
+        model = self.view.model
+        population = self.held_out if query.held_out else self.population
+        assert population is not None
+        size = population.size(client)
         if not size:
-            return torch.zeros(e.scheme.evaluations.cells), 0
-        records = self.held_out.records(client).to(self.view.device)
-        with products_in(e.precision, self.view.device), torch.no_grad():
-            outputs = torch.cat(list(model.outputs(weights, records.inputs)))
-            return e.scheme.evaluations.measure(outputs, records.targets, model.loss), size
+            return torch.zeros(query.cells), 0
+        records = population.records(client).to(self.view.device)
+
+        def outputs() -> Tensor:
+            return torch.cat(list(model.outputs(weights, records.inputs)))
+
+        with products_in(self.view.experiment.precision, self.view.device), torch.no_grad():
+            return query.answer(Asked(records, outputs, model.loss)), size
 
     def _trained(self, plan: RoundPlan) -> Tensor | None:
         """The weights that move, on the device; the same tensor while the support stays the same."""

@@ -2,7 +2,8 @@
 
 base      `Codec`, and `Identity`, which changes nothing
 dct       the discrete cosine transform, and `LowPassDCT`, which sends its first coefficients
-measured  `Evaluations` and `Measured`: cells of the clients' own records, for evaluations
+queries   `Query`: what clients are asked in some rounds; `Answers`, the code of these rounds
+measured  `Evaluations`: the query that measures the model on the clients' own records
 sign      `Sign`: one bit per weight
 solvers   `Solver`: sparse reconstruction from low frequencies, `Adjoint` and `Fista`
 subset    some coordinates: new at random, fixed at random, or chosen with public data

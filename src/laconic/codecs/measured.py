@@ -8,18 +8,19 @@ All clients count alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.codecs.base import Codec
+from laconic.codecs.queries import Asked, Query
 from laconic.errors import ConfigError
-from laconic.parts import Part, non_negative_int, one_of, positive
-from laconic.plan import RoundPlan
-from laconic.streams import Stream
+from laconic.metrics import CLIENTS
+from laconic.parts import non_negative_int, one_of, positive
+from laconic.privacy.accounting.releases import EVALUATIONS, Rounds
 
 METRICS = ("accuracy", "auroc", "loss")
 _FURTHEST = 6.0
@@ -29,7 +30,7 @@ _CLEAR = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluations(Part):
+class Evaluations(Query):
     """Every so many rounds one is an evaluation; 0: none ever is.
 
     Args:
@@ -47,6 +48,10 @@ class Evaluations(Part):
         (True, 4, 32)
     """
 
+    name: ClassVar[str] = EVALUATIONS
+    title: ClassVar[str] = "Evaluations"
+    held_out: ClassVar[bool] = True
+
     every: int = 0
     metric: str = "accuracy"
     bins: int = 16
@@ -56,7 +61,7 @@ class Evaluations(Part):
     def __post_init__(self) -> None:
         non_negative_int(evaluate_every=self.every)
         if self.every == 1:
-            raise ConfigError("--evaluate-every 1 leaves no round to train in: use 2 or more")
+            raise ConfigError("⟨evaluate-every⟩ 1 leaves no round to train in: use 2 or more")
         one_of(METRICS, evaluate_metric=self.metric)
         positive(evaluate_largest_loss=self.largest_loss)
         if isinstance(self.bins, bool) or not isinstance(self.bins, int) or not (2 <= self.bins <= 1024):
@@ -66,6 +71,17 @@ class Evaluations(Part):
         if self.noise_multiplier is not None:
             positive(evaluation_noise_multiplier=self.noise_multiplier)
 
+    def rounds(self, after: int) -> Rounds | None:
+        return Rounds(after=after, every=self.every) if self.every else None
+
+    @property
+    def without(self) -> str:
+        return "leave out ⟨evaluate-every⟩"
+
+    @property
+    def idle_noise(self) -> str:
+        return "there is no noise, so ⟨evaluation-noise-multiplier⟩ means nothing: use a scheme in -dp"
+
     @property
     def cells(self) -> int:
         """How many values a client sends."""
@@ -74,11 +90,22 @@ class Evaluations(Part):
     def check(self, num_classes: int) -> None:
         """Refuse a metric that so many classes do not have. 1: the targets are values."""
         if self.every and self.metric != "loss" and num_classes == 1:
-            raise ConfigError(f"--evaluate-metric {self.metric} takes classes, and the targets are values: use loss")
+            raise ConfigError(f"⟨evaluate-metric⟩ {self.metric} takes classes, and the targets are values: use loss")
         if self.every and self.metric == "auroc" and num_classes > 2:
             raise ConfigError(
-                f"--evaluate-metric auroc takes two classes, and there are {num_classes}: use accuracy or loss"
+                f"⟨evaluate-metric⟩ auroc takes two classes, and there are {num_classes}: use accuracy or loss"
             )
+
+    def answer(self, asked: Asked) -> Tensor:
+        return self.measure(asked.outputs(), asked.records.targets, asked.loss)
+
+    def found(self, mean: np.ndarray, noise: float) -> dict[str, Any]:
+        metrics = self.metrics(mean, noise)
+        said = self.metric if metrics else f"{self.metric}: hidden by the noise"
+        return {"evaluation": said} | {CLIENTS + name: value for name, value in metrics.items()}
+
+    def about(self) -> dict[str, Any]:
+        return {"metric": self.metric, "every": self.every}
 
     def measure(self, outputs: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The cells of one client's records, (cells,); zeros if it has none."""
@@ -90,7 +117,7 @@ class Evaluations(Part):
             mean = float((losses.clamp(0, self.largest_loss) / self.largest_loss).mean())
             return torch.tensor([mean, 1 - mean])
         if targets.is_floating_point() or targets.ndim != 1:
-            raise ConfigError(f"--evaluate-metric {self.metric} takes classes, and these targets are values: use loss")
+            raise ConfigError(f"⟨evaluate-metric⟩ {self.metric} takes classes, and these targets are values: use loss")
         if self.metric == "accuracy":
             guessed = outputs.argmax(1) if outputs.ndim == 2 else (outputs > 0).to(torch.int64)
             numbers = (guessed != targets).to(torch.int64)
@@ -136,27 +163,3 @@ class Evaluations(Part):
             "accuracy": float((negative[:half].sum() + positive_[half:].sum()) / cells.sum()),
             "balanced_accuracy": float(np.mean(rates)),
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured(Codec):
-    """The code of an evaluation: the cells, as they are. Weights travel down as for the codec of training."""
-
-    evaluations: Evaluations
-    trained: Codec
-
-    def code_size(self, size: int) -> int:
-        return self.evaluations.cells
-
-    def downlink_size(self, size: int) -> int:
-        return self.trained.downlink_size(size)
-
-    def changing(self, size: int, plan: RoundPlan) -> Tensor | None:
-        return self.trained.changing(size, plan)
-
-    def encode(self, update: Tensor, plan: RoundPlan, streams: Sequence[Stream]) -> Tensor:
-        return update
-
-    def decode(self, code: Tensor, size: int, plan: RoundPlan) -> Tensor:
-        """Cells move no weight."""
-        return code.new_zeros(size)

@@ -92,7 +92,7 @@ class VotedSubset(Subset):
         if self.noise_multiplier is not None:
             positive(vote_noise_multiplier=self.noise_multiplier)
         if self.ratio == 1:
-            raise ConfigError("ratio 1 keeps every weight, so there is nothing to vote on: lower --ratio")
+            raise ConfigError("ratio 1 keeps every weight, so there is nothing to vote on: lower ⟨ratio⟩")
 
     @property
     def vote_rounds(self) -> int:

@@ -21,7 +21,7 @@ from typing import BinaryIO
 from laconic.data.registry import SourceInfo
 from laconic.errors import DataError
 
-REMEDY = "delete it to have it downloaded again, or point --data-dir at the original files"
+REMEDY = "delete it to have it downloaded again, or point ⟨data-dir⟩ at the original files"
 
 
 def read_checked(path: Path, info: SourceInfo, remedy: str = "") -> bytes:
@@ -170,5 +170,5 @@ def _progress(name: str) -> Iterator[Advance]:
 def _way_out(problem: str, urls: Sequence[str]) -> str:
     return (
         f"{problem}: {', '.join(urls)}; fetch the data set's files elsewhere and name their folder "
-        "with --data-dir, or with LACONIC_DATA the folder above it"
+        "with ⟨data-dir⟩, or with LACONIC_DATA the folder above it"
     )

@@ -270,7 +270,7 @@ class Pictures:
         """
         positive_int(augment=variants)
         if self.ndim != 4:
-            raise ConfigError(f"--augment {variants} is for pictures, not for records of {tuple(self.shape[1:])}")
+            raise ConfigError(f"⟨augment⟩ {variants} is for pictures, not for records of {tuple(self.shape[1:])}")
         size = (variants, len(self.pixels))
         reach = [_STEPS * side // 10 for side in self.pixels.shape[2:]]
         down, right = (rng.integers(-most, most + 1, size, dtype=np.int32) for most in reach)

@@ -111,8 +111,8 @@ def units_of(population: Population, client: int, unit: str) -> np.ndarray | Non
     patients = patients_of(population, client)
     if patients is None:
         raise ConfigError(
-            "--unit patient: the records do not say whose they are; name the column (--patient-column), or patient in"
-            " the schema; in Python give (inputs, targets, patients) for every client; or use --unit record if every"
+            "⟨unit⟩ patient: the records do not say whose they are; name the column (⟨patient-column⟩), or patient in"
+            " the schema; in Python give (inputs, targets, patients) for every client; or use ⟨unit⟩ record if every"
             " record is another person's"
         )
     patients = np.asarray(patients)

@@ -17,7 +17,7 @@ import numpy as np
 
 from laconic.data.population import Records
 from laconic.data.text import Wording
-from laconic.errors import ConfigError, DataError, unknown
+from laconic.errors import ConfigError, DataError, option_named, unknown
 
 SYSTEM_DATASETS = Path("/usr/share/datasets")  # where Debian's dataset-* packages put their files
 
@@ -76,9 +76,9 @@ def _either(folder: Path, name: str) -> Path | None:
 
 def _not_there(dataset: str, files: Sequence[str], given: Path, tried: Sequence[Path]) -> str:
     if not given.is_dir():
-        return f"--data-dir {given}: {given} is not a folder; name the one that has {', '.join(files)}"
+        return f"⟨data-dir⟩ {given}: {given} is not a folder; name the one that has {', '.join(files)}"
     where = " or ".join(str(folder) for folder in tried)
-    message = f"--data-dir {given}: no complete {dataset} there; expected {', '.join(files)} in {where}"
+    message = f"⟨data-dir⟩ {given}: no complete {dataset} there; expected {', '.join(files)} in {where}"
     for folder in tried:
         missing = [name for name in files if _either(folder, name) is None]
         if len(missing) < len(files):
@@ -202,7 +202,7 @@ class SourceInfo:
         if found is None:
             raise DataError(
                 f"the files of data set '{self.name}' are not on this machine: {self.how_to_get}; then name that folder"
-                " with --data-dir, or with LACONIC_DATA the folder above it"
+                " with ⟨data-dir⟩, or with LACONIC_DATA the folder above it"
             )
         return found
 
@@ -243,7 +243,7 @@ def load_source(source: str | SourceInfo, data_dir: str | Path | None = None, **
     options = {name: value for name, value in options.items() if value is not None}
     for name in options:
         if name not in source.options:
-            raise ConfigError(f"--{name.replace('_', '-')} means nothing to the data set '{source.name}': leave it out")
+            raise ConfigError(f"{option_named(name)} means nothing to the data set '{source.name}': leave it out")
     if _kept is None:
         return source.load(source, data_dir, **options)
     key = (source.name, data_dir, *sorted(options.items()))

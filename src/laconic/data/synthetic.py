@@ -126,7 +126,7 @@ def dead_leaves(count: int, shape: Sequence[int], rng: np.random.Generator) -> T
     """
     if len(shape) != 3:
         raise ConfigError(
-            f"dead-leaves are images, and the records have shape {tuple(shape)}: name another --public-dataset"
+            f"dead-leaves are images, and the records have shape {tuple(shape)}: name another ⟨public-dataset⟩"
         )
     blocks = [_some(min(_BLOCK, count - start), shape, rng) for start in range(0, count, _BLOCK)]
     return torch.from_numpy(np.concatenate(blocks))

@@ -129,7 +129,7 @@ def vocabulary_of(wanted: str | None, texts: Iterable[str]) -> Vocabulary:
     if file.is_file():
         return read_words(file)
     raise ConfigError(
-        f"--vocabulary {wanted}: neither hash:N, fit:N nor a file that is there; write hash:5000, or name a file with"
+        f"⟨vocabulary⟩ {wanted}: neither hash:N, fit:N nor a file that is there; write hash:5000, or name a file with"
         " one word per line"
     )
 
@@ -141,7 +141,7 @@ def fitted(texts: Iterable[str], size: int) -> ListedWords:
         counts.update(set(words(text)))
     most = sorted(counts, key=lambda word: (-counts[word], word))[: size - FIRST_WORD]
     if not most:
-        raise DataError(f"--vocabulary fit:{size}: there is no word in the training texts; check --text-column")
+        raise DataError(f"⟨vocabulary⟩ fit:{size}: there is no word in the training texts; check ⟨text-column⟩")
     note = (
         f"the vocabulary is the {len(most):,} words that occur in most of the clients' own texts: choosing it is not"
         " charged to ε, and a rare name in it shows that somebody wrote it (--vocabulary hash:N reveals nothing)"
@@ -181,7 +181,7 @@ def read_words(file: Path) -> ListedWords:
 def _size(wanted: str, number: str) -> int:
     if not number.isascii() or not number.isdigit() or not FIRST_WORD < int(number[:9]) <= MOST_WORDS:
         raise ConfigError(
-            f"--vocabulary {wanted}: after the colon comes how many words there are, 4 to {MOST_WORDS:,}, such as 5000"
+            f"⟨vocabulary⟩ {wanted}: after the colon comes how many words there are, 4 to {MOST_WORDS:,}, such as 5000"
         )
     return int(number)
 
@@ -217,7 +217,7 @@ def encoded(texts: Sequence[str], vocabulary: Vocabulary, max_length: int | None
     if max_length is None:
         return bags_of_words(texts, vocabulary)
     if not 1 < max_length <= MOST_LENGTH:
-        raise ConfigError(f"--max-length {max_length}: a text keeps 2 to {MOST_LENGTH:,} words, such as 400")
+        raise ConfigError(f"⟨max-length⟩ {max_length}: a text keeps 2 to {MOST_LENGTH:,} words, such as 400")
     return word_numbers(texts, vocabulary, max_length)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from laconic.aggregate.base import Aggregator
+from laconic.codecs.queries import Query
 from laconic.codecs.votes import VotedSubset
 from laconic.experiment.checks import momentum_of
 from laconic.experiment.experiment import Experiment
@@ -20,6 +21,7 @@ from laconic.group_testing.evidence import chance_of_a_group
 from laconic.group_testing.forecast import Prospects
 from laconic.guard.noise import marks_of
 from laconic.privacy.accounting.cyclic import Cyclic
+from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING
 from laconic.privacy.mechanism.bands import last_error, mean_error, sensitivity_squared
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.secagg.claims import CURIOUS
@@ -48,7 +50,7 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         "weighting": scheme.weighting,
         **({} if scheme.groups == 1 else {"groups": about_groups(e), "denominator": "the planned size of a group"}),
         **_selection(e),
-        **({} if e.mechanism.measuring is None else {"evaluations": about_evaluations(e)}),
+        **_queries(e),
         **_front_end(e),
     }
 
@@ -112,36 +114,41 @@ def about_votes(e: Experiment) -> dict[str, Any] | None:
     }
 
 
-def about_evaluations(e: Experiment) -> dict[str, Any] | None:
-    """What clients measure on their own records, and with which noise; None where they do not.
+def _queries(e: Experiment) -> dict[str, Any]:
+    """Evaluations under their own name, where they always were, and all other queries together."""
+    found = about_queries(e)
+    evaluations = {name: about for name, about in found.items() if name == EVALUATIONS}
+    others = {name: about for name, about in found.items() if name != EVALUATIONS}
+    return evaluations | ({"queries": others} if others else {})
 
-    `alone` is the ε of the evaluations by themselves, against an outsider: it is in the ε of the run, not besides it.
+
+def about_queries(e: Experiment) -> dict[str, dict[str, Any]]:
+    """By name, what clients are asked, and with which noise they answer.
+
+    `alone` is the ε of the query by itself, against an outsider: it is in the ε of the run, not besides it.
     """
-    measuring, kind = e.mechanism.measuring, e.scheme.evaluations
-    if measuring is None:
-        return None
-    found: dict[str, Any] = {
-        "metric": kind.metric,
-        "every": kind.every,
-        "rounds": measuring.rounds,
-        "cells": kind.cells,
-        "held_out": e.held_out,
-    }
-    accountant = measuring.accountant
+    alone = e.mechanism.alone
+    return {query.name: _about_query(e, query, alone[query.name]) for query in e.scheme.asked if query.name in alone}
+
+
+def _about_query(e: Experiment, query: Query, asking: Mechanism) -> dict[str, Any]:
+    found: dict[str, Any] = query.about() | {"rounds": asking.rounds, "cells": query.cells}
+    found |= {"held_out": e.held_out} if query.held_out else {}
+    accountant = asking.accountant
     if accountant is None:
         return found
     return found | {
-        "sensitivity": measuring.sensitivity,
-        "noise": measuring.scheme.noise.to_dict(),
-        "grid": _grid(measuring),
-        "alone": accountant.released(measuring.rounds).to_dict(),
+        "sensitivity": asking.sensitivity,
+        "noise": asking.scheme.noise.to_dict(),
+        "grid": _grid(asking),
+        "alone": accountant.released(asking.rounds).to_dict(),
     }
 
 
 def about_other_noise(e: Experiment) -> list[str]:
-    """What was drawn for votes and evaluations, and what that costs; nothing without them, or without noise."""
-    kinds = (("votes", e.mechanism.voting), ("evaluations", e.mechanism.measuring))
-    return [f"of the {name}: " + _about_noise(kind) for name, kind in kinds if kind is not None and e.scheme.private]
+    """What was drawn in rounds that do not train, and what that costs; nothing without them, or without noise."""
+    kinds = e.mechanism.alone.items() if e.scheme.private else ()
+    return [f"of the {name}: " + _about_noise(kind) for name, kind in kinds if name != TRAINING]
 
 
 def _about_noise(kind: Mechanism) -> str:

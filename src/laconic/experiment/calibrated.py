@@ -65,7 +65,7 @@ class Calibration:
     @property
     def epsilon(self) -> float:
         if self.budget.epsilon is None:
-            raise ConfigError("without an epsilon there is nothing to calibrate the noise to: give --epsilon")
+            raise ConfigError("without an epsilon there is nothing to calibrate the noise to: give ⟨epsilon⟩")
         return self.budget.epsilon
 
     def noise_multiplier(self, make: MakeScheme, phase: str = TRAINING, share: float = 1.0) -> float:

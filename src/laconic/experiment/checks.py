@@ -38,29 +38,29 @@ def correlated_problems(e: Experiment) -> Iterator[str]:
         return
     if e.secagg == "masked":
         yield (
-            "--secagg masked hides noise that clients add, and correlated noise is added by the server: leave out"
-            " --noise-bands or --secagg masked"
+            "⟨secagg⟩ masked hides noise that clients add, and correlated noise is added by the server: leave out"
+            " ⟨noise-bands⟩ or ⟨secagg⟩ masked"
         )
     if e.noise_draws == "per-client":
-        yield "--noise-draws per-client: the server adds correlated noise, no client does; leave one of them out"
+        yield "⟨noise-draws⟩ per-client: the server adds correlated noise, no client does; leave one of them out"
     if e.max_dropouts or e.max_colluders:
         yield (
-            "--max-dropouts and --max-colluders are about clients' shares of the noise, and correlated noise has none:"
-            " leave them out, or leave out --noise-bands"
+            "⟨max-dropouts⟩ and ⟨max-colluders⟩ are about clients' shares of the noise, and correlated noise has none:"
+            " leave them out, or leave out ⟨noise-bands⟩"
         )
     if e.dropout_rate:
-        yield "--dropout-rate tries the clients' shares of the noise, and correlated noise has none: leave one out"
+        yield "⟨dropout-rate⟩ tries the clients' shares of the noise, and correlated noise has none: leave one out"
     if e.group_testing:
-        yield "--group-testing tests sums of groups, and correlated noise is added to one sum: leave one of them out"
+        yield "⟨group-testing⟩ tests sums of groups, and correlated noise is added to one sum: leave one of them out"
     if e.attack is not None:
         yield (
-            "an attack sends codes that are not clipped, and these would stay in the server's sums for --noise-bands"
-            " rounds: what becomes of the ε is not worked out; leave out --attack or --noise-bands"
+            "an attack sends codes that are not clipped, and these would stay in the server's sums for ⟨noise-bands⟩"
+            " rounds: what becomes of the ε is not worked out; leave out ⟨attack⟩ or ⟨noise-bands⟩"
         )
     if e.budget is not None and e.budget.participant_epsilon is not None:
         yield (
-            "--participant-epsilon: with correlated noise no ε holds against the server, which adds the noise itself:"
-            " leave out --participant-epsilon or --noise-bands"
+            "⟨participant-epsilon⟩: with correlated noise no ε holds against the server, which adds the noise itself:"
+            " leave out ⟨participant-epsilon⟩ or ⟨noise-bands⟩"
         )
 
 

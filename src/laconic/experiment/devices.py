@@ -19,13 +19,13 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"unknown device '{name}': use --device cpu, cuda, cuda:0 … or auto") from None
+        raise ConfigError(f"unknown device '{name}': use ⟨device⟩ cpu, cuda, cuda:0 … or auto") from None
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device '{name}' is not supported: use --device cpu, cuda, cuda:0 … or auto")
+        raise ConfigError(f"device '{name}' is not supported: use ⟨device⟩ cpu, cuda, cuda:0 … or auto")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"--device {name}: this machine has no usable CUDA device; use --device cpu or auto")
+        raise ConfigError(f"⟨device⟩ {name}: this machine has no usable CUDA device; use ⟨device⟩ cpu or auto")
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
-        raise ConfigError(f"--device {name}: there are only {torch.cuda.device_count()} CUDA devices")
+        raise ConfigError(f"⟨device⟩ {name}: there are only {torch.cuda.device_count()} CUDA devices")
     return device
 
 

@@ -29,7 +29,7 @@ from laconic.options.sections import (
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.releases import CLIENT, METHODS, PATIENT
+from laconic.privacy.accounting.releases import CLIENT, METHODS, PATIENT, TRAINING
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.privacy.statement.cautions import check_delta
@@ -40,7 +40,7 @@ from laconic.train.local import UnitGradients
 from laconic.train.losses import Loss
 
 PATIENCE_NEEDS = (
-    "patience needs a held-out set: give --holdout (a fraction such as 0.1), or --evaluate-every (clients measure)"
+    "patience needs a held-out set: give ⟨holdout⟩ (a fraction such as 0.1), or ⟨evaluate-every⟩ (clients measure)"
 )
 
 
@@ -128,7 +128,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             check_testable(self.scheme)
             if self.false_exclusions >= self.population.num_clients:
                 raise ConfigError(
-                    f"--false-exclusions {self.false_exclusions:g} of {self.population.num_clients} clients would"
+                    f"⟨false-exclusions⟩ {self.false_exclusions:g} of {self.population.num_clients} clients would"
                     " exclude everybody at once: use a small number such as 1"
                 )
         if self.secagg == "masked":
@@ -136,7 +136,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         check_noise_draws(self, self.scheme)
         if self.dropout_rate and not self.scheme.noise.private:
             raise ConfigError(
-                f"{self.scheme.name} has no secure sum to drop out of: use --dropout-rate with -dp schemes"
+                f"{self.scheme.name} has no secure sum to drop out of: use ⟨dropout-rate⟩ with -dp schemes"
             )
         if self.attack is not None:
             self._check_attack(self.attack)
@@ -154,8 +154,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             problems.append("the attack changes labels, but the targets of these records are no classes")
         if attack.fraction is not None and not self.sampler.amplifies:
             problems.append(
-                "--attack-fraction puts malicious clients into every cohort, and with --sampler cyclic clients take"
-                " turns: name them with --attack-malicious, or use another sampler"
+                "⟨attack-fraction⟩ puts malicious clients into every cohort, and with ⟨sampler⟩ cyclic clients take"
+                " turns: name them with ⟨attack-malicious⟩, or use another sampler"
             )
         if problems:
             raise ConfigError(several(problems))
@@ -163,8 +163,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         planned = self.sampler.planned_cohort(self.population.num_clients)
         if attack.fraction and round(attack.fraction * planned) == 0:
             raise ConfigError(
-                f"a fraction {attack.fraction:g} of a cohort of {planned:g} is nobody: raise --attack-fraction or"
-                " --cohort-size (--sampling-rate)"
+                f"a fraction {attack.fraction:g} of a cohort of {planned:g} is nobody: raise ⟨attack-fraction⟩ or"
+                " ⟨cohort-size⟩ (⟨sampling-rate⟩)"
             )
 
     @functools.cached_property
@@ -275,7 +275,7 @@ def check_rounds(scheme: Scheme, sampler: Sampler, num_clients: int, budget: Bud
     sampler.check(num_clients)
     if scheme.downlink == "signs" and sampler.rate_in(num_clients) < 1:
         raise ConfigError(
-            f"{scheme.name} sends only signs down, so every client must take part in every round: use --sampling-rate 1"
+            f"{scheme.name} sends only signs down, so every client must take part in every round: use ⟨sampling-rate⟩ 1"
         )
     check_cohort(scheme, sampler, num_clients)
     if not scheme.private:
@@ -283,11 +283,11 @@ def check_rounds(scheme: Scheme, sampler: Sampler, num_clients: int, budget: Bud
     check_correlated(scheme, sampler)
     if scheme.record_level and not sampler.amplifies:
         raise ConfigError(
-            f"{scheme.name}: for single records no accountant answers where clients take turns: use --sampling-rate or"
-            " --cohort-size"
+            f"{scheme.name}: for single records no accountant answers where clients take turns: use ⟨sampling-rate⟩ or"
+            " ⟨cohort-size⟩"
         )
     if budget is None:
-        raise ConfigError(f"{scheme.name} is private and needs a delta (--delta)")
+        raise ConfigError(f"{scheme.name} is private and needs a delta (⟨delta⟩)")
     budget.check(sampler, None if scheme.unit == CLIENT else METHODS)
     sampler.check_slack(num_clients, slack, scheme.groups)
 
@@ -297,12 +297,12 @@ def check_units(train: UnitGradients, sampler: Sampler, num_clients: int) -> Non
     train.planned_units(1.0)  # refused if it is open
     if train.max_owners > num_clients:
         raise ConfigError(
-            f"--max-owners-per-patient {train.max_owners} is more than the {num_clients} clients: lower it"
+            f"⟨max-owners-per-patient⟩ {train.max_owners} is more than the {num_clients} clients: lower it"
         )
     if train.max_owners > 1 and sampler.rate_in(num_clients) < 1:
         raise ConfigError(
-            f"--max-owners-per-patient {train.max_owners}: a patient of several clients is in more rounds than any of"
-            " them, and that is accounted for only if all clients take part in every round: use --sampling-rate 1"
+            f"⟨max-owners-per-patient⟩ {train.max_owners}: a patient of several clients is in more rounds than any of"
+            " them, and that is accounted for only if all clients take part in every round: use ⟨sampling-rate⟩ 1"
         )
 
 
@@ -312,8 +312,8 @@ def check_held_units(train: UnitGradients, population: Population) -> None:
     found = most_owners(population) if train.unit == PATIENT else None
     if found is not None and found > train.max_owners:
         raise ConfigError(
-            f"a patient has records at {found} clients, but --max-owners-per-patient is {train.max_owners}, so the"
-            f" patient could add {found} times what the noise is for: use --max-owners-per-patient {found}, or leave"
+            f"a patient has records at {found} clients, but ⟨max-owners-per-patient⟩ is {train.max_owners}, so the"
+            f" patient could add {found} times what the noise is for: use ⟨max-owners-per-patient⟩ {found}, or leave"
             " such records at one client"
         )
 
@@ -324,14 +324,14 @@ def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:
     if scheme.groups > 1:
         if planned < 2 * scheme.groups:
             raise ConfigError(
-                f"--groups {scheme.groups} of a cohort of {planned:g} leaves fewer than two clients in a group, where a"
-                f" sum hides nobody: use --groups {max(1, int(planned // 2))} or fewer, or more clients in a round"
+                f"⟨groups⟩ {scheme.groups} of a cohort of {planned:g} leaves fewer than two clients in a group, where a"
+                f" sum hides nobody: use ⟨groups⟩ {max(1, int(planned // 2))} or fewer, or more clients in a round"
             )
         return
     if not scheme.aggregator.sums and planned < least:
         raise ConfigError(
             f"{type(scheme.aggregator).__name__} takes {least} codes or more, but a cohort has {planned:g}: lower"
-            " --byzantine, or have more clients in a round (--sampling-rate, --cohort-size)"
+            " ⟨byzantine⟩, or have more clients in a round (⟨sampling-rate⟩, ⟨cohort-size⟩)"
         )
 
 
@@ -341,12 +341,12 @@ def check_noise_draws(sums: SumOptions, scheme: Scheme) -> None:
         return
     if sums.secagg == "masked":
         raise ConfigError(
-            "--noise-draws per-sum draws the noise of a sum at once, but with --secagg masked every client masks a"
+            "⟨noise-draws⟩ per-sum draws the noise of a sum at once, but with ⟨secagg⟩ masked every client masks a"
             " share of its own: leave one of them out"
         )
     if not scheme.noise.draws_at_once:
         raise ConfigError(
-            f"--noise-draws per-sum is for noise that clients add in shares, and {scheme.name} has none: leave it out"
+            f"⟨noise-draws⟩ per-sum is for noise that clients add in shares, and {scheme.name} has none: leave it out"
         )
 
 
@@ -354,34 +354,36 @@ def check_testable(scheme: Scheme) -> None:
     """Refuse group testing where there are no groups with noise, or where every round must move the weights."""
     if not scheme.noise.private:
         raise ConfigError(
-            f"--group-testing tests noisy sums, and {scheme.name} adds no noise: its server sees single codes, so use a"
-            " rule that looks at them (--aggregator median, multi-krum, …), or a scheme in -dp with --groups"
+            f"⟨group-testing⟩ tests noisy sums, and {scheme.name} adds no noise: its server sees single codes, so use a"
+            " rule that looks at them (⟨aggregator⟩ median, multi-krum, …), or a scheme in -dp with ⟨groups⟩"
         )
     if scheme.groups == 1:
-        raise ConfigError("--group-testing needs groups to test: add --groups (20, say)")
+        raise ConfigError("⟨group-testing⟩ needs groups to test: add ⟨groups⟩ (20, say)")
     if scheme.codec.vote_rounds:
         raise ConfigError(
-            f"--group-testing tests codes of one kind, and {scheme.name} begins with votes: leave out"
-            " --top-selection votes, and choose the weights with public data, or leave out --group-testing"
+            f"⟨group-testing⟩ tests codes of one kind, and {scheme.name} begins with votes: leave out"
+            " ⟨top-selection⟩ votes, and choose the weights with public data, or leave out ⟨group-testing⟩"
         )
-    if scheme.evaluations.every:
-        raise ConfigError("--group-testing tests codes of one kind, and evaluations are of another: leave one out")
+    for query in scheme.asked:
+        raise ConfigError(f"⟨group-testing⟩ tests codes of one kind, and {query.name} are of another: leave one out")
     if scheme.downlink == "signs":
         raise ConfigError(
-            f"--group-testing leaves out the step of a spoilt round, but {scheme.name} sends signs down, which say that"
+            f"⟨group-testing⟩ leaves out the step of a spoilt round, but {scheme.name} sends signs down, which say that"
             " every weight moves: use fl-sign-dp"
         )
 
 
 def check_evaluations(scheme: Scheme, rounds: int, *, attacked: bool = False) -> None:
-    """Refuse evaluations that never come, or that are not defined for these records."""
-    every = scheme.evaluations.every
-    if not every:
-        return
-    if scheme.num_evaluations(rounds) == 0:
-        raise ConfigError(f"--evaluate-every {every} of --rounds {rounds} is never: evaluate more often")
-    if attacked:
-        raise ConfigError("what attackers would send in an evaluation is not defined: leave out --evaluate-every")
+    """Refuse evaluations and other queries that never come, and those that attackers would answer."""
+    planned, every = scheme.planned(rounds), scheme.evaluations.every
+    for query in scheme.asked:
+        if planned.get(query.name, 0) == 0:
+            what = f"⟨evaluate-every⟩ {every}" if query is scheme.evaluations else f"the query {type(query).__name__}"
+            raise ConfigError(f"{what} of ⟨rounds⟩ {rounds} is never: evaluate more often")
+        if attacked:
+            raise ConfigError(f"what attackers would send in {query.name} is not defined: {query.without}")
+    if scheme.asked and planned[TRAINING] == 0:
+        raise ConfigError(f"the queries of ⟨rounds⟩ {rounds} leave no round to train in: ask less often")
 
 
 def check_votes(scheme: Scheme, rounds: int, size: int | None = None) -> None:
@@ -392,14 +394,14 @@ def check_votes(scheme: Scheme, rounds: int, size: int | None = None) -> None:
     if kept is not None and scheme.codec.ballot.block > kept:
         raise ConfigError(
             f"blocks of {scheme.codec.ballot.block} weights are larger than the {kept} weights that are kept: lower"
-            " --vote-block, or raise --ratio"
+            " ⟨vote-block⟩, or raise ⟨ratio⟩"
         )
     if scheme.codec.vote_rounds >= rounds:
         raise ConfigError(
-            f"--vote-rounds {scheme.codec.vote_rounds} of --rounds {rounds} leaves none to train in: vote less often"
+            f"⟨vote-rounds⟩ {scheme.codec.vote_rounds} of ⟨rounds⟩ {rounds} leaves none to train in: vote less often"
         )
     if scheme.codec.noise_multiplier is not None and not scheme.noise.private:
-        raise ConfigError(f"{scheme.name} adds no noise, so --vote-noise-multiplier means nothing: use a scheme in -dp")
+        raise ConfigError(f"{scheme.name} adds no noise, so ⟨vote-noise-multiplier⟩ means nothing: use a scheme in -dp")
 
 
 def check_maskable(scheme: Scheme) -> None:
@@ -407,4 +409,4 @@ def check_maskable(scheme: Scheme) -> None:
     if not scheme.noise.private:
         raise ConfigError(f"{scheme.name} sends plain codes, which are not masked: use a scheme in -dp")
     if not scheme.noise.on_integers:
-        raise ConfigError(f"{scheme.name} has continuous noise, which cannot be masked: use --noise integer")
+        raise ConfigError(f"{scheme.name} has continuous noise, which cannot be masked: use ⟨noise⟩ integer")

@@ -30,7 +30,7 @@ from laconic.privacy.accounting.releases import (
 from laconic.privacy.accounting.sampling import Poisson, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.scheme import Scheme
-from laconic.secagg import Vanishes
+from laconic.secagg.foretell import Vanishes
 from laconic.streams import Streams
 
 BEFORE_UPLOAD = "before-upload"
@@ -216,8 +216,8 @@ def taking_turns(sampler: Sampler) -> Cyclic:
     """The sampler, if it keeps a client's participations apart: otherwise correlated noise is not accounted for."""
     if not isinstance(sampler, Cyclic):
         raise ConfigError(
-            f"noise that is correlated over rounds (--noise-bands) needs clients that take turns, not"
-            f" {type(sampler).__name__} sampling: use --sampler cyclic with --separation, or leave out --noise-bands"
+            f"noise that is correlated over rounds (⟨noise-bands⟩) needs clients that take turns, not"
+            f" {type(sampler).__name__} sampling: use ⟨sampler⟩ cyclic with ⟨separation⟩, or leave out ⟨noise-bands⟩"
         )
     return sampler
 

@@ -105,7 +105,7 @@ def export_run(
     ending, make = FORMATS[to]
     path = Path(out) if out else run.path / f"{stem}{'.raw' if to == 'safetensors' else ''}{ending}"
     if path.resolve() in (run.path.resolve() / name for name in ("model.safetensors", "best.safetensors")):
-        raise ConfigError(f"--out {path} is the run's own file: choose another")
+        raise ConfigError(f"⟨out⟩ {path} is the run's own file: choose another")
     content, ask = _made(make, raw, _metadata(run.summary, raw, trained), to)
     difference = compare(raw, ask, to)
     _write(path, content)
@@ -222,4 +222,4 @@ def _write(path: Path, content: bytes) -> None:
     try:
         replace_file(path, content)
     except OSError as error:
-        raise RunFolderError(f"cannot write {path}: {error.strerror or error}; choose another --out") from None
+        raise RunFolderError(f"cannot write {path}: {error.strerror or error}; choose another ⟨out⟩") from None

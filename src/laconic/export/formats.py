@@ -49,7 +49,7 @@ def to_onnx(raw: Raw, about: dict[str, str]) -> tuple[bytes, Ask]:
     try:
         import onnx
     except ImportError:
-        raise ConfigError(f"--to onnx needs onnx: {how_to_install('onnx')}") from None
+        raise ConfigError(f"⟨to⟩ onnx needs onnx: {how_to_install('onnx')}") from None
     names, buffer = list(raw.inputs), io.BytesIO()
     with _quiet():
         torch.onnx.export(

@@ -194,9 +194,9 @@ def check_projection(features: int | None, projection: str) -> None:
     if features is not None:
         positive_int(features=features)
     if features is None and projection != "none":
-        raise ConfigError(f"--front-end-projection {projection} needs --front-end-features K: how many are kept")
+        raise ConfigError(f"⟨front-end-projection⟩ {projection} needs ⟨front-end-features⟩ K: how many are kept")
     if features is not None and projection == "none":
-        raise ConfigError("--front-end-features needs --front-end-projection public or random: how they are chosen")
+        raise ConfigError("⟨front-end-features⟩ needs ⟨front-end-projection⟩ public or random: how they are chosen")
 
 
 def with_head(front_end: nn.Module, head: nn.Module) -> nn.Module:

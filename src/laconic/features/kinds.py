@@ -193,9 +193,9 @@ class Wanted:
 
     def _check_records(self, input_shape: Sequence[int]) -> None:
         if self.words and ":" not in self.name:
-            raise ConfigError(f"--front-end {self.name} takes numbers, and the records are words: leave it out")
+            raise ConfigError(f"⟨front-end⟩ {self.name} takes numbers, and the records are words: leave it out")
         if self.mirror and len(input_shape) != 3:
-            raise ConfigError(f"--front-end-mirror is for images, and the records have shape {tuple(input_shape)}")
+            raise ConfigError(f"⟨front-end-mirror⟩ is for images, and the records have shape {tuple(input_shape)}")
 
 
 def public_front_end(
@@ -290,8 +290,8 @@ def project(
     non_negative(ridge=ridge)
     if images is None:
         raise ConfigError(
-            "--front-end-projection public needs public images: give --public-dataset NAME, or --public-records N to"
-            " set some training records aside; or use --front-end-projection random"
+            "⟨front-end-projection⟩ public needs public images: give ⟨public-dataset⟩ NAME, or ⟨public-records⟩ N to"
+            " set some training records aside; or use ⟨front-end-projection⟩ random"
         )
     check_same_shape(images, front_end.input_shape)
     public = in_blocks(front_end, images, torch.device(device)).flatten(1)
@@ -307,10 +307,10 @@ def check_same_shape(images: Tensor, wanted: Sequence[int]) -> None:
 
 
 PATCHES_NEED = (
-    "--front-end patches learns its patterns from public images: give --public-dataset NAME (dead-leaves need no file),"
-    " or --public-records N to set some training records aside"
+    "⟨front-end⟩ patches learns its patterns from public images: give ⟨public-dataset⟩ NAME (dead-leaves need no file),"
+    " or ⟨public-records⟩ N to set some training records aside"
 )
-FOURIER_NEEDS = "--front-end fourier needs --front-end-features K: how many features are drawn"
+FOURIER_NEEDS = "⟨front-end⟩ fourier needs ⟨front-end-features⟩ K: how many features are drawn"
 
 
 def check_names(name: str) -> None:
@@ -322,9 +322,9 @@ def check_names(name: str) -> None:
         elif not is_known(one):
             raise ConfigError(unknown("front end", one, front_ends()) + ", or your own as package.module:factory")
         elif one in _ALONE and len(names) > 1:
-            raise ConfigError(f"--front-end {name}: {one} stands alone, and is joined with no other")
+            raise ConfigError(f"⟨front-end⟩ {name}: {one} stands alone, and is joined with no other")
     if len(set(names)) < len(names) or len([one for one in names if ":" in one]) > 1:
-        raise ConfigError(f"--front-end {name}: each may be named once, and one of them may be your own")
+        raise ConfigError(f"⟨front-end⟩ {name}: each may be named once, and one of them may be your own")
 
 
 def factory_of(name: str | None) -> str | None:

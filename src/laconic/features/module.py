@@ -103,7 +103,7 @@ def module_front_end(
 def find_factory(name: str) -> Callable[..., Any]:
     factory: Any = imported("front-end", name)
     if not callable(factory) or isinstance(factory, nn.Module):
-        raise ConfigError(f"--front-end {name} is a {type(factory).__name__}, not a function that makes a module")
+        raise ConfigError(f"⟨front-end⟩ {name} is a {type(factory).__name__}, not a function that makes a module")
     return factory  # type: ignore[no-any-return]
 
 
@@ -119,7 +119,7 @@ def made_again(about: dict[str, Any]) -> ModuleFrontEnd:
     for key, what in (("weights", "weights"), ("code", "source code"), ("shape", "shape of the features")):
         if found.about[key] != about[key]:
             raise ConfigError(
-                f"--front-end {about['factory']}: its {what} changed ({found.about[key]}, was {about[key]}): restore"
+                f"⟨front-end⟩ {about['factory']}: its {what} changed ({found.about[key]}, was {about[key]}): restore"
                 " what it was, or start a new run"
             )
     found.about = dict(about)
@@ -139,13 +139,13 @@ def _made(
         try:
             module = factory(**arguments)
         except Exception as error:  # whatever a user's factory raises
-            raise ConfigError(f"--front-end {name} cannot be built: {reason_of(error)}") from None
+            raise ConfigError(f"⟨front-end⟩ {name} cannot be built: {reason_of(error)}") from None
     if not isinstance(module, nn.Module):
-        raise ConfigError(f"--front-end {name} gave a {type(module).__name__}, not a torch.nn.Module")
+        raise ConfigError(f"⟨front-end⟩ {name} gave a {type(module).__name__}, not a torch.nn.Module")
     try:
         return copy.deepcopy(module).cpu().eval().requires_grad_(False)  # runs copy it, too
     except Exception as error:
-        raise ConfigError(f"--front-end {name} cannot be frozen: {reason_of(error)}") from None
+        raise ConfigError(f"⟨front-end⟩ {name} cannot be frozen: {reason_of(error)}") from None
 
 
 def _tried(name: str, module: nn.Module, input_shape: tuple[int, ...], words: bool) -> tuple[int, ...]:
@@ -164,32 +164,32 @@ def _tried(name: str, module: nn.Module, input_shape: tuple[int, ...], words: bo
             found = module(inputs)
         except Exception as error:  # whatever a user's module raises
             shape = tuple(inputs.shape[1:])
-            raise ConfigError(f"--front-end {name} cannot take records of shape {shape}: {reason_of(error)}") from None
+            raise ConfigError(f"⟨front-end⟩ {name} cannot take records of shape {shape}: {reason_of(error)}") from None
         if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != len(inputs) or found.is_complex():
             got = f"a tensor of {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             raise ConfigError(
-                f"--front-end {name} gave {got} for {len(inputs)} records: it must give a tensor of real numbers"
+                f"⟨front-end⟩ {name} gave {got} for {len(inputs)} records: it must give a tensor of real numbers"
                 f" ({len(inputs)}, features)"
             )
         if not bool(torch.isfinite(found).all()):
-            raise ConfigError(f"--front-end {name} gave features that are not finite")
+            raise ConfigError(f"⟨front-end⟩ {name} gave features that are not finite")
         return found.float()
 
     records, others = made(), made()
     before = _weights_digest(module)
     whole, again = asked(records), asked(records)
     if not torch.equal(whole, again):
-        raise ConfigError(f"--front-end {name} gave other features the second time: it draws random numbers, or learns")
+        raise ConfigError(f"⟨front-end⟩ {name} gave other features the second time: it draws random numbers, or learns")
     others[0] = records[0]
     slack = _CLOSE * float(whole.abs().max()) + 1e-6
     for batch in (others, records[:1]):
         if float((asked(batch)[0] - whole[0]).abs().max()) > slack:
             raise ConfigError(
-                f"--front-end {name} gave a record other features in another batch (batch normalisation without fixed"
+                f"⟨front-end⟩ {name} gave a record other features in another batch (batch normalisation without fixed"
                 " statistics?): features may depend on one record only, or no ε holds"
             )
     if not torch.equal(asked(records), whole) or _weights_digest(module) != before:
-        raise ConfigError(f"--front-end {name} changes when it is used: features must be a fixed map of a record")
+        raise ConfigError(f"⟨front-end⟩ {name} changes when it is used: features must be a fixed map of a record")
     return tuple(whole.shape[1:])
 
 

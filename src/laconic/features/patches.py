@@ -115,7 +115,7 @@ def learnt(images: Tensor, patterns: int = PATTERNS) -> tuple[Tensor, Tensor]:
     if len(patches) < _FEWEST_PATCHES * patterns:
         raise ConfigError(
             f"{patterns} patterns cannot be learnt from {len(images)} public images, which have {len(patches)} patches"
-            " that are not flat: name more of them with --front-end-images, or ask for fewer with --front-end-patterns"
+            " that are not flat: name more of them with ⟨front-end-images⟩, or ask for fewer with ⟨front-end-patterns⟩"
         )
     mean = patches.mean(0)
     centred = patches - mean
@@ -134,7 +134,7 @@ def check_pictures(input_shape: Sequence[int]) -> None:
     if len(input_shape) != 3 or min(input_shape[1:]) < SMALLEST:
         raise ConfigError(
             f"front end 'patches' needs images (channels, height, width) of {SMALLEST} × {SMALLEST} or more, and the"
-            f" records have shape {tuple(input_shape)}: leave out --front-end"
+            f" records have shape {tuple(input_shape)}: leave out ⟨front-end⟩"
         )
 
 

@@ -73,7 +73,7 @@ def leading_directions(features: Tensor, count: int) -> tuple[Tensor, Tensor, Te
     if images <= count:
         raise ConfigError(
             f"{count} principal components need more than {count} public images, and there are {images}:"
-            " ask for fewer with --front-end-features, or name a --public-dataset"
+            " ask for fewer with ⟨front-end-features⟩, or name a ⟨public-dataset⟩"
         )
     mean = features.mean(0)
     centred = features - mean
@@ -101,4 +101,4 @@ def random_selection(available: int, count: int, rng: np.random.Generator) -> Se
 
 def check_count(count: int, available: int) -> None:
     if count > available:
-        raise ConfigError(f"--front-end-features {count}: the transform of these images has only {available} features")
+        raise ConfigError(f"⟨front-end-features⟩ {count}: the transform of these images has only {available} features")

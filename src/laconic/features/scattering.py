@@ -175,7 +175,7 @@ def full_shape(input_shape: Sequence[int]) -> tuple[int, int, int]:
     if len(input_shape) != 3 or min(input_shape[1:]) < SMALLEST:
         raise ConfigError(
             f"front end 'scattering' needs images (channels, height, width) of {SMALLEST} × {SMALLEST} or more, and the"
-            f" records have shape {tuple(input_shape)}: leave out --front-end"
+            f" records have shape {tuple(input_shape)}: leave out ⟨front-end⟩"
         )
     channels, height, width = input_shape
     return channels * CHANNELS, height // STRIDE, width // STRIDE

@@ -133,8 +133,8 @@ def fourier_front_end(
 
 
 BANDWIDTH_NEEDS = (
-    "--front-end fourier needs a bandwidth that is not taken from the clients' records: give --front-end-bandwidth, or"
-    " public records to measure it on (--public-dataset NAME, or --public-records N to set some training records aside)"
+    "⟨front-end⟩ fourier needs a bandwidth that is not taken from the clients' records: give ⟨front-end-bandwidth⟩, or"
+    " public records to measure it on (⟨public-dataset⟩ NAME, or ⟨public-records⟩ N to set some training records aside)"
 )
 
 
@@ -144,5 +144,5 @@ def median_distance(public: Tensor) -> float:
     distances = torch.pdist(rows) if len(rows) > 1 else rows.new_zeros(0)
     distances = distances[distances > 0]
     if not len(distances):
-        raise ConfigError("the public records are all alike, so no bandwidth follows: give --front-end-bandwidth")
+        raise ConfigError("the public records are all alike, so no bandwidth follows: give ⟨front-end-bandwidth⟩")
     return float(distances.median())

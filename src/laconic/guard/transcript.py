@@ -147,7 +147,7 @@ class Transcript:
         for line in new.split(b"\n")[:-1]:
             self._take(line)
             self._bytes += len(line) + 1
-        if not self._loaded and self._rows:
+        if self._rows and (self._restored or not self._loaded):
             self._restored = self._set_back(noted)
         self._loaded = True
 

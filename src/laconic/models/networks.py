@@ -43,7 +43,7 @@ def lfw_cnn(*, input_shape: Sequence[int], num_classes: int) -> nn.Module:
     if len(input_shape) != 3 or min(input_shape[1:]) < 22:
         raise ConfigError(
             f"model 'lfw-cnn' needs images (channels, height, width) of 22 × 22 or more, not {tuple(input_shape)}:"
-            " choose another --model"
+            " choose another ⟨model⟩"
         )
     channels, height, width = input_shape
     layers: list[nn.Module] = []
@@ -125,7 +125,7 @@ def all_cnn_c(
     if len(input_shape) != 3 or min(input_shape[1:]) < 4:
         raise ConfigError(
             f"model 'all-cnn-c' needs images (channels, height, width) of 4 × 4 or more, not {tuple(input_shape)}:"
-            " choose another --model"
+            " choose another ⟨model⟩"
         )
     channels, size = input_shape[0], (input_shape[1], input_shape[2])
     layers: list[nn.Module] = []

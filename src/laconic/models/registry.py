@@ -74,7 +74,7 @@ def build_model(
         except ConfigError:
             raise
         except Exception as error:  # a user's factory may raise anything
-            raise ConfigError(f"model '{name}' cannot be built: {reason_of(error)}; check --model-option") from None
+            raise ConfigError(f"model '{name}' cannot be built: {reason_of(error)}; check ⟨model-option⟩") from None
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model '{name}' gave a {type(model).__name__}, not a torch.nn.Module")
     return model
@@ -86,7 +86,7 @@ def find_model(name: str) -> Callable[..., nn.Module] | None:
         return None
     factory: Any = imported("model", name) if ":" in name else MODELS.find(name)
     if not callable(factory):
-        raise ConfigError(f"--model {name} is a {type(factory).__name__}, not a function that makes a model")
+        raise ConfigError(f"⟨model⟩ {name} is a {type(factory).__name__}, not a function that makes a model")
     return factory  # type: ignore[no-any-return]
 
 

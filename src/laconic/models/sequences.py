@@ -95,7 +95,7 @@ def sensor_cnn(
     if len(input_shape) != 2 or input_shape[0] < 4:
         raise ConfigError(
             f"model 'sensor-cnn' needs windows (time, channels) of 4 moments or more, not {tuple(input_shape)}:"
-            " choose another --model"
+            " choose another ⟨model⟩"
         )
     moments, channels = input_shape
     model = nn.Sequential(
@@ -125,7 +125,7 @@ class Words(nn.Embedding):
 
     def forward(self, words: Tensor) -> Tensor:
         if words.is_floating_point():
-            raise TypeError("a model that looks words up needs whole numbers (of texts: give --max-length)")
+            raise TypeError("a model that looks words up needs whole numbers (of texts: give ⟨max-length⟩)")
         return super().forward(words)
 
 
@@ -162,5 +162,5 @@ def _check_words(name: str, input_shape: Sequence[int], *, least: int) -> None:
     if len(input_shape) != 1 or input_shape[0] < least:
         raise ConfigError(
             f"model '{name}' needs sequences of {least} words or more, as whole numbers of shape (length,), not"
-            f" {tuple(input_shape)}: choose another --model"
+            f" {tuple(input_shape)}: choose another ⟨model⟩"
         )

@@ -10,8 +10,9 @@ import math
 import threading
 from collections.abc import Mapping
 
+from laconic.metrics import TEST, columns
 from laconic.observers.observer import Ended, Observer, Row, Started
-from laconic.operations.events import FIELDS, EventLog
+from laconic.operations.events import EventLog, fields
 from laconic.operations.metrics import Endpoint, counter, exposition, gauge
 
 _STATUS = ("waiting", "running", "finished", "interrupted", "failed")
@@ -62,7 +63,7 @@ class RunFigures(Observer):
         for name in _STATUS:
             states.add(name == status, status=name)
         metric = gauge("laconic_metric", "What was measured last on the server's own records.")
-        for name in ("loss", "accuracy", "balanced_accuracy", "auroc"):
+        for name in columns(TEST, released=True):
             if name in row:
                 metric.add(row[name], metric=name)
         epsilon = gauge("laconic_epsilon", "Privacy spent so far, by who looks on.")
@@ -107,7 +108,7 @@ class RecordedEvents(Observer):
 
     def row(self, row: Row) -> None:
         level = "warning" if "discarded" in row else "info"
-        known = {name: value for name, value in row.items() if name in FIELDS and isinstance(value, str | int | float)}
+        known = {name: row[name] for name in sorted(row.keys() & fields()) if isinstance(row[name], str | int | float)}
         self._log.write("round finished", level=level, **known)
 
     def unanswered(self, round: int, client: int, node: int, reason: str) -> None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from laconic.figures import at_most, epsilon_text
+from laconic.metrics import CLIENTS, MAIN
 from laconic.observers.observer import Ended, Observer, Row, Started
 from laconic.report.ledger import human_bytes
 
@@ -59,7 +60,7 @@ class PlainProgress(Observer):
 
 def measured_text(row: Row) -> str:
     """What clients measured on their own records, in a few words; empty where they did not, or noise hides it."""
-    name = next((name for name in ("auroc", "accuracy", "loss") if f"clients_{name}" in row), None)
+    name = next((name for name in MAIN if f"{CLIENTS}{name}" in row), None)
     if name is None:
         return ""
     noise = f" ± {row['clients_noise']:.3f}" if "clients_noise" in row else ""

@@ -164,7 +164,7 @@ def tracker(name: str, about: Mapping[str, str] | None = None) -> Tracker:
     try:
         module = importlib.import_module(place)
     except ImportError:
-        raise ConfigError(f"--track {name} needs {name}: {how_to_install(name)}") from None
+        raise ConfigError(f"⟨track⟩ {name} needs {name}: {how_to_install(name)}") from None
     found: Tracker = module.TRACKER(about or {})
     return found
 

@@ -11,19 +11,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from laconic.errors import ConfigError, one_line
+from laconic.metrics import HELD_OUT, TEST, columns
 
 LEVELS = ("info", "warning", "error")
-FIELDS = frozenset(
-    (
-        *("run", "round", "attempt", "rounds", "finished", "scheme", "fingerprint", "version", "status", "stop_reason"),
-        *("message", "node", "client", "reason", "discarded", "cohort", "groups", "lost_groups", "vote"),
-        *("seconds", "bytes_up", "bytes_down", "bytes_in", "bytes_out"),
-        *("loss", "accuracy", "balanced_accuracy", "auroc"),
-        *("holdout_loss", "holdout_accuracy", "holdout_balanced_accuracy", "holdout_auroc"),
-        *("epsilon", "participant_epsilon", "text"),
-    )
+_FIELDS = (
+    *("run", "round", "attempt", "rounds", "finished", "scheme", "fingerprint", "version", "status", "stop_reason"),
+    *("message", "node", "client", "reason", "discarded", "cohort", "groups", "lost_groups", "vote"),
+    *("seconds", "bytes_up", "bytes_down", "bytes_in", "bytes_out", "epsilon", "participant_epsilon", "text"),
 )
 _LONGEST = 300
+
+
+def fields() -> frozenset[str]:
+    """What an event may say: the metrics of the released model among it."""
+    return frozenset((*_FIELDS, *columns(TEST, HELD_OUT, released=True)))
 
 
 class EventLog:
@@ -38,14 +39,14 @@ class EventLog:
             except OSError as error:
                 raise ConfigError(f"cannot write the log {path}: {error.strerror}") from None
 
-    def write(self, event: str, *, level: str = "info", **fields: str | int | float | bool | None) -> None:
+    def write(self, event: str, *, level: str = "info", **named: str | int | float | bool | None) -> None:
         """One line. Texts are cut to one line of 300 characters."""
-        unknown = fields.keys() - FIELDS
+        unknown = named.keys() - fields()
         if unknown or level not in LEVELS:
             raise ValueError(f"no fields of an event: {sorted(unknown)}, level {level}")
         row: dict[str, object] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level}
         row["event"] = event
-        for name, value in fields.items():
+        for name, value in named.items():
             if value is not None:
                 row[name] = one_line(value, _LONGEST) if isinstance(value, str) else _finite(value)
         line = json.dumps(row, ensure_ascii=False) + "\n"

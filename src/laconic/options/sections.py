@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from laconic.metrics import judging
 from laconic.options.declare import option
 from laconic.parts import below_one, non_negative, non_negative_int, port, positive, positive_int, probability, rate
 
@@ -50,7 +51,7 @@ class RunOptions:
         "auto",
         "What makes a round the best, and progress on the held-out set: accuracy, balanced-accuracy, auroc or loss."
         " auto is balanced-accuracy for health records, else accuracy (loss without classes).",
-        choices=("auto", "accuracy", "balanced-accuracy", "auroc", "loss"),
+        choices=("auto", *(name.replace("_", "-") for name in judging())),
         identity=True,
     )
     checkpoint_seconds: float = option(10.0, "Seconds between two checkpoints.", check=non_negative)

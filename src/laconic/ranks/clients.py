@@ -108,7 +108,7 @@ class RankedWork(ClientWork):
         if not np.array_equal(np.sort(np.concatenate(came)), np.sort(clients)):
             raise PrivacyError(
                 f"round {plan.round}: the ranks have trained other clients than they were asked to; nothing is"
-                " released: use --engine one-by-one, or leave out torchrun"
+                " released: use ⟨engine⟩ one-by-one, or leave out torchrun"
             )
 
     def _of_all_ranks(

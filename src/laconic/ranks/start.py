@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from laconic.errors import ConfigError, LaconicError, RankFailed
+from laconic.errors import ConfigError, LaconicError, RankFailed, worded
 from laconic.experiment.identity import identity_of
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
@@ -69,9 +69,9 @@ def about_idle(clients: RankedClients) -> str | None:
     chunks = math.ceil(planned / (engine.at_once if clients.experiment.chunk is None else clients.experiment.chunk))
     if chunks >= ranks or (engine.at_once == 1 and planned >= ranks):
         return None
-    return (
+    return worded(
         f"{ranks} ranks, but a cohort of {planned:g} clients has {chunks} chunks, so some ranks have nothing to do: use"
-        " fewer ranks, or start a new run with a smaller --chunk"
+        " fewer ranks, or start a new run with a smaller ⟨chunk⟩"
     )
 
 
@@ -113,13 +113,13 @@ def _chunk(clients: RankedClients) -> int:
 def _device(ranks: Ranks, name: str) -> str:
     """Every rank of a machine has a GPU of its own."""
     if name.startswith("cuda:") and ranks.size > 1:
-        raise ConfigError(f"--device {name} is one GPU for {ranks.size} ranks: use --device cuda, one for each rank")
+        raise ConfigError(f"⟨device⟩ {name} is one GPU for {ranks.size} ranks: use ⟨device⟩ cuda, one for each rank")
     if name not in ("auto", "cuda") or not torch.cuda.is_available():
         return name
     if ranks.local >= torch.cuda.device_count():
         raise ConfigError(
             f"rank {ranks.local} of this machine has no GPU of its own, there are {torch.cuda.device_count()}: lower"
-            " --nproc-per-node, or use --device cpu"
+            " --nproc-per-node, or use ⟨device⟩ cpu"
         )
     torch.cuda.set_device(ranks.local)
     return f"cuda:{ranks.local}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 MOST_CLASSES = 100
-"""A confusion matrix of more classes is not kept: nobody could read it."""
+"""A confusion matrix of more classes is not kept: it could not be read."""
 _ROC_POINTS = 101
 _BINS = 10
 

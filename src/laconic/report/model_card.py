@@ -7,7 +7,8 @@ from typing import Any
 
 from laconic import __version__
 from laconic.figures import at_most, epsilon_text, rounded_up
-from laconic.privacy.statement.released import METRICS, released_statement
+from laconic.metrics import TEST, columns
+from laconic.privacy.statement.released import released_statement
 from laconic.report.ledger import human_bytes
 from laconic.report.summary_lines import metric_text
 
@@ -95,9 +96,10 @@ def _promise(statement: dict[str, Any], released_only: bool) -> str:
 
 def _metrics(summary: dict[str, Any], released_only: bool) -> str:
     last, best = summary["last"], summary["best"]
-    if not any(name in last for name in METRICS):
+    names = columns(TEST, released=True)
+    if not any(name in last for name in names):
         return "Not measured: the run had no test records."
-    rows = [(name.replace("_", " "), f"{last[name]:.4f}") for name in METRICS if last.get(name) is not None]
+    rows = [(name.replace("_", " "), f"{last[name]:.4f}") for name in names if last.get(name) is not None]
     parts = [f"After round {summary['rounds']}, on test records:", _table(("metric", "value"), rows)]
     if best is not None and not released_only:
         parts.append(f"The best round, chosen on the same test records and so optimistic: {metric_text(best)}.")

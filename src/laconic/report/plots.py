@@ -91,7 +91,7 @@ def plot_panels(groups: Mapping[str, Histories], out: Path, metric: str = "accur
     try:
         figure.savefig(out, dpi=120, metadata={"Software": None} if out.suffix == ".png" else None)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--plot {out}: {error}") from None
+        raise ConfigError(f"⟨plot⟩ {out}: {error}") from None
     plt.close(figure)
 
 

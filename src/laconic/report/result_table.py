@@ -6,6 +6,7 @@ import html
 from typing import Any
 
 from laconic.figures import epsilon_text, rounded_up
+from laconic.metrics import MAIN
 from laconic.report.ledger import human_bytes
 
 _STOPPED = {"budget": "the budget is used up", "patience": "early stopping", "diverged": "diverged"}
@@ -30,7 +31,7 @@ def result_rows(scheme: str, summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _metric_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     metric, last, best = summary["best_is_chosen_by"], summary["last"], summary["best"]
-    names = [metric, *(name for name in ("auroc", "accuracy", "loss") if name != metric)]
+    names = [metric, *(name for name in MAIN if name != metric)]
     rows = []
     for name in names:
         if last.get(name) is None:

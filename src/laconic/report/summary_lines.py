@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from laconic.figures import at_most, epsilon_text
+from laconic.metrics import columns
 from laconic.report.ledger import human_bytes
 
 STOPPED = {
@@ -32,6 +33,8 @@ def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         cost = f"{human_bytes(summary['best']['bytes_up'])} up, {human_bytes(summary['best']['bytes_down'])} down"
         lines.append(("Best round", f"{metric_text(summary['best'])}; {cost} (chosen on test data{by})"))
         lines += _about_best(summary["best"])
+    for name, row in summary.get("answers", {}).items():
+        lines.append((name[:1].upper() + name[1:], metric_text(row)))
     lines += [("Warning", text) for text in summary.get("warnings", ())]
     return lines + attack_lines(summary.get("attack")) + testing_lines(summary.get("group_testing"))
 
@@ -114,27 +117,16 @@ def _about_best(best: dict[str, Any]) -> list[tuple[str, str]]:
     return [("  its ε", text)]
 
 
-_METRICS = (
-    "accuracy",
-    "class_accuracy",
-    "attack_accuracy",
-    "balanced_accuracy",
-    "auroc",
-    "loss",
-    "holdout_accuracy",
-    "holdout_balanced_accuracy",
-    "clients_accuracy",
-    "clients_auroc",
-    "clients_loss",
-)
-
-
 def metric_text(row: dict[str, Any]) -> str:
     parts = [f"round {row['round']}"]
-    parts += [f"{key} {row[key]:.4f}" for key in _METRICS if row.get(key) is not None]
+    parts += [f"{key} {_figures(row[key])}" for key in columns() if row.get(key) is not None]
     if "epsilon" in row:
         parts.append(f"ε {at_most(row['epsilon'])} (server's {epsilon_text(row['participant_epsilon'])})")
     return ", ".join(parts)
+
+
+def _figures(value: float | list[float]) -> str:
+    return f"({', '.join(map(_figures, value))})" if isinstance(value, list) else f"{value:.4f}"
 
 
 def ledger_lines(ledger: dict[str, Any], *, papers: bool = True) -> list[tuple[str, str]]:

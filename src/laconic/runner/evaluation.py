@@ -14,8 +14,7 @@ from laconic.clients.base import Clients
 from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
-from laconic.report.classified import classified_figures
-from laconic.round import MEASURED
+from laconic.metrics import CLIENTS, METRICS, TEST, columns
 from laconic.store.checkpoint import RunState
 from laconic.train.engines.engine import products_in
 from laconic.train.losses import binary_cross_entropy, cross_entropy
@@ -53,8 +52,8 @@ class Evaluation:
             classes = 0 if records.targets.is_floating_point() else len(torch.unique(records.targets))
             if classes == 0 or (self.metric != "accuracy" and classes != 2):
                 raise ConfigError(
-                    f"--best-by {self._experiment.best_by} needs {what} records of"
-                    f" {'classes' if self.metric == 'accuracy' else 'two classes'}: use --best-by loss"
+                    f"⟨best-by⟩ {self._experiment.best_by} needs {what} records of"
+                    f" {'classes' if self.metric == 'accuracy' else 'two classes'}: use ⟨best-by⟩ loss"
                 )
 
     def metrics(self, weights: Tensor) -> dict[str, Any]:
@@ -109,6 +108,8 @@ class Evaluation:
         test, model = self._test, self._clients.model
         if test is None or test.targets.is_floating_point():
             return None
+        from laconic.report.classified import classified_figures
+
         outputs: list[Tensor] = []
         with products_in(self._experiment.precision, self._clients.device):
             outputs += [part.double().cpu() for part in model.outputs(weights, test.inputs)]
@@ -126,7 +127,7 @@ class Evaluation:
         """
         best = "loss" in row and (state.best is None or self._better(row, state.best))
         if best:
-            state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in _BEST}
+            state.best = {"score": self._score(row)} | {k: row[k] for k in row if k in (*_BEST, *columns(TEST))}
         held = self._progress(row)
         if held is not None:
             better = state.best_holdout is None or held > state.best_holdout
@@ -141,8 +142,8 @@ class Evaluation:
         """
         evaluations = self._experiment.scheme.evaluations
         if evaluations.every:
-            found = row.get(MEASURED + evaluations.metric)
-            return None if found is None else float(-found if evaluations.metric == "loss" else found)
+            found = row.get(CLIENTS + evaluations.metric)
+            return None if found is None else float(-found if METRICS[evaluations.metric].smaller_is_better else found)
         if "holdout_loss" not in row or "vote" in row:
             return None
         return self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
@@ -162,7 +163,7 @@ class Evaluation:
     def _score(self, metrics: dict[str, Any]) -> float:
         """Larger is better; none (training diverged) or NaN is worst."""
         score = metrics.get(self.metric, np.nan)
-        return -np.inf if np.isnan(score) else float(-score if self.metric == "loss" else score)
+        return -np.inf if np.isnan(score) else float(-score if METRICS[self.metric].smaller_is_better else score)
 
 
 class OneClass:
@@ -186,16 +187,5 @@ class OneClass:
 
 
 ONE_CLASS = "one_class"
-_BEST = (
-    "round",
-    ONE_CLASS,
-    "accuracy",
-    "balanced_accuracy",
-    "auroc",
-    "loss",
-    "class_accuracies",
-    "class_accuracy",
-    "attack_accuracy",
-    "epsilon",
-    "participant_epsilon",
-)
+_BEST = ("round", ONE_CLASS, "class_accuracies", "epsilon", "participant_epsilon")
+"""What the best round's row keeps besides its metrics."""

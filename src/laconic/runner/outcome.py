@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from laconic.clients import wire
 from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
 from laconic.features.base import describe
+from laconic.metrics import CLIENTS, columns
+from laconic.privacy.accounting.releases import TRAINING
 from laconic.privacy.statement.statement import privacy_statement
-from laconic.report.result_table import as_html, as_text, result_rows
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.evaluation import ONE_CLASS
 from laconic.runner.progress import Progress
@@ -50,6 +51,7 @@ class RunResult:
         scheme: its name.
         warnings: what makes the result worth little, such as a model that always says the same.
         ranks: how many processes trained.
+        answers: by query, what the last round in which it was asked has shown.
 
     Examples:
         >>> import torch
@@ -85,12 +87,18 @@ class RunResult:
     """What makes the model worth little."""
     ranks: int = 1
     """How many processes trained, when the run ended."""
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By query, what the last round in which it was asked has shown."""
 
     def __repr__(self) -> str:
+        from laconic.report.result_table import as_text, result_rows
+
         return as_text(result_rows(self.scheme, self.summary()))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from laconic.report.result_table import as_html, result_rows
+
         return as_html(result_rows(self.scheme, self.summary()))
 
     def to_pandas(self) -> Any:
@@ -124,6 +132,7 @@ class RunResult:
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
             "epsilon_is_of": "the whole run, also beside the best round: all rounds decide which one that is",
             "last": self.last,
+            **({"answers": self.answers} if self.answers else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({} if self.attack is None else {"attack": self.attack}),
             **({} if self.group_testing is None else {"group_testing": self.group_testing}),
@@ -182,6 +191,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         scheme=e.scheme.name,
         warnings=tuple(_warnings(run)),
         ranks=run.clients.num_ranks,
+        answers=_answers(run),
     )
     if run.folder:
         run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
@@ -207,6 +217,17 @@ def _warnings(run: Progress) -> Iterator[str]:
     if best is not None and ONE_CLASS not in best:
         text += f"; round {best['round']} still told classes apart (laconic predict --best)"
     yield text
+
+
+def _answers(run: Progress) -> dict[str, dict[str, Any]]:
+    """By query, the figures of the last round in which it was asked; evaluations are in the rows of their rounds."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in run.history:
+        query = run.experiment.scheme.query(row["round"])
+        if query in run.experiment.scheme.queries:
+            asked = {name: row[name] for name in columns(CLIENTS) if name in row}
+            found |= {query.name: {"round": row["round"]} | asked} if query is not None and asked else {}
+    return found
 
 
 def planned_messages(run: Progress) -> dict[str, dict[str, int]]:
@@ -242,15 +263,12 @@ def _epsilons(statement: dict[str, Any]) -> dict[str, float | None]:
 
 def formula_bits(scheme: Scheme, size: int, cohort: float, rounds: int = 0) -> tuple[float, float]:
     """Bits per message, up and down, as the papers count them: 32 per value (or what --downlink says), 1 per sign,
-    log₂ m under FL-SIGN-DP. Of a run with votes or evaluations: the mean over so many `rounds`, if given."""
-    votes, measured = min(scheme.codec.vote_rounds, rounds), scheme.num_evaluations(rounds)
-    trained = _message_bits(scheme, size, cohort)
-    if not votes and not measured:
-        return trained
-    voting = _message_bits(scheme.at(1), size, cohort)
-    cells = _message_bits(scheme.measuring, size, cohort) if measured else trained
-    kinds = zip(voting, cells, trained, strict=True)
-    up, down = ((votes * v + measured * c + (rounds - votes - measured) * t) / rounds for v, c, t in kinds)
+    log₂ m under FL-SIGN-DP. Of a run with votes or queries: the mean over so many `rounds`, if given."""
+    planned = scheme.planned(rounds)
+    if not any(count for name, count in planned.items() if name != TRAINING):
+        return _message_bits(scheme, size, cohort)
+    bits = [(planned[phase.name], _message_bits(phase.parts, size, cohort)) for phase in scheme.phases]
+    up, down = (sum(count * kind[way] for count, kind in bits) / rounds for way in (0, 1))
     return up, down
 
 

@@ -44,13 +44,13 @@ class Spending:
             return
         if not (budget.released_fits(accountant, 1, 1) and budget.participant_fits(accountant, 1)):
             raise PrivacyError(
-                "the budget does not allow a single round: raise --epsilon (or --participant-epsilon),"
-                " raise --noise-multiplier, or lower --sampling-rate"
+                "the budget does not allow a single round: raise ⟨epsilon⟩ (or ⟨participant-epsilon⟩),"
+                " raise ⟨noise-multiplier⟩, or lower ⟨sampling-rate⟩"
             )
         if self._votes and not budget.released_fits(accountant, self._votes + 1, 1):
             raise PrivacyError(
-                f"the budget ends within the {self._votes} votes, before anything is trained: raise --epsilon or"
-                " --vote-noise-multiplier, or lower --vote-rounds"
+                f"the budget ends within the {self._votes} votes, before anything is trained: raise ⟨epsilon⟩ or"
+                " ⟨vote-noise-multiplier⟩, or lower ⟨vote-rounds⟩"
             )
 
     def with_repeats(self, repeats: Repeats, *, promised: bool = False) -> RunAccountant | None:

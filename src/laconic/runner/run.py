@@ -204,7 +204,7 @@ class Run(Progress):
         if finished and next_round <= self.experiment.rounds and not self._within_budget(self.plan(next_round)):
             raise PrivacyError(
                 f"the privacy budget of {self.path} is spent after round {self.state.rounds}: its results are there;"
-                " start a new run with another --out to spend more"
+                " start a new run with another ⟨out⟩ to spend more"
             )
 
     def _one_round(self, number: int) -> bool:
@@ -232,8 +232,8 @@ class Run(Progress):
             return None
         if self.experiment.scheme.noise.remembers and self.state.rounds and not remembers_sums(self.state.rule):
             raise RunFolderError(
-                f"{self.path} is a run that has ended, and it keeps no sums without noise. So a run with --noise-bands"
-                " cannot have more rounds than it was planned with: start a new run with another --out"
+                f"{self.path} is a run that has ended, and it keeps no sums without noise. So a run with ⟨noise-bands⟩"
+                " cannot have more rounds than it was planned with: start a new run with another ⟨out⟩"
             )
         if self.accountant is not None:
             if not self._announced(number):
@@ -309,7 +309,7 @@ class Run(Progress):
         if check != before:
             raise PrivacyError(
                 f"round {plan.round} comes out other than before the run was interrupted, so its noise would be used"
-                " twice: data, code or machine have changed; start a new run with another --out"
+                " twice: data, code or machine have changed; start a new run with another ⟨out⟩"
             )
         return check
 

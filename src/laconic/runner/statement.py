@@ -4,7 +4,7 @@ It covers the charges of a run, or those of its whole plan if its data may end i
 the held-out metric says so. That depends on the released models and on held-out records, so the number of rounds says
 something of them. Composition is proven for a number that is fixed beforehand, and the plan's is: a run that ended
 sooner is the planned one of which the rest was dropped, and dropping costs nothing. A budget ends a run by its charges
-alone, whatever the data are, so there the charges count.
+alone and not on the data, so there the charges count.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Read `client.py` and `server.py` first; they are the protocol. `docs/secure-aggregation.md` says what it promises.
 
-attempts  which attempts a client has used, in memory or on disk
+attempts  which attempts a client has used
 claims    against whom a sum is claimed to be secure, in one wording
 client    `SecAggClient`: keys, upload, consent, reveal
 foretell  predicts the outcome of a round from the dropouts, without masks
@@ -15,29 +15,3 @@ shares    the seeds of an upload as encrypted shares
 sizes     how large committee and neighbourhood must be
 terms     `Terms` of a run and `SumPlan` of an attempt; neighbours, committee and threshold follow from them
 """
-
-from laconic.secagg.attempts import Attempts, AttemptsInMemory, AttemptsOnDisk
-from laconic.secagg.client import SecAggClient
-from laconic.secagg.nonces import Nonces
-from laconic.secagg.opening import RoundAborted
-from laconic.secagg.server import Opened, SecAggServer, ServerRound
-from laconic.secagg.session import InProcessFederation, RoundOutcome, Traffic, Vanishes
-from laconic.secagg.terms import SumPlan, Terms
-
-__all__ = [
-    "Attempts",
-    "AttemptsInMemory",
-    "AttemptsOnDisk",
-    "InProcessFederation",
-    "Nonces",
-    "Opened",
-    "RoundAborted",
-    "RoundOutcome",
-    "SecAggClient",
-    "SecAggServer",
-    "ServerRound",
-    "SumPlan",
-    "Terms",
-    "Traffic",
-    "Vanishes",
-]

@@ -7,13 +7,10 @@ one plan, and attempts only go forward.
 
 from __future__ import annotations
 
-import json
 from enum import IntEnum
-from pathlib import Path
-from typing import IO, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
-from laconic.errors import PrivacyError, RunFolderError
-from laconic.files import replace_file
+from laconic.errors import PrivacyError
 
 
 class Step(IntEnum):
@@ -57,60 +54,6 @@ class AttemptsInMemory:
         self._last[run] = mark
 
 
-class AttemptsOnDisk:
-    """One small file, replaced in one step and synced before `claim` returns. Opened by one process at a time."""
-
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-        self._lock = _locked(self._path)
-        try:
-            self._last = self._read()
-        except RunFolderError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def last(self, run: bytes) -> Mark | None:
-        return self._last.get(run)
-
-    def claim(self, run: bytes, mark: Mark) -> None:
-        check_forward(self.last(run), mark)
-        marks = {**self._last, run: mark}
-        self._write({key.hex(): [m.round, m.attempt, int(m.step), m.plan.hex()] for key, m in marks.items()})
-        self._last = marks
-
-    def _read(self) -> dict[bytes, Mark]:
-        try:
-            rows = json.loads(self._path.read_bytes())
-            return {
-                bytes.fromhex(run): Mark(int(round), int(attempt), Step(step), bytes.fromhex(plan))
-                for run, (round, attempt, step, plan) in rows.items()
-            }
-        except FileNotFoundError:
-            return {}
-        except (ValueError, AttributeError, TypeError):
-            raise RunFolderError(
-                f"{self._path} is damaged: which attempts were used is not known; restore it, or start a new run with"
-                " new keys"
-            ) from None
-        except OSError as error:
-            raise RunFolderError(f"cannot read {self._path}: {error.strerror}") from None
-
-    def _write(self, rows: dict[str, list[int | str]]) -> None:
-        try:
-            replace_file(self._path, json.dumps(rows).encode())
-        except OSError as error:
-            raise RunFolderError(f"cannot write {self._path}: {error.strerror}; nothing was sent") from None
-
-
 def check_forward(last: Mark | None, mark: Mark) -> None:
     """Refuse a mark that is not after the last one, or that has another plan for the same attempt."""
     if last is None:
@@ -123,20 +66,3 @@ def check_forward(last: Mark | None, mark: Mark) -> None:
         )
     if mark[:2] == last[:2] and mark.plan != last.plan:
         raise PrivacyError(f"{name}: this client has begun it under another plan; repeat the round as a new attempt")
-
-
-def _locked(path: Path) -> IO[str]:
-    try:
-        lock = open(path.with_name(path.name + ".lock"), "w")  # noqa: SIM115 - held until close()
-    except OSError as error:
-        raise RunFolderError(f"cannot open {path}: {error.strerror}") from None
-    try:
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # no advisory locks on this platform
-        pass
-    except OSError:
-        lock.close()
-        raise RunFolderError(f"{path} is in use by another process: a client must not run twice") from None
-    return lock

@@ -93,11 +93,9 @@ class SecAggClient:
 
     def upload(self, vector: np.ndarray) -> bytes:
         """The masked vector with the encrypted shares of every seed in its mask."""
-        plan = self._current()
-        if vector.shape != (plan.size,):
-            raise ConfigError(f"a vector of shape {vector.shape}, but the plan says {plan.size} values")
+        words = self._words(vector)  # what does not fit costs no attempt
         self.commit()
-        return self.mask(vector)
+        return self._masked(words)
 
     def commit(self) -> None:
         """Claim the attempt: from now on one vector may be masked under its plan, and no other."""
@@ -108,13 +106,19 @@ class SecAggClient:
 
     def mask(self, vector: np.ndarray) -> bytes:
         """The masked vector, after `commit`."""
+        return self._masked(self._words(vector))
+
+    def _words(self, vector: np.ndarray) -> np.ndarray:
         plan = self._current()
         if vector.shape != (plan.size,):
             raise ConfigError(f"a vector of shape {vector.shape}, but the plan says {plan.size} values")
+        return plan.ring.words(vector)
+
+    def _masked(self, words: np.ndarray) -> bytes:
+        plan = self._current()
         if not self._committed:
             raise WireError(f"client {self.client} has not claimed this attempt, or has masked its vector already")
         self._committed = False
-        words = plan.ring.words(vector)
         own = secrets.token_bytes(SEED_BYTES)
         shared = {other: self._pair_seed(plan, other) for other in plan.neighbours(self.client)}
         larger = [seed for other, seed in shared.items() if other > self.client]

@@ -6,9 +6,20 @@ A simulation that sums in the clear uses this, so that it loses the same rounds,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 
-from laconic.secagg.session import Vanishes
 from laconic.secagg.terms import SumPlan
+
+
+class Vanishes(IntEnum):
+    """When a client drops out."""
+
+    BEFORE_UPLOAD = 1
+    BEFORE_CONSENT = 2
+    """After its upload; the same as the next one where there are no consents."""
+    BEFORE_UNMASK = 3
+    DURING_UNMASK = 4
+    """It has computed its answer, but the answer is lost."""
 
 
 def foretell(plan: SumPlan, vanishing: Mapping[int, Vanishes]) -> tuple[tuple[int, ...], str]:

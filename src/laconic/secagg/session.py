@@ -7,27 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from laconic.secagg.client import SecAggClient
+from laconic.secagg.foretell import Vanishes
 from laconic.secagg.messages import plan_bytes
 from laconic.secagg.opening import RoundAborted
 from laconic.secagg.server import SecAggServer, ServerRound
 from laconic.secagg.terms import NONCE_BYTES, SumPlan, Terms
-
-
-class Vanishes(IntEnum):
-    """When a client drops out."""
-
-    BEFORE_UPLOAD = 1
-    BEFORE_CONSENT = 2
-    """After its upload; the same as the next one where there are no consents."""
-    BEFORE_UNMASK = 3
-    DURING_UNMASK = 4
-    """It has computed its answer, but the answer is lost."""
 
 
 @dataclass

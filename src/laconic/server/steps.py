@@ -128,7 +128,7 @@ class Scheduled(ServerRule):
         positive_int(rounds=self.rounds, average_last=self.average_last)
         below_one(step_decay=self.step_decay)
         if self.average_last > self.rounds:
-            raise ConfigError(f"--average-last {self.average_last} of {self.rounds} rounds: give no more than --rounds")
+            raise ConfigError(f"⟨average-last⟩ {self.average_last} of {self.rounds} rounds: give no more than ⟨rounds⟩")
 
     @property
     def momentum(self) -> float:

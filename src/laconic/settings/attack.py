@@ -8,7 +8,7 @@ from typing import Any
 
 from laconic.adversary.attack import Attack
 from laconic.adversary.registry import build_attack, find_attack, options_of
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, option_named, unknown
 from laconic.options.sections import AttackSection
 from laconic.scheme import Scheme
 from laconic.settings.config import RunConfig
@@ -16,7 +16,7 @@ from laconic.settings.data.datasets import source_info
 
 FRACTION = 0.1
 BOOST_UNSEEN = 5000.0
-"""The boost of signs under a secure sum, where nobody sees it (thesis section 6.3)."""
+"""The boost of signs under a secure sum, where no one sees it (thesis section 6.3)."""
 _CLASSES = ("source", "target")
 
 
@@ -25,7 +25,7 @@ def make_attack(config: RunConfig, scheme: Scheme, num_classes: int) -> Attack |
     attack = _attack(config, scheme, class_names(config), num_classes)
     if attack is not None and attack.backdoor is not None and num_classes == 2:
         raise ConfigError(
-            f"--attack {config.attack.kind} needs three classes or more: of two, taking one for the other is what every"
+            f"⟨attack⟩ {config.attack.kind} needs three classes or more: of two, taking one for the other is what every"
             " error does; use gradient-ascent or label-flipping"
         )
     return attack
@@ -57,14 +57,14 @@ def _attack(config: RunConfig, scheme: Scheme | None, names: Sequence[str], num_
     if kind is None:
         if given:
             name = next(iter(given))
-            raise ConfigError(f"attack.{name} is set, but no attack: say which with --attack KIND")
+            raise ConfigError(f"attack.{name} is set, but no attack: say which with ⟨attack⟩ KIND")
         return None
     for name in _CLASSES:
         if name in given:
-            given[name] = class_number(str(given[name]), names, num_classes, f"--attack-{name}")
+            given[name] = class_number(str(given[name]), names, num_classes, option_named(f"attack_{name}"))
     if "removed" in given:
         words = [word.strip() for word in str(given["removed"]).split(",") if word.strip()]
-        given["removed"] = tuple(class_number(word, names, num_classes, "--attack-removed") for word in words)
+        given["removed"] = tuple(class_number(word, names, num_classes, "⟨attack-removed⟩") for word in words)
     if "malicious" in given:
         given["malicious"] = _clients(str(given["malicious"]))
     elif "fraction" not in given:
@@ -86,7 +86,7 @@ def _clients(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError:
-        raise ConfigError(f"--attack-malicious {text}: write the numbers of clients, such as 3,7") from None
+        raise ConfigError(f"⟨attack-malicious⟩ {text}: write the numbers of clients, such as 3,7") from None
 
 
 def class_number(word: str, names: Sequence[str], num_classes: int | None, flag: str) -> int:

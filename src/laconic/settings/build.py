@@ -125,6 +125,9 @@ def settle(
             notes += [note] if note else []
         notes += _revealed(config, federation)
     scheme = completed(build_scheme(config.scheme.name, **options), config, sampler)
+    for query in noisy.queries if entry.private else ():  # those of a scheme of the user's own
+        if query.noise_multiplier is not None:
+            scheme = scheme.with_noise_multiplier(query.noise_multiplier, query.name)
     config = _settled_config(config, scheme, options, federation, sampler, budget)
     if attack is not None:
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
@@ -133,7 +136,7 @@ def settle(
 
 
 def _class_names(config: RunConfig, federation: FederatedData) -> tuple[str, ...]:
-    """What the data, their schema or their entry in the list of data sets call the classes; none if nobody says."""
+    """What the data, their schema or their entry in the list of data sets call the classes; none if they do not say."""
     names = federation.classes or tuple(class_names(config))
     if names or federation.preprocessing is None:
         return names

@@ -13,7 +13,7 @@ from laconic.data.ehr.blocks import column_names
 from laconic.data.ehr.schema import Schema
 from laconic.data.files.user_file import listed, looks_like_a_path, named, no_such_file
 from laconic.data.sources import SOURCES
-from laconic.errors import ConfigError, DataError, nearest, one_line, several, unknown
+from laconic.errors import ConfigError, DataError, nearest, one_line, option_named, several, unknown
 from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import (
     PATIENCE_NEEDS,
@@ -52,7 +52,7 @@ from laconic.train.local import NUM_UNITS_NEEDED
 def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> None:
     """Refuse what cannot work, with all reasons.
 
-    With `data_given` the data are there, whatever the section says. What is only `planned` needs no public records.
+    With `data_given` the data are there, and the section is not asked. What is only `planned` needs no public records.
     """
     problems = problems_in(config, data_given=data_given, planned=planned)
     if problems:
@@ -124,8 +124,8 @@ def _testing_problems(config: RunConfig, draft: Scheme) -> Iterator[str]:
         return
     idle = [field.name for field in fields(TestingOptions) if getattr(given, field.name) != field.default]
     if idle:
-        flags = ", ".join("--" + name.replace("_", "-") for name in idle)
-        yield f"only group testing uses {flags}: add --group-testing, or leave out {flags}"
+        flags = ", ".join(map(option_named, idle))
+        yield f"only group testing uses {flags}: add ⟨group-testing⟩, or leave out {flags}"
 
 
 def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Scheme]) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Scheme])
     drafted = draft_options(with_train_defaults(known, entry), entry)
     missing = [key for key in entry.required_with(known) if key not in drafted]
     if missing:
-        yield f"{name} needs " + ", ".join("--" + key.replace("_", "-") for key in missing)
+        yield f"{name} needs " + ", ".join(map(option_named, missing))
     while True:
         try:
             built.append(_draft(name, entry, known))
@@ -175,27 +175,27 @@ def _data_problems(data: DataSection) -> Iterator[str]:
         yield unknown_dataset(data.dataset)
     if data.schema is not None and not Path(data.schema).is_file():
         what = "is a folder; a TOML file is expected" if Path(data.schema).is_dir() else ""
-        yield f"--schema {data.schema} {what}" if what else f"--schema {no_such_file(data.schema)}"
+        yield f"⟨schema⟩ {data.schema} {what}" if what else f"⟨schema⟩ {no_such_file(data.schema)}"
     elif data.schema is not None:
         yield from _raised(Schema.from_toml, data.schema)
         target = None if data.target == DataSection.target else data.target
         for flag, key, value in (
-            ("--target", "label", target),
-            ("--client-column", "client", data.client_column),
-            ("--patient-column", "patient", data.patient_column),
+            ("⟨target⟩", "label", target),
+            ("⟨client-column⟩", "client", data.client_column),
+            ("⟨patient-column⟩", "patient", data.patient_column),
         ):
             if value is not None:
-                yield f'{flag} {value} means nothing with --schema: write {key} = "{value}" in {data.schema}'
+                yield f'{flag} {value} means nothing with ⟨schema⟩: write {key} = "{value}" in {data.schema}'
     yield from _column_problems(data)
     public = data.public_dataset
     if public is not None and public == data.dataset:
         yield (
-            f"--public-dataset {public} is what the clients hold, so it is not public: name another one, or set some of"
-            " its records aside with --public-records"
+            f"⟨public-dataset⟩ {public} is what the clients hold, so it is not public: name another one, or set some of"
+            " its records aside with ⟨public-records⟩"
         )
     elif public is not None and public not in (*SOURCES, DEAD_LEAVES) and not Path(public).is_file():
         if looks_like_a_path(public):
-            yield f"--public-dataset {no_such_file(public)}"
+            yield f"⟨public-dataset⟩ {no_such_file(public)}"
         else:
             yield unknown("public data set", public, [*SOURCES, DEAD_LEAVES]) + ", or a file with records"
 
@@ -210,10 +210,10 @@ def _column_problems(data: DataSection) -> Iterator[str]:
     except DataError:  # no table, or a damaged one: its reader says what is wrong
         return
     for flag, name in (
-        ("--target", data.target),
-        ("--client-column", data.client_column),
-        ("--patient-column", data.patient_column),
-        ("--text-column", data.text_column),
+        ("⟨target⟩", data.target),
+        ("⟨client-column⟩", data.client_column),
+        ("⟨patient-column⟩", data.patient_column),
+        ("⟨text-column⟩", data.text_column),
     ):
         if name is not None and name not in names:
             near = None if name == DataSection.target else nearest(name, names)
@@ -227,16 +227,16 @@ def _missing_public_data(config: RunConfig, scheme: Scheme) -> Iterator[str]:
         return
     if scheme.codec.needs_public:
         yield (
-            f"{scheme.name} chooses its weights with public data: give --public-dataset NAME,"
-            " or --public-records N to set some training records aside"
+            f"{scheme.name} chooses its weights with public data: give ⟨public-dataset⟩ NAME,"
+            " or ⟨public-records⟩ N to set some training records aside"
         )
     if config.scheme.options.get("clip_norm") == "public":
-        yield "--clip-norm public needs --public-dataset NAME (mnist for fashion-mnist, say) or --public-records N"
+        yield "⟨clip-norm⟩ public needs ⟨public-dataset⟩ NAME (mnist for fashion-mnist, say) or ⟨public-records⟩ N"
     if "patches" in names_in(config.front_end.name):
         yield PATCHES_NEED
     elif config.front_end.projection == "public":
         yield (
-            "--front-end-projection public needs public images: give --public-dataset NAME, or --public-records N to"
+            "⟨front-end-projection⟩ public needs public images: give ⟨public-dataset⟩ NAME, or ⟨public-records⟩ N to"
             " set some training records aside"
         )
 
@@ -247,26 +247,26 @@ def _vote_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
     if not isinstance(scheme.codec, VotedSubset):
         if share is not None:
             yield (
-                f"--vote-share {share:g} means nothing for {scheme.name} as it is: only fl-top-dp and fl-top-bis-dp"
-                " with --top-selection votes have votes"
+                f"⟨vote-share⟩ {share:g} means nothing for {scheme.name} as it is: only fl-top-dp and fl-top-bis-dp"
+                " with ⟨top-selection⟩ votes have votes"
             )
         return
     yield from _raised(check_votes, scheme, config.run.rounds)
     if share is not None and scheme.private and config.privacy.epsilon is None:
-        yield f"--vote-share {share:g} is a share of --epsilon: give that, or --vote-noise-multiplier"
+        yield f"⟨vote-share⟩ {share:g} is a share of ⟨epsilon⟩: give that, or ⟨vote-noise-multiplier⟩"
     if "init_steps" in given:
-        yield "--init-steps means nothing with --top-selection votes: leave it out"
+        yield "⟨init-steps⟩ means nothing with ⟨top-selection⟩ votes: leave it out"
     if isinstance(given.get("clip_norm"), str):
         yield (
-            f"--clip-norm {given['clip_norm']} measures the kept weights, and which they are is known after the votes:"
+            f"⟨clip-norm⟩ {given['clip_norm']} measures the kept weights, and which they are is known after the votes:"
             " give a number"
         )
     data = config.data
     front_end = config.front_end
     looks = looks_at_public(front_end.name or "", front_end.projection, front_end.bandwidth)
     if not looks and (data.public_dataset or data.public_records):
-        flag = "--public-records" if data.public_dataset is None else "--public-dataset"
-        yield f"--top-selection votes needs no public data: leave out {flag}, or use --top-selection public"
+        flag = "⟨public-records⟩" if data.public_dataset is None else "⟨public-dataset⟩"
+        yield f"⟨top-selection⟩ votes needs no public data: leave out {flag}, or use ⟨top-selection⟩ public"
 
 
 def _evaluation_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
@@ -276,12 +276,12 @@ def _evaluation_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
         wrong = [one for one in declared_in(EvaluationSection, "evaluation") if getattr(given, one.name) != one.default]
         if wrong:
             flags = ", ".join(one.flag for one in wrong)
-            yield f"only evaluations use {flags}: add --evaluate-every (10, say), or leave out {flags}"
+            yield f"only evaluations use {flags}: add ⟨evaluate-every⟩ (10, say), or leave out {flags}"
         return
     if given.share is not None and config.privacy.epsilon is None and scheme.private:
-        yield f"--evaluation-share {given.share:g} is a share of --epsilon: give that, or --evaluation-noise-multiplier"
+        yield f"⟨evaluation-share⟩ {given.share:g} is a share of ⟨epsilon⟩: give that, or ⟨evaluation-noise-multiplier⟩"
     if given.share is not None and not scheme.private:
-        yield f"{scheme.name} adds no noise, so --evaluation-share means nothing: use a scheme in -dp"
+        yield f"{scheme.name} adds no noise, so ⟨evaluation-share⟩ means nothing: use a scheme in -dp"
     problems = list(_raised(with_evaluations, scheme, given))
     yield from problems
     if problems:
@@ -289,7 +289,7 @@ def _evaluation_problems(config: RunConfig, scheme: Scheme) -> Iterator[str]:
     draft, attacked = with_evaluations(scheme, given), config.attack.kind is not None
     yield from _raised(lambda: check_evaluations(draft, config.run.rounds, attacked=attacked))
     if not given.held_out:
-        yield "--evaluate-held-out 0 leaves nothing to measure on: give a fraction such as 0.2"
+        yield "⟨evaluate-held-out⟩ 0 leaves nothing to measure on: give a fraction such as 0.2"
 
 
 def _unit_problems(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
@@ -303,8 +303,8 @@ def _unit_problems(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
         path = config.data.dataset
         if path not in SOURCES and Path(path).exists():
             yield (
-                "--unit patient: say which column names the person (--patient-column, or patient in a --schema); or use"
-                " --unit record if every record is another person's"
+                "⟨unit⟩ patient: say which column names the person (⟨patient-column⟩, or patient in a ⟨schema⟩); or use"
+                " ⟨unit⟩ record if every record is another person's"
             )
 
 
@@ -314,24 +314,24 @@ def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
     if entry.record_level and (sampler.max_dropouts or sampler.max_colluders):
         yield (
             f"{config.scheme.name}: every client adds the whole noise of its records itself, whoever drops out or"
-            " colludes: leave out --max-dropouts and --max-colluders"
+            " colludes: leave out ⟨max-dropouts⟩ and ⟨max-colluders⟩"
         )
     if entry.private:
         return
     given = {
-        "--epsilon": privacy.epsilon is not None,
-        "--participant-epsilon": privacy.participant_epsilon is not None,
-        "--delta": privacy.delta is not None,
-        "--allow-large-delta": privacy.allow_large_delta,
-        "--accountant": privacy.accountant is not None,
-        "--vote-share": privacy.vote_share is not None,
-        "--max-participations": sampler.max_participations is not None,
-        "--max-dropouts": sampler.max_dropouts > 0,
-        "--max-colluders": sampler.max_colluders > 0,
-        "--secagg masked": secagg.secagg != "simulated",
-        "--noise-draws": secagg.noise_draws != "auto",
-        "--consistency signed": secagg.consistency != "plain",
-        "--dropout-rate": secagg.dropout_rate > 0,
+        "⟨epsilon⟩": privacy.epsilon is not None,
+        "⟨participant-epsilon⟩": privacy.participant_epsilon is not None,
+        "⟨delta⟩": privacy.delta is not None,
+        "⟨allow-large-delta⟩": privacy.allow_large_delta,
+        "⟨accountant⟩": privacy.accountant is not None,
+        "⟨vote-share⟩": privacy.vote_share is not None,
+        "⟨max-participations⟩": sampler.max_participations is not None,
+        "⟨max-dropouts⟩": sampler.max_dropouts > 0,
+        "⟨max-colluders⟩": sampler.max_colluders > 0,
+        "⟨secagg⟩ masked": secagg.secagg != "simulated",
+        "⟨noise-draws⟩": secagg.noise_draws != "auto",
+        "⟨consistency⟩ signed": secagg.consistency != "plain",
+        "⟨dropout-rate⟩": secagg.dropout_rate > 0,
     }
     for flag in (flag for flag, idle in given.items() if idle):
         yield f"{config.scheme.name} adds no noise, so {flag} means nothing: use a scheme in -dp"

@@ -46,7 +46,7 @@ def clip_norm_from(
     if source == "public":
         if federation.public is None:
             raise ConfigError(
-                "--clip-norm public needs --public-dataset NAME (mnist for fashion-mnist, say) or --public-records N"
+                "⟨clip-norm⟩ public needs ⟨public-dataset⟩ NAME (mnist for fashion-mnist, say) or ⟨public-records⟩ N"
             )
         population = PooledPopulation(federation.public, np.arange(len(federation.public.targets))[None])
         rounds = 100 if scheme.codec.new_each_round else 1
@@ -82,7 +82,7 @@ def median_norm(
     norms = code_norms(SimulatedClients(probe), rounds)
     median = float(norms.median())
     if not np.isfinite(median) or median <= 0:
-        raise TrainingError(f"the median update norm is {median}: training diverges or does nothing; check --local-lr")
+        raise TrainingError(f"the median update norm is {median}: training diverges or does nothing; check ⟨local-lr⟩")
     return float(f"{median:.4g}")
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from laconic.errors import ConfigError, several, unknown
+from laconic.errors import ConfigError, in_python, several, unknown
 from laconic.options.declare import Declared, declared_in
 from laconic.options.scheme_options import SCHEME_OPTIONS
 from laconic.options.sections import (
@@ -122,10 +122,10 @@ def full_path(key: str) -> str:
         return f"{owners[0]}.{key}"
     if owners:
         raise ConfigError(
-            f"--set {key}: it is in several sections; write one of {', '.join(f'{o}.{key}' for o in owners)}"
+            f"⟨set⟩ {key}: it is in several sections; write one of {', '.join(f'{o}.{key}' for o in owners)}"
         )
     if key in ("name", "kind"):
-        raise ConfigError(f"--set {key}: say whose, for example scheme.name, model.name or sampler.kind")
+        raise ConfigError(f"⟨set⟩ {key}: say whose, for example scheme.name, model.name or sampler.kind")
     raise ConfigError(unknown("key", key, {k for keys in _known_keys().values() for k in keys}))
 
 
@@ -133,7 +133,7 @@ def parse_set(text: str) -> tuple[str, Any]:
     """'scheme.clip_norm=0.5' → ('scheme.clip_norm', 0.5)."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"--set {text}: write it as key=value")
+        raise ConfigError(f"⟨set⟩ {text}: write it as key=value")
     return full_path(key.strip()), parse_value(value.strip())
 
 
@@ -157,6 +157,11 @@ def every_option() -> list[Declared]:
         if name == "scheme":
             found += SCHEME_OPTIONS.values()
     return found
+
+
+def in_file(name: str) -> str:
+    """What a file of settings calls the option that the command line calls --name: 'evaluation.every'."""
+    return next((one.path for one in every_option() if one.flag == f"--{name}"), in_python(name))
 
 
 def _kinds() -> dict[str, type]:

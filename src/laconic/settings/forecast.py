@@ -9,9 +9,9 @@ from laconic.clients import wire
 from laconic.clients.simulated import SimulatedClients
 from laconic.experiment.about import (
     about_correlation,
-    about_evaluations,
     about_grid,
     about_groups,
+    about_queries,
     about_testing,
     about_votes,
 )
@@ -19,6 +19,7 @@ from laconic.experiment.checks import planned_cautions
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import FrontEnd, num_values
 from laconic.packing import integers
+from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING, VOTES
 from laconic.report.ledger import formula_bytes
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.outcome import formula_bits
@@ -48,6 +49,8 @@ def forecast(config: RunConfig, *, brief: bool = False) -> dict[str, Any]:
     messages = {"up": (code_size, up), "down": (weights_down, down)}
     formulas = formula_bits(experiment.scheme, simulation.model.size, cohort, experiment.rounds)
     formula, votes = dict(zip(("up", "down"), formulas, strict=True)), _votes(experiment, simulated)
+    queries = _queries(experiment, simulated)
+    besides = queries | ({} if votes is None else {VOTES: votes})
     result: dict[str, Any] = {
         "scheme": experiment.scheme.name,
         "fingerprint": experiment.scheme.fingerprint,
@@ -64,18 +67,16 @@ def forecast(config: RunConfig, *, brief: bool = False) -> dict[str, Any]:
         "groups": about_groups(experiment),
         "group_testing": about_testing(experiment),
         "votes": votes,
-        "evaluations": (evaluations := _evaluations(experiment, simulated)),
+        "evaluations": queries.pop(EVALUATIONS, None),
+        **({"queries": queries} if queries else {}),
     }
-    vote_rounds = experiment.scheme.codec.vote_rounds
-    num_measured = experiment.scheme.num_evaluations(experiment.rounds)
-    trained = experiment.rounds - vote_rounds - num_measured
+    planned = experiment.scheme.planned(experiment.rounds)
     for direction, (count, encoding) in messages.items():
         each = 0 if experiment.scheme.pooled else wire.message_size(count, encoding)
         result[f"bits_{direction}_per_value"] = encoding.bits
         result[f"bytes_{direction}_per_client_and_round"] = each
-        in_votes = 0 if votes is None else vote_rounds * votes[f"bytes_{direction}_per_client_and_round"]
-        others = 0 if evaluations is None else num_measured * evaluations[f"bytes_{direction}_per_client_and_round"]
-        result[f"bytes_{direction}_in_all"] = round(cohort * (each * trained + in_votes + others))
+        others = sum(planned[name] * kind[f"bytes_{direction}_per_client_and_round"] for name, kind in besides.items())
+        result[f"bytes_{direction}_in_all"] = round(cohort * (each * planned[TRAINING] + others))
         cost = formula_bytes(formula[direction], rate, experiment.rounds)
         result[f"formula_bytes_{direction}_per_client_in_all"] = cost
     return result
@@ -96,22 +97,23 @@ def _votes(experiment: Experiment, clients: SimulatedClients) -> dict[str, Any] 
     }
 
 
-def _evaluations(experiment: Experiment, clients: SimulatedClients) -> dict[str, Any] | None:
-    """What the evaluations are and cost; None without them."""
-    measuring, about = experiment.mechanism.measuring, about_evaluations(experiment)
-    if measuring is None or about is None:
-        return None
-    code_size, weights_down = clients.sizes(_first_evaluation(experiment))
-    up = uplink_encoding(measuring.scheme, code_size, measuring.typical_plan())
-    return about | {
+def _queries(experiment: Experiment, clients: SimulatedClients) -> dict[str, dict[str, Any]]:
+    """By name, what clients are asked and what that costs."""
+    found = about_queries(experiment)
+    return {name: about | _costs(experiment, name, clients) for name, about in found.items()}
+
+
+def _costs(experiment: Experiment, name: str, clients: SimulatedClients) -> dict[str, Any]:
+    """Bits of a value and bytes of the messages in the rounds of a query."""
+    asking, numbers = experiment.mechanism.alone[name], range(1, experiment.rounds + 1)
+    first = next(number for number in numbers if experiment.scheme.phase(number).name == name)
+    code_size, weights_down = clients.sizes(first)
+    up = uplink_encoding(asking.scheme, code_size, asking.typical_plan())
+    return {
         "bits_up_per_value": up.bits,
         "bytes_up_per_client_and_round": wire.message_size(code_size, up),
-        "bytes_down_per_client_and_round": wire.message_size(weights_down, downlink_encoding(measuring.scheme)),
+        "bytes_down_per_client_and_round": wire.message_size(weights_down, downlink_encoding(asking.scheme)),
     }
-
-
-def _first_evaluation(experiment: Experiment) -> int:
-    return next(number for number in range(1, experiment.rounds + 1) if experiment.scheme.evaluates(number))
 
 
 def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:

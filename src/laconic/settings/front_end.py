@@ -9,7 +9,7 @@ from torch import Tensor
 
 from laconic.data.federated import FederatedData
 from laconic.data.population import first_of
-from laconic.errors import ConfigError, unknown
+from laconic.errors import ConfigError, option_named, unknown
 from laconic.experiment.devices import choose_device
 from laconic.features.base import FrontEnd, check_projection
 from laconic.features.kinds import (
@@ -42,7 +42,7 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
     given = {k: v for k, v in vars(section).items() if v is not None and k != "options"}
     if section.name is None:
         for key in given | section.options:
-            raise ConfigError(f"--front-end-{key} means nothing without --front-end {front_ends()[0]}")
+            raise ConfigError(f"{option_named(f'front_end_{key}')} means nothing without ⟨front-end⟩ {front_ends()[0]}")
         return config
     check_names(section.name)
     _check_idle(section)
@@ -52,12 +52,12 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
     if section.name == "fourier":
         _check_fourier(config)
         if values["projection"] != "none":
-            raise ConfigError("--front-end-projection means nothing with --front-end fourier: its features are drawn")
+            raise ConfigError("⟨front-end-projection⟩ means nothing with ⟨front-end⟩ fourier: its features are drawn")
         values |= {} if section.bandwidth is not None else {"images": values.get("images", _PUBLIC_DEFAULTS["images"])}
     else:
         check_projection(values.get("features"), values["projection"])
     if section.name == "pca" and values["projection"] != "public":
-        raise ConfigError("--front-end pca is a projection on public components: leave out --front-end-projection")
+        raise ConfigError("⟨front-end⟩ pca is a projection on public components: leave out ⟨front-end-projection⟩")
     if values["projection"] == "public":
         values = _PUBLIC_DEFAULTS | values
         positive_int(images=values["images"])
@@ -66,7 +66,7 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
     looks = looks_at_public(section.name, values["projection"], section.bandwidth)
     for key, needed in (("images", looks), ("ridge", values["projection"] == "public")):
         if key in given and not needed:
-            raise ConfigError(f"--front-end-{key} means nothing without --front-end-projection public")
+            raise ConfigError(f"{option_named(f'front_end_{key}')} means nothing without ⟨front-end-projection⟩ public")
     return config.with_values({f"front_end.{key}": value for key, value in values.items()})
 
 
@@ -80,21 +80,21 @@ def _check_idle(section: FrontEndSection) -> None:
     """Options that belong to another front end."""
     name = section.name or ""
     if section.bandwidth is not None and name != "fourier":
-        raise ConfigError("--front-end-bandwidth means nothing without --front-end fourier")
+        raise ConfigError("⟨front-end-bandwidth⟩ means nothing without ⟨front-end⟩ fourier")
     kinds = kinds_from_file(name)
     if section.weights is not None and not kinds:
         files = " or ".join(read_from_files()) or "NAME: none that is read from a file is installed"
-        raise ConfigError(f"--front-end-weights means nothing without --front-end {files}")
+        raise ConfigError(f"⟨front-end-weights⟩ means nothing without ⟨front-end⟩ {files}")
     if section.weights is None and kinds:
         raise ConfigError(next(iter(kinds.values())).weights_needed)
     if section.patterns is not None and "patches" not in names_in(name):
-        raise ConfigError("--front-end-patterns means nothing without --front-end patches")
+        raise ConfigError("⟨front-end-patterns⟩ means nothing without ⟨front-end⟩ patches")
     if section.patterns is not None and section.patterns > MOST_PATTERNS:
         raise ConfigError(
-            f"--front-end-patterns {section.patterns:,}: at most {MOST_PATTERNS:,} patterns can be learnt; lower it"
+            f"⟨front-end-patterns⟩ {section.patterns:,}: at most {MOST_PATTERNS:,} patterns can be learnt; lower it"
         )
     if section.mirror and name in ("fourier", "pca"):
-        raise ConfigError(f"--front-end-mirror means nothing with --front-end {name}")
+        raise ConfigError(f"⟨front-end-mirror⟩ means nothing with ⟨front-end⟩ {name}")
     if section.options and factory_of(name) is None:
         known = [key for key in vars(section) if key != "options"]
         raise ConfigError(unknown("key in [front_end]", next(iter(section.options)), known))

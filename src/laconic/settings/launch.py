@@ -73,7 +73,7 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
             changes.append(f"{section}.{key} = {have[section].get(key)!r}, not {value!r}")
     if changes:
         raise RunFolderError(
-            f"{folder.path} was started with {'; '.join(changes)}: resume with the same options (only --rounds may"
-            " grow), or choose another --out"
+            f"{folder.path} was started with {'; '.join(changes)}: resume with the same options (only ⟨rounds⟩ may"
+            " grow), or choose another ⟨out⟩"
         )
     return stored

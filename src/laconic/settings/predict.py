@@ -129,7 +129,7 @@ def _trained_model(
     file = run / f"{weights}.safetensors"
     if not file.exists():
         if weights == "best" and (run / "model.safetensors").exists():
-            raise RunFolderError(f"{file} is not there: the run had no test records to choose by; leave out --best")
+            raise RunFolderError(f"{file} is not there: the run had no test records to choose by; leave out ⟨best⟩")
         raise RunFolderError(
             f"{file} is not there: the run is not finished; go on with laconic run --out {run} --resume"
         )

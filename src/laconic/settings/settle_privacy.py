@@ -97,7 +97,7 @@ def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: n
 def check_noise(config: RunConfig) -> None:
     """Refuse a run that says neither σ nor what to calibrate it to."""
     if config.scheme.options.get("noise_multiplier") is None and config.privacy.epsilon is None:
-        raise ConfigError(f"{config.scheme.name} needs --noise-multiplier, or --epsilon to calibrate it to")
+        raise ConfigError(f"{config.scheme.name} needs ⟨noise-multiplier⟩, or ⟨epsilon⟩ to calibrate it to")
 
 
 def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
@@ -106,23 +106,23 @@ def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
     if entry.record_level:
         if not isinstance(given, int | float):
             raise ConfigError(
-                f"{config.scheme.name} needs --clip-norm as a number: the bound S on a record's gradient (2 in CHIL'21)"
+                f"{config.scheme.name} needs ⟨clip-norm⟩ as a number: the bound S on a record's gradient (2 in CHIL'21)"
             )
     elif options.get("unit", CLIENT) != CLIENT:
         if not isinstance(given, int | float):
             unit = options["unit"]
             raise ConfigError(
-                f"--unit {unit} needs --clip-norm as a number: the bound S on what one {unit} adds to a sum (1 is a"
+                f"⟨unit⟩ {unit} needs ⟨clip-norm⟩ as a number: the bound S on what one {unit} adds to a sum (1 is a"
                 " beginning where records are normalised)"
             )
     elif "clip_norm" in entry.options:
         if given is None:
             raise ConfigError(
-                f"{config.scheme.name} needs --clip-norm: a number (try 0.5), 'public' (measured on --public-dataset)"
+                f"{config.scheme.name} needs ⟨clip-norm⟩: a number (try 0.5), 'public' (measured on ⟨public-dataset⟩)"
                 " or 'median' (as in the papers, not private)"
             )
         if isinstance(given, str) and given not in _CLIP_SOURCES:
-            raise ConfigError(f"--clip-norm must be a positive number, 'public' or 'median', not '{given}'")
+            raise ConfigError(f"⟨clip-norm⟩ must be a positive number, 'public' or 'median', not '{given}'")
 
 
 def settle_clip(

@@ -11,7 +11,7 @@ from torch import nn
 from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
 from laconic.codecs.measured import Evaluations
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, option_named
 from laconic.experiment.checks import momentum_of
 from laconic.experiment.mechanism import taking_turns
 from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
@@ -30,7 +30,7 @@ _TRAIN_DEFAULTS = {"local_steps": 5, "batch_size": 10, "local_lr": 0.1}
 
 
 def protects_units(config: RunConfig) -> bool:
-    """Whether units inside clients are protected by noise shares: then everybody takes part, and nobody trains."""
+    """Whether units inside clients are protected by noise shares: then all clients take part, and none trains."""
     unit: object = config.scheme.options.get("unit", CLIENT)
     return unit != CLIENT
 
@@ -76,12 +76,12 @@ def with_outputs(options: dict[str, Any], model: nn.Module) -> dict[str, Any]:
     shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
     if len(shapes) != 2 or len(shapes[0]) != 2 or shapes[1] != shapes[0][:1]:
         raise ConfigError(
-            "--precondition is for a model that is one linear layer with a bias: use --model logistic, perhaps behind"
-            " a --front-end, or leave it out"
+            "⟨precondition⟩ is for a model that is one linear layer with a bias: use ⟨model⟩ logistic, perhaps behind"
+            " a ⟨front-end⟩, or leave it out"
         )
     found = shapes[0][0]
     if options.get("outputs", found) != found:
-        raise ConfigError(f"--outputs {options['outputs']}: the layer has {found}; leave it out")
+        raise ConfigError(f"⟨outputs⟩ {options['outputs']}: the layer has {found}; leave it out")
     return options | {"outputs": found}
 
 
@@ -91,17 +91,17 @@ def with_bands(scheme: Scheme, config: RunConfig, sampler: Sampler) -> Scheme:
     if bands == 1:
         return scheme
     if not isinstance(noise, DiscreteGaussian):
-        way = "use --noise integer" if noise.private else "use a scheme in -dp such as fl-std-dp"
+        way = "use ⟨noise⟩ integer" if noise.private else "use a scheme in -dp such as fl-std-dp"
         raise ConfigError(
-            f"--noise-bands {bands} correlates integer noise that protects clients, and {scheme.name} as it is has"
+            f"⟨noise-bands⟩ {bands} correlates integer noise that protects clients, and {scheme.name} as it is has"
             f" none: {way}, or leave it out"
         )
-    for flag, value in (("--bits", noise.bits), ("--ring-bits", noise.ring_bits)):
+    for flag, value in (("⟨bits⟩", noise.bits), ("⟨ring-bits⟩", noise.ring_bits)):
         if value is not None:
-            raise ConfigError(f"{flag} {value} means nothing with --noise-bands, whose grid is fixed: leave one out")
+            raise ConfigError(f"{flag} {value} means nothing with ⟨noise-bands⟩, whose grid is fixed: leave one out")
     if noise.signs:
         raise ConfigError(
-            f"--noise-bands {bands}: correlated noise cancels in sums of codes, and a vote on signs is none: use"
+            f"⟨noise-bands⟩ {bands}: correlated noise cancels in sums of codes, and a vote on signs is none: use"
             " another scheme such as fl-std-dp, or leave it out"
         )
     chosen = choose_bands(
@@ -126,16 +126,16 @@ def with_schedule(scheme: Scheme, config: RunConfig) -> Scheme:
         return scheme
     if scheme.downlink == "signs":
         raise ConfigError(
-            f"--step-decay and --average-last change the length of a step, and {scheme.name} sends the signs of equal"
+            f"⟨step-decay⟩ and ⟨average-last⟩ change the length of a step, and {scheme.name} sends the signs of equal"
             " ones: leave them out"
         )
     if section.average_last > 1 and config.evaluation.every and rounds % config.evaluation.every == 0:
         raise ConfigError(
-            f"--average-last {section.average_last} ends in the last round, and that is an evaluation: change --rounds"
-            " or --evaluate-every"
+            f"⟨average-last⟩ {section.average_last} ends in the last round, and that is an evaluation: change ⟨rounds⟩"
+            " or ⟨evaluate-every⟩"
         )
     if section.average_last > rounds - scheme.codec.vote_rounds:
-        raise ConfigError(f"--average-last {section.average_last}: there are fewer rounds of training")
+        raise ConfigError(f"⟨average-last⟩ {section.average_last}: there are fewer rounds of training")
     return replace(
         scheme,
         rule=Scheduled(
@@ -167,9 +167,9 @@ def with_aggregator(scheme: Scheme, section: AggregatorSection) -> Scheme:
     about = {"byzantine": section.byzantine, "radius": section.radius} | section.options
     given = {key: value for key, value in about.items() if value is not None}
     if section.name is None:
-        idle = [f"--{key}" for key in given] + ["--mixing"] * section.mixing
+        idle = [option_named(key) for key in given] + [option_named("mixing")] * section.mixing
         if idle:
-            raise ConfigError(f"{', '.join(idle)} means nothing without --aggregator: name a rule")
+            raise ConfigError(f"{', '.join(idle)} means nothing without ⟨aggregator⟩: name a rule")
         return scheme
     rule = build_aggregator(section.name, mixing=section.mixing, **given)
     return replace(scheme, aggregator=rule, groups=section.groups or scheme.groups)

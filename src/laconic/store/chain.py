@@ -17,7 +17,7 @@ from laconic.store.folder import RunFolder, json_text
 CHARGES = "charges.jsonl"
 SAVES = "checkpoint/saves.jsonl"
 _FILES = (SAVES, CHARGES)
-WAY_OUT = "restore the folder from a copy, or start a new run with another --out"
+WAY_OUT = "restore the folder from a copy, or start a new run with another ⟨out⟩"
 
 
 def digest_of(content: bytes) -> str:

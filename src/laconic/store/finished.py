@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laconic.errors import RunFolderError
-from laconic.report.page.reading import RunView, read_run
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.folder import BEST, FRONT_END, IDENTITY, STATE, STATEMENT, RunFolder
 from laconic.store.journal import Journal
 from laconic.store.round_rows import ROUNDS, rows_digest
 from laconic.store.saves import Save, Saves
+
+if TYPE_CHECKING:
+    from laconic.report.page.reading import RunView
 
 MODEL, SUMMARY = "model.safetensors", "summary.json"
 DESCRIPTION = ("config.toml", "records.toml", "preprocessing.toml", "vocabulary.txt", FRONT_END)
@@ -80,12 +82,15 @@ def doubts(path: str | Path) -> str:
 
 def shown_run(path: Path) -> RunView:
     """What a page shows of a run, once its files are checked. A run whose files do not fit is refused."""
-    doubt = doubts(path)
-    return replace(read_run(path), doubt=doubt)
+    from laconic.report.page.reading import read_run
+
+    return replace(read_run(path), doubt=doubts(path))
 
 
 def watched_run(path: Path) -> RunView:
     """The same for a page that is live: nothing is checked before the run has ended, and a refusal is shown."""
+    from laconic.report.page.reading import RunView, read_run
+
     view = read_run(path)
     if not view.finished:
         return view

@@ -64,7 +64,7 @@ class RunFolder:
         except OSError:
             self.close()
             raise RunFolderError(
-                f"{self.path} is in use by another process: wait for it, or choose another --out"
+                f"{self.path} is in use by another process: wait for it, or choose another ⟨out⟩"
             ) from None
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class RunFolder:
         if not there:
             raise RunFolderError(
                 f"{self.path / name} is not what this run wrote there (deleted, replaced or changed meanwhile): stopped"
-                " before anything else is released; put it back and --resume, or start a new run with another --out"
+                " before anything else is released; put it back and ⟨resume⟩, or start a new run with another ⟨out⟩"
             )
 
     def _is_ours(self, name: str, found: os.stat_result, line: bytes) -> bool:
@@ -178,7 +178,7 @@ class RunFolder:
             reason = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
             raise RunFolderError(
                 f"cannot {action} {error.filename or self.path}: {reason}; what was saved before is untouched"
-                " (choose another --out, or free it and --resume)"
+                " (choose another ⟨out⟩, or free it and ⟨resume⟩)"
             ) from None
 
 

@@ -37,12 +37,12 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) ->
         if key not in known and key != "attack":
             raise RunFolderError(
                 f"{folder.path} was started by an earlier version of Laconic, which alone can go on with it (it kept no"
-                f" {key}): use that version, or choose another --out"
+                f" {key}): use that version, or choose another ⟨out⟩"
             )
         if known.get(key) != value:
             raise RunFolderError(
                 f"{folder.path} was started with another {key} ({known.get(key)}, now {value}):"
-                " resume with the same options, data and initial weights, or choose another --out"
+                " resume with the same options, data and initial weights, or choose another ⟨out⟩"
             )
 
 

@@ -70,7 +70,7 @@ def _check_rounds(experiment: Experiment, folder: RunFolder, journal: Journal) -
     for what, count in (("charged", journal.last_round), ("planned", journal.saves.rounds)):
         if count > experiment.rounds:
             raise RunFolderError(
-                f"{folder.path} was {what} for {count} rounds already: resume with as many (--rounds) or more"
+                f"{folder.path} was {what} for {count} rounds already: resume with as many (⟨rounds⟩) or more"
             )
 
 

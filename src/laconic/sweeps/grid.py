@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from laconic.data.sources import sources_kept
-from laconic.errors import ConfigError, LaconicError, one_line, several, unknown
+from laconic.errors import ConfigError, LaconicError, one_line, several, speaking, unknown, worded
 from laconic.settings.check import problems_in
-from laconic.settings.config import RunConfig, full_path, read_toml, toml_value, write_toml
+from laconic.settings.config import RunConfig, full_path, in_file, read_toml, toml_value, write_toml
 from laconic.settings.forecast import forecast
 
 SEED = "run.seed"
@@ -89,11 +89,12 @@ class Grid:
         wrong: dict[str, list[str]] = {}
         combinations = list(self.combinations())
         for values in combinations:
-            try:
-                config = RunConfig.from_dict(self.base).with_values(values)
-                problems = problems_in(config)
-            except ConfigError as error:
-                problems = [str(error)]
+            with speaking(in_file):  # a grid is a file
+                try:
+                    config = RunConfig.from_dict(self.base).with_values(values)
+                    problems = [worded(problem) for problem in problems_in(config)]
+                except ConfigError as error:
+                    problems = [str(error)]
             for problem in problems:
                 wrong.setdefault(problem, []).append(self.text(values))
             if not problems:
@@ -147,7 +148,7 @@ class Grid:
         twice = [o for o, n in Counter(option for axis in axes for option in axis.options).items() if n > 1]
         problems += [f"{option} is an axis twice: once is enough" for option in twice]
         both = [o for o in (changes or {}) if any(o in axis.options for axis in axes)]
-        problems += [f"--set {option}: it is an axis of the grid; change it there" for option in both]
+        problems += [f"⟨set⟩ {option}: it is an axis of the grid; change it there" for option in both]
         if not problems:
             problems += _wrong_sections(sections)
         if problems:
@@ -259,7 +260,7 @@ def _options(table: Any, where: str, problems: list[str], *, distinct: bool = Tr
             option = full_path(key)
             _check_known(option)
         except ConfigError as error:
-            problems.append(f"{where}: {str(error).removeprefix('--set ')}")
+            problems.append(f"{where}: {str(error.args[0]).removeprefix('⟨set⟩ ')}")
             continue
         if option == SEED:
             problems.append(f"{where}: give seeds = [0, 1, 2] at the top of the file, instead of the axis {key}")

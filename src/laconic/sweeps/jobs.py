@@ -202,7 +202,7 @@ class SweepFolder:
         """Save the grid; refuse a folder that holds something else."""
         folder = RunFolder(self.path)
         if not self.exists and self.path.is_dir() and any(p.name not in _OURS for p in self.path.iterdir()):
-            raise RunFolderError(f"{self.path} is not the folder of a sweep and not empty: choose another --out")
+            raise RunFolderError(f"{self.path} is not the folder of a sweep and not empty: choose another ⟨out⟩")
         folder.make()
         folder.write(GRID, grid.to_toml())
 

@@ -47,7 +47,7 @@ def on_ray(jobs: Sequence[Job], watch: Watch, *, out: Path, most: int | None = N
 
 def check_installed() -> None:
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError(f"--on ray needs ray: {how_to_install('ray')}")
+        raise ConfigError(f"⟨on⟩ ray needs ray: {how_to_install('ray')}")
 
 
 def _connect(most: int | None) -> bool:

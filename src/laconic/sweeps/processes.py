@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from laconic.data.sources import sources_kept
+from laconic.errors import on_command_line, speak, worded
 from laconic.observers.observer import Row
 from laconic.store.folder import json_text
 from laconic.sweeps.jobs import Job, Reporting, Watch
@@ -83,6 +84,7 @@ def _read(jobs: queue.Queue[str | None]) -> None:
 
 
 if __name__ == "__main__":
+    speak(on_command_line)
     main()
 
 
@@ -168,7 +170,7 @@ def _death(code: int) -> dict[str, object]:
     """Why a run failed whose process is gone."""
     if code < 0:
         how = f"was killed ({signal.Signals(-code).name})"
-        hint = "; if memory ran out, fewer --jobs or a smaller --chunk help" if -code == signal.SIGKILL else ""
+        hint = "; if memory ran out, fewer ⟨jobs⟩ or a smaller ⟨chunk⟩ help" if -code == signal.SIGKILL else ""
     else:
         how, hint = f"ended with exit code {code}", ""
-    return {"error": f"the process of the run {how}{hint}; the run can be gone on with", "exit_code": 1}
+    return {"error": worded(f"the process of the run {how}{hint}; the run can be gone on with"), "exit_code": 1}

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from laconic.figures import at_most
+from laconic.metrics import titles
 from laconic.observers.observer import Row
 from laconic.observers.progress import measured_text
-from laconic.report.page.metrics import NAMES
 from laconic.sweeps.jobs import Watch
 
 
@@ -63,8 +63,8 @@ class SweepLines(Watch):
         """How a run stands: round, metric, ε."""
         seen = self._seen.get(name, {})
         parts = [f"round {seen.get('round', 0)}/{self._rounds.get(name, 0)}"]
-        metric = next((key for key in NAMES if isinstance(seen.get(key), float)), None)
-        parts += [f"{NAMES[metric]} {seen[metric]:.4f}"] if metric else []
+        metric = next((key for key in titles() if isinstance(seen.get(key), float)), None)
+        parts += [f"{titles()[metric]} {seen[metric]:.4f}"] if metric else []
         parts += [text] if (text := measured_text(seen)) else []
         parts += [f"ε {at_most(seen['epsilon'])}"] if isinstance(seen.get("epsilon"), float) else []
         return "  ".join(parts)

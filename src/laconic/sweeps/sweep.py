@@ -85,11 +85,11 @@ class Sweep:
 
     def __post_init__(self) -> None:
         if self.place not in PLACES:
-            raise ConfigError(f"--on {self.place}: use {' or '.join(PLACES)}")
+            raise ConfigError(f"⟨on⟩ {self.place}: use {' or '.join(PLACES)}")
         if self.jobs is not None and self.jobs < 1:
-            raise ConfigError(f"--jobs must be 1 or more, not {self.jobs}")
+            raise ConfigError(f"⟨jobs⟩ must be 1 or more, not {self.jobs}")
         if self.side_by_side and self.place == "ray":
-            raise ConfigError("--side-by-side trains in one process: leave it out, or leave out --on ray")
+            raise ConfigError("⟨side-by-side⟩ trains in one process: leave it out, or leave out ⟨on⟩ ray")
 
     def run(self, watch: Watch, *, metric: str | None = None, against: str | None = None) -> SweepResult:
         """Run what is not finished. The table is written also where runs fail, and when the sweep is interrupted."""

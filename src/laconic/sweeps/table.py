@@ -14,9 +14,9 @@ from typing import Any
 
 from laconic.errors import ConfigError, unknown
 from laconic.figures import at_most
+from laconic.metrics import titles
 from laconic.report.ledger import human_bytes
 from laconic.report.page.metrics import (
-    NAMES,
     asked_metric,
     best,
     curve,
@@ -92,7 +92,7 @@ class Table:
 
     def head(self) -> list[str]:
         """The columns of the short table."""
-        metric = "metric" if self.metric is None else NAMES[self.metric]
+        metric = "metric" if self.metric is None else titles()[self.metric]
         figures = [f"last {metric}", f"best {metric}", "ε outsider", "ε server", "up", "down"]
         return [*self.grid.labels.values(), "seeds", *figures]
 
@@ -259,7 +259,7 @@ def _axis(table: Table, asked: str | None) -> str | None:
     if asked is not None:
         found = [option for option, label in labels.items() if asked in (option, label)]
         if not found:
-            raise ConfigError(f"--against: {unknown('axis', asked, labels.values())}")
+            raise ConfigError(f"⟨against⟩: {unknown('axis', asked, labels.values())}")
         return found[0]
     distinct = {option: _values_of(table, option) for option in labels}
     several = {option: values for option, values in distinct.items() if len(values) > 1}
@@ -307,7 +307,7 @@ def _panels(table: Table, axis: str, lines: dict[str, list[Mean]], out: Path) ->
         if any(lines):
             panel.legend(fontsize="small", frameon=False)
     bars = ", bars: standard deviation over seeds" if len(table.grid.seeds) > 1 else ""
-    panels[0][0].set_ylabel(f"{NAMES[table.metric]} after the last round")
+    panels[0][0].set_ylabel(f"{titles()[table.metric]} after the last round")
     figure.suptitle(f"{len(table.finished)} runs{bars}", fontsize="medium")
     figure.savefig(out, dpi=120, metadata={"Software": None})
     plt.close(figure)

@@ -87,7 +87,7 @@ def balanced(schedule: Schedule, how: str, labels: np.ndarray, sizes: np.ndarray
 def _check_labels(labels: np.ndarray, sizes: np.ndarray) -> None:
     held = np.arange(labels.shape[1] if labels.ndim == 2 else 0) < sizes[:, None]
     if labels.ndim != 2 or labels.dtype.kind != "i" or not np.isin(labels[held], (0, 1)).all():
-        raise ConfigError("--balance needs targets of two classes, 0 and 1: use --balance none")
+        raise ConfigError("⟨balance⟩ needs targets of two classes, 0 and 1: use ⟨balance⟩ none")
 
 
 class _Classes:

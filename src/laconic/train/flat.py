@@ -119,7 +119,7 @@ class FlatModel:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ConfigError(
                 f"the loss does not fit outputs of shape {tuple(outputs.shape)} and targets of shape"
-                f" {tuple(targets.shape)}: {reason}; choose another --loss"
+                f" {tuple(targets.shape)}: {reason}; choose another ⟨loss⟩"
             ) from None
         if losses.shape != (len(targets),):
             raise ConfigError(f"the loss must return one value per record, but gave shape {tuple(losses.shape)}")
@@ -146,7 +146,7 @@ class FlatModel:
         """Start the bias of the last layer at these values, one for each output."""
         if self.shapes[-1] != (len(values),):
             raise ConfigError(
-                f"--prevalence starts the bias of the last layer, and the model's last weights are of shape"
+                f"⟨prevalence⟩ starts the bias of the last layer, and the model's last weights are of shape"
                 f" {tuple(self.shapes[-1])}, not one for each of its {len(values)} outputs: leave it out"
             )
         self.initial = self.initial.clone()
@@ -380,7 +380,7 @@ def check_words(inputs: Tensor, vocabulary: int | None) -> None:
     if low < 0 or high >= vocabulary:
         raise DataError(
             f"a record holds the word {low if low < 0 else high}, but the model knows 0 to {vocabulary - 1}: replace"
-            " such words, or give the model more (--model-option vocabulary=…)"
+            " such words, or give the model more (⟨model-option⟩ vocabulary=…)"
         )
 
 

@@ -51,7 +51,7 @@ def _balanced_batch(train: LocalSGD, public: Records) -> tuple[Tensor, Tensor]:
     count = int(whole.counts[0, 0])
     if count == 0:
         raise ConfigError(
-            f"the {sizes[0]} public records are of one class only, so they cannot be balanced: raise --public-records"
+            f"the {sizes[0]} public records are of one class only, so they cannot be balanced: raise ⟨public-records⟩"
         )
     share = torch.full((count,), 1 / count) if whole.shares is None else torch.from_numpy(whole.shares[0, 0])
     return torch.from_numpy(whole.indices[0, 0, :count]), share

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OPTIMIZERS = ("sgd", "adam")
 NUM_UNITS_NEEDED = (
-    "--unit {unit} divides sums by a public number, and none is given: add --num-units, about how many {unit}s all"
+    "⟨unit⟩ {unit} divides sums by a public number, and none is given: add ⟨num-units⟩, about how many {unit}s all"
     " clients hold together (publicly known; a count would depend on every {unit})"
 )
 BALANCES = ("none", "downsample", "oversample", "weights")
@@ -126,7 +126,7 @@ class LocalSGD(LocalTraining):
         super().__post_init__()
         one_of(BALANCES, balance=self.balance)
         if (self.local_steps is None) == (self.epochs is None):
-            raise ConfigError("give either local_steps or epochs (--local-steps or --epochs), not both and not neither")
+            raise ConfigError("give either local_steps or epochs (⟨local-steps⟩ or ⟨epochs⟩), not both and not neither")
         for name in ("local_steps", "epochs", "batch_size"):
             if getattr(self, name) is not None:
                 positive_int(**{name: getattr(self, name)})
@@ -303,19 +303,19 @@ class UnitGradients(LocalTraining):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.local_lr != 1.0 or self.optimizer != "sgd":
-            raise ConfigError("units send clipped gradients, without a local step: set the server's step (--server-lr)")
+            raise ConfigError("units send clipped gradients, without a local step: set the server's step (⟨server-lr⟩)")
         one_of((RECORD, PATIENT), unit=self.unit)
         rate(unit_rate=self.rate)
         positive_int(max_owners_per_patient=self.max_owners)
         if self.unit == RECORD and self.max_owners > 1:
             raise ConfigError(
-                f"--max-owners-per-patient {self.max_owners} is for --unit patient: a record is at one client"
+                f"⟨max-owners-per-patient⟩ {self.max_owners} is for ⟨unit⟩ patient: a record is at one client"
             )
         if self.num_units is not None:
             positive(num_units=self.num_units)
             if self.num_units < 1:
                 raise ConfigError(
-                    f"--num-units {self.num_units:g} is less than one {self.unit}: give about how many all clients hold"
+                    f"⟨num-units⟩ {self.num_units:g} is less than one {self.unit}: give about how many all clients hold"
                 )
             object.__setattr__(self, "num_units", float(self.num_units))  # 40 and 40.0 are one scheme
         object.__setattr__(self, "class_weights", tuple(self.class_weights))
@@ -326,7 +326,7 @@ class UnitGradients(LocalTraining):
             probability(prevalence=share)
         if self.prevalence and abs(sum(self.prevalence) - 1) > 0.01:
             raise ConfigError(
-                f"--prevalence has shares that sum to {sum(self.prevalence):g}, not 1: give the share of class 1 of two"
+                f"⟨prevalence⟩ has shares that sum to {sum(self.prevalence):g}, not 1: give the share of class 1 of two"
                 " classes, or the shares of all classes"
             )
 
@@ -351,7 +351,7 @@ class UnitGradients(LocalTraining):
 
     def check_classes(self, num_classes: int) -> None:
         """Refuse weights for another number of classes than the model has: 0 where targets are values."""
-        for flag, count in (("--class-weights", len(self.class_weights)), ("--prevalence", len(self.prevalence))):
+        for flag, count in (("⟨class-weights⟩", len(self.class_weights)), ("⟨prevalence⟩", len(self.prevalence))):
             if count and count != num_classes:
                 has = f"the model has {num_classes} classes" if num_classes else "the targets are values, not classes"
                 given = "1 class" if count == 1 else f"{count} classes"
@@ -364,7 +364,7 @@ class UnitGradients(LocalTraining):
         """
         weights = self.class_weights or (1.0,) * len(self.prevalence)
         if 0 in weights:
-            raise ConfigError("--prevalence starts the bias at the weighted shares: give no class the weight 0")
+            raise ConfigError("⟨prevalence⟩ starts the bias at the weighted shares: give no class the weight 0")
         logs = [math.log(weight * share) for weight, share in zip(weights, self.prevalence, strict=True)]
         return logs if outputs > 1 else [logs[1] - logs[0]]
 
@@ -403,8 +403,8 @@ def check_unit(name: str, unit: str) -> None:
     else:
         reason = "adds no noise"
     raise ConfigError(
-        f"--unit {unit}: {name} {reason}; use fl-std-dp or another private scheme whose codec is linear (fl-top-dp,"
-        " fl-cs-dp, fl-bas-3-dp), or leave --unit out"
+        f"⟨unit⟩ {unit}: {name} {reason}; use fl-std-dp or another private scheme whose codec is linear (fl-top-dp,"
+        " fl-cs-dp, fl-bas-3-dp), or leave ⟨unit⟩ out"
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from laconic.errors import ConfigError
+from laconic.metrics import METRICS
 from laconic.registry import Registry
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -61,7 +62,7 @@ def choose_loss(loss: str | Loss, outputs: Tensor, targets: Tensor) -> Loss:
         return mean_squared_error
     raise ConfigError(
         f"no loss fits outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}"
-        f" ({targets.dtype}): name one with --loss ({', '.join(LOSSES)}) or pass your own"
+        f" ({targets.dtype}): name one with ⟨loss⟩ ({', '.join(LOSSES)}) or pass your own"
     )
 
 
@@ -91,15 +92,11 @@ def two_class_scores(outputs: Sequence[Tensor], targets: Tensor) -> np.ndarray |
 
 
 def two_class_metrics(scores: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Balanced accuracy, (TPR + TNR) / 2, and the area under the ROC curve; nothing where one class is missing."""
+    """Balanced accuracy, the area under the ROC curve and what else is registered; nothing where a class is missing."""
     if len(np.unique(targets)) != 2 or not np.isfinite(scores).all():
         return {}
-    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-
-    return {
-        "balanced_accuracy": float(balanced_accuracy_score(targets, scores > 0)),
-        "auroc": float(roc_auc_score(targets, scores)),
-    }
+    found = ((metric.name, metric.of_scores) for metric in METRICS.values())
+    return {name: of_scores(scores, targets) for name, of_scores in found if of_scores is not None}
 
 
 def by_client(scores: np.ndarray, targets: np.ndarray, clients: np.ndarray) -> dict[str, list[float]]:

@@ -23,8 +23,8 @@ from laconic.plan import RoundPlan
 from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
 from laconic.scheme import Scheme
-from laconic.secagg import Vanishes
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES
+from laconic.secagg.foretell import Vanishes
 from laconic.secagg.terms import NONCE_BYTES
 from laconic.streams import Streams
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from secagg_tools import identity_of, make_plan, make_terms
 
-from laconic.errors import PrivacyError, RunFolderError
-from laconic.secagg import AttemptsInMemory, AttemptsOnDisk, SecAggClient, SecAggServer
-from laconic.secagg.attempts import Attempts, Mark, Step
+from laconic.errors import PrivacyError
+from laconic.guard.transcript import LoggedAttempts, Transcript
+from laconic.secagg.attempts import Attempts, AttemptsInMemory, Mark, Step
+from laconic.secagg.client import SecAggClient
 from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.server import SecAggServer
 
 RUN, OTHER = b"r" * 16, b"s" * 16
 
@@ -49,119 +49,45 @@ def test_runs_are_apart_and_an_attempt_has_one_plan() -> None:
     assert attempts.last(OTHER) == mark(1, 0, Step.UPLOAD)
 
 
-def test_a_claim_is_synced_to_disk_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "attempts.json"
-    events: list[str] = []
-    sync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: events.append("sync") or sync(number))
-    monkeypatch.setattr(os, "replace", lambda a, b: events.append("replace") or replace(a, b))
-    with AttemptsOnDisk(path) as attempts:
-        attempts.claim(RUN, mark(3, 1, Step.UPLOAD))
-        assert events == ["sync", "replace", "sync"]
-        assert json.loads(path.read_text()) == {RUN.hex(): [3, 1, 1, b"plan".hex()]}
-
-
-def test_a_restart_remembers(tmp_path: Path) -> None:
-    path = tmp_path / "attempts.json"
-    with AttemptsOnDisk(path) as first:
-        first.claim(RUN, mark(3, 1, Step.CONSENT))
-        first.claim(OTHER, mark(9, 0, Step.UPLOAD))
-    with AttemptsOnDisk(path) as second:
-        for claim in ((3, 1, Step.UPLOAD), (3, 1, Step.CONSENT), (3, 0, Step.REVEAL), (2, 9, Step.REVEAL)):
-            with pytest.raises(PrivacyError, match="its last was round 3, attempt 1, consent"):
-                second.claim(RUN, mark(*claim))
-        second.claim(RUN, mark(3, 1, Step.REVEAL))
-        assert second.last(OTHER) == mark(9, 0, Step.UPLOAD)
-
-
-def test_a_crash_while_writing_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "attempts.json"
-
-    def full(number: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with AttemptsOnDisk(path) as attempts:
-        attempts.claim(RUN, mark(1, 0, Step.UPLOAD))
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", full)
-            with pytest.raises(RunFolderError, match="No space left on device; nothing was sent"):
-                attempts.claim(RUN, mark(2, 0, Step.UPLOAD))
-    with AttemptsOnDisk(path) as again:
-        assert again.last(RUN) == mark(1, 0, Step.UPLOAD)
-
-
-DAMAGED = [
-    "",
-    "{",
-    "[]",
-    "\xff",
-    '{"zz": [1, 2, 3, "00"]}',
-    '{"00": [1, 2, 3]}',
-    '{"00": [1, 2, 9, "00"]}',
-    '{"00": 5}',
-]
-
-
-@pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_file_is_not_guessed_at(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "attempts.json"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(RunFolderError, match="which attempts were used is not known"):
-        AttemptsOnDisk(path)
-    path.unlink()
-    AttemptsOnDisk(path).close()  # the lock was given back
-
-
-def test_two_processes_cannot_share_a_file(tmp_path: Path) -> None:
-    with (
-        AttemptsOnDisk(tmp_path / "attempts.json"),
-        pytest.raises(RunFolderError, match="a client must not run twice"),
-    ):
-        AttemptsOnDisk(tmp_path / "attempts.json")
-    AttemptsOnDisk(tmp_path / "attempts.json").close()
-    with pytest.raises(RunFolderError, match="cannot open"):
-        AttemptsOnDisk(tmp_path / "missing" / "attempts.json")
-
-
 def test_a_client_that_crashed_after_its_claim_never_masks_under_that_attempt_again(tmp_path: Path) -> None:
     """The upload may have left or not, and the client cannot know. It can still help to unmask, once."""
     terms, key = make_terms(max_dropouts=1), RunKey.generate()
-    path = tmp_path / "attempts.json"
+    path = tmp_path / "log.jsonl"
 
     def victim_with(attempts: Attempts) -> SecAggClient:
         return SecAggClient(0, terms, identity=identity_of(0), attempts=attempts, agreement=key)
 
     server = SecAggServer(terms)
     others = {number: SecAggClient(number, terms, identity=identity_of(number)) for number in (1, 2)}
-    with AttemptsOnDisk(path) as attempts:
-        victim = victim_with(attempts)
-        for member in (victim, *others.values()):
-            server.register(member.announce())
-        nonces = {number: member.nonce for number, member in others.items()}
-        round = server.begin(make_plan(terms, range(3)).with_nonces({0: victim.nonce} | nonces))
-        victim.begin(round.plan_for(0))
-        victim.upload(np.arange(6))  # lost
+    attempts = LoggedAttempts(Transcript(path))
+    victim = victim_with(attempts)
+    for member in (victim, *others.values()):
+        server.register(member.announce())
+    nonces = {number: member.nonce for number, member in others.items()}
+    round = server.begin(make_plan(terms, range(3)).with_nonces({0: victim.nonce} | nonces))
+    victim.begin(round.plan_for(0))
+    victim.upload(np.arange(6))  # lost
     for number, other in others.items():
         other.begin(round.plan_for(number))
         round.accept_upload(other.upload(np.arange(6)))
     round.close_uploads()
 
-    with AttemptsOnDisk(path) as attempts:
-        victim = victim_with(attempts)
-        server.register(victim.announce())
-        victim.begin(round.plan_for(0))
-        with pytest.raises(PrivacyError, match="round 1, attempt 0: this client is past it"):
-            victim.upload(np.arange(6))
-        request = round.unmask_request()
-        for member in (victim, others[1]):
-            round.accept_reveal(member.reveal(request))
-        assert round.open().total.tolist() == [0, 2, 4, 6, 8, 10]
+    attempts = LoggedAttempts(Transcript(path))
+    victim = victim_with(attempts)
+    server.register(victim.announce())
+    victim.begin(round.plan_for(0))
+    with pytest.raises(PrivacyError, match="round 1, attempt 0: this client is past it"):
+        victim.upload(np.arange(6))
+    request = round.unmask_request()
+    for member in (victim, others[1]):
+        round.accept_reveal(member.reveal(request))
+    assert round.open().total.tolist() == [0, 2, 4, 6, 8, 10]
 
-    with AttemptsOnDisk(path) as attempts:
-        victim = victim_with(attempts)
-        with pytest.raises(PrivacyError, match="round 1, attempt 0: this client is past it"):
-            victim.begin(round.plan_for(0))
-        server.register(victim.announce())
-        later = server.begin(make_plan(terms, range(3), attempt=1).with_nonces({0: victim.nonce}))
-        victim.begin(later.plan_for(0))
-        assert later.accept_upload(victim.upload(np.arange(6))) == 0
+    attempts = LoggedAttempts(Transcript(path))
+    victim = victim_with(attempts)
+    with pytest.raises(PrivacyError, match="round 1, attempt 0: this client is past it"):
+        victim.begin(round.plan_for(0))
+    server.register(victim.announce())
+    later = server.begin(make_plan(terms, range(3), attempt=1).with_nonces({0: victim.nonce}))
+    victim.begin(later.plan_for(0))
+    assert later.accept_upload(victim.upload(np.arange(6))) == 0

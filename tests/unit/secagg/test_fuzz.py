@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from secagg_tools import Federation, identity_of, make_plan, make_terms, started
 
 from laconic.errors import LaconicError, WireError
-from laconic.secagg import ServerRound, messages
+from laconic.secagg import messages
 from laconic.secagg.crypto.keys import KeyBook, PublicKeys
+from laconic.secagg.server import ServerRound
 from laconic.secagg.shares import secrets_to_open
 
 CASES_A_BATCH = 1000

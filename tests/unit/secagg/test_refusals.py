@@ -11,9 +11,11 @@ import pytest
 from secagg_tools import Federation, identity_of, make_plan, make_terms, started
 
 from laconic.errors import ConfigError, WireError
-from laconic.secagg import RoundAborted, ServerRound, messages
+from laconic.secagg import messages
 from laconic.secagg.crypto.shamir import PRIME
 from laconic.secagg.messages import HEADER_BYTES
+from laconic.secagg.opening import RoundAborted
+from laconic.secagg.server import ServerRound
 from laconic.secagg.shares import SHARE_BYTES, Dealing, pack_elements
 
 # Where things are in a header

@@ -10,10 +10,11 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from secagg_tools import Federation, make_plan, make_terms, openable, started
 
-from laconic.secagg import InProcessFederation, RoundAborted, SumPlan, Vanishes
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
-from laconic.secagg.foretell import foretell
-from laconic.secagg.terms import NONCE_BYTES
+from laconic.secagg.foretell import Vanishes, foretell
+from laconic.secagg.opening import RoundAborted
+from laconic.secagg.session import InProcessFederation
+from laconic.secagg.terms import NONCE_BYTES, SumPlan
 
 
 @st.composite

@@ -20,9 +20,10 @@ from secagg_tools import (
 )
 
 from laconic.errors import PrivacyError, WireError
-from laconic.secagg import SumPlan, messages
+from laconic.secagg import messages
 from laconic.secagg.client import check_survivors
 from laconic.secagg.crypto.masks import add_masks
+from laconic.secagg.terms import SumPlan
 
 
 def unmasked(plan: SumPlan, uploads: dict[int, bytes], seeds: dict[tuple[int, int], bytes]) -> list[int]:

@@ -96,9 +96,10 @@ def _print(rows: dict[str, dict[str, Any]], metric: str | None) -> None:
     """A line per run. Where names and figures do not fit beside each other, a name has a line of its own."""
     from rich.console import Console
 
-    from laconic.report.page.metrics import NAMES, smaller_is_better
+    from laconic.metrics import titles
+    from laconic.report.page.metrics import smaller_is_better
 
-    label = "metric" if metric is None else NAMES[metric]
+    label = "metric" if metric is None else titles()[metric]
     head = [["rounds"], *([*label.replace(",", "").split(), what] for what in ("last", "best")), ["at", "round"]]
     head += [["outsider's", "ε"], ["server's", "ε"], ["up"], ["down"]]
     high = max(len(words) for words in head)

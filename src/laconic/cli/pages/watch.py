@@ -54,13 +54,14 @@ def _open(address: str) -> None:
 def _checked(folders: tuple[Path, ...], metric: str | None) -> str | None:
     """The metric as rows call it; what cannot be watched is refused."""
     from laconic.errors import ConfigError, RunFolderError, unknown
-    from laconic.report.page.metrics import NAMES, spelt
+    from laconic.metrics import titles
+    from laconic.report.page.metrics import spelt
 
     for folder in folders:
         if folder.exists() and not folder.is_dir():
             raise RunFolderError(f"{folder} is a file, not a run folder: give the folder that holds rounds.jsonl")
-    if metric is not None and spelt(metric) not in NAMES:
-        raise ConfigError(f"--metric: {unknown('metric', metric, NAMES)}")
+    if metric is not None and spelt(metric) not in titles():
+        raise ConfigError(f"--metric: {unknown('metric', metric, titles())}")
     return None if metric is None else spelt(metric)
 
 

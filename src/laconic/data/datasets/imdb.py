@@ -38,7 +38,7 @@ CONVERSION = (
     f" *map(len, x)]), 'y_' + n: y}} for n, (x, y) in parts]; np.savez_compressed('{OWN}', **arrays[0], **arrays[1])"
 )
 """Keras opens its pickles itself, and writes the file that is read here."""
-_WAY = f'write {OWN} with Keras itself, python -c "{CONVERSION}", and name its folder with --data-dir'
+_WAY = f'write {OWN} with Keras itself, python -c "{CONVERSION}", and name its folder with ⟨data-dir⟩'
 _SHUFFLE = 5000
 """A fixed public seed: in the file all positive reviews come first."""
 
@@ -174,7 +174,7 @@ def load_imdb_text(
             raise refused(
                 file,
                 f"has {len(some):,} reviews, not {expected:,}; fetch it anew (texts of your own go into a table, with"
-                " --text-column)",
+                " ⟨text-column⟩)",
             )
     words = vocabulary_of(vocabulary, texts[0])
     train, test = (

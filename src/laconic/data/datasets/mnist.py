@@ -23,7 +23,7 @@ from laconic.data.population import Records
 from laconic.data.registry import Source, SourceInfo, cache_dir
 from laconic.errors import DataError
 
-REMEDY = "delete it to have it downloaded again, or point --data-dir at the original files"
+REMEDY = "delete it to have it downloaded again, or point ⟨data-dir⟩ at the original files"
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTE = 0x08

@@ -21,7 +21,7 @@ def own_source(name: str) -> SourceInfo:
     file, _, column = name.rpartition(":")
     if Path(file).is_file():
         way = f"--dataset {file} --target {column}"
-        raise ConfigError(f"--dataset {name}: {file} is a file; name its column with {way}")
+        raise ConfigError(f"⟨dataset⟩ {name}: {file} is a file; name its column with {way}")
     made = imported("dataset", name)
     if callable(made):
         made = _called(name, made)
@@ -29,26 +29,26 @@ def own_source(name: str) -> SourceInfo:
         return _info_of(name, _checked(name, made))
     if not isinstance(made, SourceInfo):
         raise ConfigError(
-            f"--dataset {name} is a {type(made).__name__}: it must be, or return, a SourceInfo or a Source"
+            f"⟨dataset⟩ {name} is a {type(made).__name__}: it must be, or return, a SourceInfo or a Source"
             " (laconic.data.sources)"
         )
     load = made.load
     if load is None:
-        raise ConfigError(f"--dataset {name}: its SourceInfo has no load function")
+        raise ConfigError(f"⟨dataset⟩ {name}: its SourceInfo has no load function")
     return replace(made, load=lambda info, data_dir: _checked(name, load(made, data_dir)))
 
 
 def _called(name: str, function: Any) -> Any:
     needed = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     if needed:
-        raise ConfigError(f"--dataset {name} must work without arguments, but needs {', '.join(needed)}")
+        raise ConfigError(f"⟨dataset⟩ {name} must work without arguments, but needs {', '.join(needed)}")
     try:
         return function()
     except LaconicError:
         raise
     except Exception as error:  # whatever a user's function raises
         reason = one_line(error, 200) or type(error).__name__
-        raise ConfigError(f"--dataset {name} cannot be loaded: {reason}") from None
+        raise ConfigError(f"⟨dataset⟩ {name} cannot be loaded: {reason}") from None
 
 
 def _checked(name: str, source: Source) -> Source:
@@ -59,7 +59,7 @@ def _checked(name: str, source: Source) -> Source:
         ("test_owners", source.test_owners, source.test),
     ):
         if owners is not None and owners.shape != records.targets.shape[:1]:
-            raise DataError(f"--dataset {name}: {what} of shape {owners.shape} for {len(records.targets)} records")
+            raise DataError(f"⟨dataset⟩ {name}: {what} of shape {owners.shape} for {len(records.targets)} records")
     return source
 
 

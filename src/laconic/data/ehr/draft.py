@@ -136,7 +136,7 @@ def _guessed_label(path: Path, looks: dict[str, Look]) -> str:
         return two[0]
     told = ", ".join(one_line(name, 60) for name in two[:20]) or "none"
     raise DataError(
-        f"{one_line(path)}: say which column is to be predicted: --target NAME; columns with two values: {told};"
+        f"{one_line(path)}: say which column is to be predicted: ⟨target⟩ NAME; columns with two values: {told};"
         f" all columns: {', '.join(one_line(name, 60) for name in list(looks)[:40])}"
     )
 

@@ -205,7 +205,7 @@ def _fitted_codes(entry: Codes, lists: CodeLists, rows: np.ndarray, table: str) 
     if not vocabulary:
         raise DataError(
             f"{table}: no code of '{entry.name}' is in {entry.min_count} or more training records: lower min_count"
-            " (--min-count)"
+            " (⟨min-count⟩)"
         )
     return dataclasses.replace(entry, vocabulary=vocabulary)
 

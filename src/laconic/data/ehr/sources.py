@@ -56,7 +56,7 @@ def _first_stays(path: Path) -> tuple[dict[str, int], dict[str, object], np.ndar
     needed = [_STAY, _VISIT, _HOSPITAL_STAY, *_OF_PATIENT]
     blocks = list(read_table(path, needed))
     if not blocks:
-        raise refused(path, "no rows; delete it, or point --data-dir at the original files")
+        raise refused(path, "no rows; delete it, or point ⟨data-dir⟩ at the original files")
     column = {name: pa.concat_arrays([block.columns[name] for block in blocks]) for name in needed}
     numbers = np.concatenate([block.numbers for block in blocks])
     stay_ids, hospital_stays = column[_STAY].to_pylist(), column[_HOSPITAL_STAY].to_pylist()
@@ -141,7 +141,7 @@ def _load_diabetes(schema: Schema, request: EhrRequest) -> EhrTable:
     try:
         _check_diabetes(path)
     except ValueError as error:
-        raise DataError(f"{path}: {error}; delete it, or point --data-dir at the original file") from None
+        raise DataError(f"{path}: {error}; delete it, or point ⟨data-dir⟩ at the original file") from None
     if path.suffix == ".csv":
         return encode_table(schema, str(path), read_table(path, schema.columns, schema.separator))
     with zipfile.ZipFile(path) as archive, archive.open(_member(archive)) as stream:
@@ -197,7 +197,7 @@ def _check_eicu(path: Path) -> None:
 
 def _load_synthetic(schema: Schema, request: EhrRequest) -> EhrTable:
     if request.data_dir is not None:
-        raise ConfigError("--dataset ehr-synthetic is made on demand: leave out --data-dir")
+        raise ConfigError("⟨dataset⟩ ehr-synthetic is made on demand: leave out ⟨data-dir⟩")
     return make_admissions(100_000 if request.num_records is None else request.num_records, seed=request.seed)
 
 

@@ -27,7 +27,7 @@ def set_aside(
     held = np.cumsum(np.bincount(whose, minlength=len(everyone))[order])
     needed = int(np.searchsorted(held, count)) + 1
     if not 0 < count < len(rows) or needed >= len(everyone):
-        raise ConfigError(f"--public-records {count} must leave some of the {len(rows)} records")
+        raise ConfigError(f"⟨public-records⟩ {count} must leave some of the {len(rows)} records")
     return _aside(rows, whose, order[:needed])
 
 
@@ -40,7 +40,7 @@ def virtual_hospitals(
     if ill.sum() < num_hospitals:
         raise ConfigError(
             f"{num_hospitals} virtual hospitals need as many patients with the outcome, but {ill.sum()} have it among"
-            " the training records: lower --num-clients (virtual_hospitals in the schema)"
+            " the training records: lower ⟨num-clients⟩ (virtual_hospitals in the schema)"
         )
     first = rng.permutation(np.flatnonzero(ill))[:num_hospitals]
     owner = np.full(len(everyone), -1)
@@ -56,7 +56,7 @@ def dealt_out(rows: np.ndarray, patients: np.ndarray, num_clients: int, rng: np.
     everyone, whose = np.unique(patients[rows], return_inverse=True)
     if len(everyone) < num_clients:
         raise ConfigError(
-            f"--num-clients {num_clients} (virtual_hospitals in the schema) is more than the {len(everyone)} patients"
+            f"⟨num-clients⟩ {num_clients} (virtual_hospitals in the schema) is more than the {len(everyone)} patients"
             " or rows to train on: lower it"
         )
     return _grouped(rows, (rng.permutation(len(everyone)) % num_clients)[whose], num_clients)

@@ -49,7 +49,7 @@ def make_admissions(num_records: int, *, seed: int = 0) -> EhrTable:
     positive_int(num_records=num_records)
     non_negative_int(seed=seed)
     if num_records < 10 * NUM_HOSPITALS:
-        raise ConfigError(f"--num-records {num_records}: {NUM_HOSPITALS} hospitals need {10 * NUM_HOSPITALS} or more")
+        raise ConfigError(f"⟨num-records⟩ {num_records}: {NUM_HOSPITALS} hospitals need {10 * NUM_HOSPITALS} or more")
     world = _World(seed)
     sizes = _hospital_sizes(num_records, _rng(seed, 1))
     parts = [_hospital(world, number, int(size), _rng(seed, 2, number)) for number, size in enumerate(sizes)]

@@ -149,7 +149,7 @@ def load_table(
     if client_column is None:
         records, names = records_of(file, frame, target)
         return records, None, names, patients
-    need_column(file, frame, client_column, "--client-column")
+    need_column(file, frame, client_column, "⟨client-column⟩")
     owner = frame[client_column]
     if owner.isna().any():
         raise refused(file, f"row {first_bad(owner.isna())}, column {named(client_column)}: no value, so no client")
@@ -161,7 +161,7 @@ def _apart_from_patients(file: Path, frame: pd.DataFrame, column: str | None) ->
     """The table without the column that says whose each record is, and that column as numbers."""
     if column is None:
         return frame, None
-    need_column(file, frame, column, "--patient-column")
+    need_column(file, frame, column, "⟨patient-column⟩")
     whose = frame[column]
     if whose.isna().any():
         raise refused(file, f"row {first_bad(whose.isna())}, column {named(column)}: no value, so nobody's record")

@@ -61,7 +61,7 @@ def read_frame(file: Path, *, text: str | None = None) -> pd.DataFrame:
 
 def records_of(file: Path, frame: pd.DataFrame, target: str) -> tuple[Records, tuple[str, ...]]:
     """The records of a table, and the names of the features: all columns but the target."""
-    need_column(file, frame, target, "--target")
+    need_column(file, frame, target, "⟨target⟩")
     features = frame.drop(columns=target)
     if 0 in features.shape:
         raise refused(file, f"no {'rows below the header' if features.shape[1] else 'columns besides the target'}")

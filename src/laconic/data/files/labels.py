@@ -29,7 +29,7 @@ class ClassCount:
     def add(self, targets: Tensor, whose: Path | str) -> None:
         """`whose` names the file in messages."""
         if self._declared is not None and targets.is_floating_point() != (self._declared == 1):
-            said = "quantities (--classes 1)" if self._declared == 1 else f"{self._declared} classes (--classes)"
+            said = "quantities (⟨classes⟩ 1)" if self._declared == 1 else f"{self._declared} classes (⟨classes⟩)"
             found = "numbers such as 0.5" if targets.is_floating_point() else "whole numbers"
             raise refused(whose, f"its targets are {found}, and {said} were declared; write 1.0 for 1, or change one")
         if targets.is_floating_point():
@@ -52,7 +52,7 @@ class ClassCount:
             if classes > self._declared:
                 raise refused(
                     self._whose,
-                    f"has the class target {self._largest}, but --classes declares 0 to {self._declared - 1}: renumber"
+                    f"has the class target {self._largest}, but ⟨classes⟩ declares 0 to {self._declared - 1}: renumber"
                     " the classes, or declare all of them",
                 )
             return self._declared

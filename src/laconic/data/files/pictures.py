@@ -75,7 +75,7 @@ def image_size(text: str | None) -> tuple[int, int] | None:
     size = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not all(1 <= side <= MOST_SIDE for side in size):
         raise ConfigError(
-            f"--image-size {one_line(text, 40)}: write height x width in pixels, 1 to {MOST_SIDE}, such as 32x48"
+            f"⟨image-size⟩ {one_line(text, 40)}: write height x width in pixels, 1 to {MOST_SIDE}, such as 32x48"
         )
     return size
 
@@ -280,7 +280,7 @@ def _declared(classes: tuple[str, ...], clients: Sequence[_Listed], test: _Liste
     """The declared classes; pictures of any other are refused."""
     for part in (*clients, *([test] if test else [])):
         if strange := [name for name in part.files if name not in classes]:
-            raise refused(part.folder, f"class {named(strange[0])} is not declared; --classes says {listed(classes)}")
+            raise refused(part.folder, f"class {named(strange[0])} is not declared; ⟨classes⟩ says {listed(classes)}")
     return classes
 
 
@@ -319,7 +319,7 @@ def _one_size(files: Sequence[Path], looks: Sequence[Look]) -> tuple[int, int]:
             raise refused(
                 file,
                 f"has {look.height} × {look.width} pixels, but {files[0].name} {first.height} × {first.width}; make"
-                f" them one size, or say --image-size {first.height}x{first.width}",
+                f" them one size, or say ⟨image-size⟩ {first.height}x{first.width}",
             )
     return first.height, first.width
 
@@ -331,5 +331,5 @@ def _refuse_too_many(folder: Path, count: int, size: int) -> None:
         return
     if count * size > memory:
         raise refused(
-            folder, f"{count:,} pictures of {size:,} bytes need more memory than there is; say a smaller --image-size"
+            folder, f"{count:,} pictures of {size:,} bytes need more memory than there is; say a smaller ⟨image-size⟩"
         )

@@ -58,7 +58,7 @@ def read_text_table(
     frame = _frame(file, text_column)
     if client_column is None:
         return _texts_of(file, frame, text_column, target), None
-    need_column(file, frame, client_column, "--client-column")
+    need_column(file, frame, client_column, "⟨client-column⟩")
     owner = frame[client_column]
     if owner.isna().any():
         raise refused(file, f"row {first_bad(owner.isna())}, column {named(client_column)}: no value, so no client")
@@ -107,9 +107,9 @@ def _frame(file: Path, text_column: str) -> pd.DataFrame:
 
 def _texts_of(file: Path, frame: pd.DataFrame, text_column: str, target: str) -> Texts:
     if text_column == target:
-        raise ConfigError(f"'{target}' cannot be both the text and what is predicted; name them apart with --target")
-    need_column(file, frame, text_column, "--text-column")
-    need_column(file, frame, target, "--target")
+        raise ConfigError(f"'{target}' cannot be both the text and what is predicted; name them apart with ⟨target⟩")
+    need_column(file, frame, text_column, "⟨text-column⟩")
+    need_column(file, frame, target, "⟨target⟩")
     if len(frame) == 0:
         raise refused(file, "no rows below the header")
     targets = torch.from_numpy(targets_of(file, frame[target]))
@@ -121,7 +121,7 @@ def _plain(file: Path, column: pd.Series[Any]) -> list[str]:
     for row, text in enumerate(texts, 1):
         if not isinstance(text, str):
             missing = text is None or text != text
-            why = "no text; fill in or drop the row" if missing else "not a text; check --text-column"
+            why = "no text; fill in or drop the row" if missing else "not a text; check ⟨text-column⟩"
             raise refused(file, f"row {row}, column {named(column.name)}: {why}")
         if not text.strip():
             raise refused(file, f"row {row}, column {named(column.name)}: the text is empty; fill in or drop the row")

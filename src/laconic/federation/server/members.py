@@ -21,9 +21,9 @@ from laconic.federation.requests import Fields, bytes_in
 from laconic.federation.server.settings import Settings
 from laconic.federation.weights import initial_weights, weights_digest
 from laconic.guard.roster import beacon_of, read_roster, write_roster
-from laconic.secagg import SecAggServer, Terms
 from laconic.secagg.crypto.keys import KeyBook, PublicKeys
-from laconic.secagg.terms import RUN_BYTES
+from laconic.secagg.server import SecAggServer
+from laconic.secagg.terms import RUN_BYTES, Terms
 from laconic.settings.build import Settled
 from laconic.settings.data.public_records import DEAD_LEAVES
 from laconic.store.folder import RunFolder

@@ -35,6 +35,7 @@ from laconic.federation.trial.registration import register
 from laconic.files import private_folder
 from laconic.guard.contract import CLIENT
 from laconic.guard.keys.keyring import server_key
+from laconic.guard.ledger import Price, Seen, composed
 from laconic.settings.config import RunConfig, toml_value, write_toml
 
 _START_SECONDS = 60.0
@@ -203,11 +204,22 @@ def trial_policy(experiment: Experiment, server: str, spare_rounds: int) -> str:
     lines.append('secure_aggregation = "required"' if masked else 'secure_aggregation = "optional"  # no secure sum')
     if experiment.budget is not None:
         unit = "" if experiment.scheme.unit == CLIENT else f"{experiment.scheme.unit}_"
-        lines += [f"max_{unit}epsilon = {released!r}", f"max_{unit}participant_epsilon = {participant!r}"]
+        guarded = max(participant, _guarded(experiment, spare_rounds))
+        lines += [f"max_{unit}epsilon = {released!r}", f"max_{unit}participant_epsilon = {guarded!r}"]
         lines += [f"max_delta = {experiment.budget.delta!r}"]
     if seed_for_tests() is not None:
         lines.append("allow_test_seed = true")
     return "\n".join(["# Made for a trial.", "min_cohort = 2", *lines]) + "\n"
+
+
+def _guarded(experiment: Experiment, spare_rounds: int) -> float:
+    """ε against the server as a node's guard composes it: where coins decide who is drawn, above the tight one."""
+    accountant, budget = experiment.accountant, experiment.budget
+    if accountant is None or budget is None or accountant.unit == CLIENT:
+        return 0.0
+    main = accountant.main
+    seen = Seen(main.multiplier, main.rate, main.steps * (experiment.rounds + spare_rounds))
+    return composed([Price({accountant.unit: seen}, main.delta_slack)], budget.delta, accountant.unit)
 
 
 def last_words(log: Path, lines: int = 5) -> str:

@@ -50,23 +50,23 @@ class Budget(Part):
         available = figures or sampler.figures
         if self.max_participations is not None and not sampler.amplifies:
             raise ConfigError(
-                "--max-participations means nothing where clients take turns: how often one takes part follows from"
-                " --rounds and --separation; leave it out"
+                "⟨max-participations⟩ means nothing where clients take turns: how often one takes part follows from"
+                " ⟨rounds⟩ and ⟨separation⟩; leave it out"
             )
         if self.max_participations is not None and not sampler.allows_participation_cap:
             raise ConfigError(
                 f"max_participations cannot be combined with {type(sampler).__name__} sampling: no proof covers the"
-                " released ε; use Poisson sampling (--sampling-rate) or drop --max-participations"
+                " released ε; use Poisson sampling (⟨sampling-rate⟩) or drop ⟨max-participations⟩"
             )
         if self.epsilon is not None and self.participant_epsilon is not None and self.max_participations is None:
             raise ConfigError(
-                "with both --epsilon and --participant-epsilon give --max-participations: a run that stops because of"
+                "with both ⟨epsilon⟩ and ⟨participant-epsilon⟩ give ⟨max-participations⟩: a run that stops because of"
                 " who took part tells an outsider about it, so only the cap keeps the outsider's ε amplified"
             )
         if self.accountant is not None and self.accountant not in available:
             raise ConfigError(
                 f"accountant '{self.accountant}' is not available for {type(sampler).__name__} sampling:"
-                f" use --accountant {available[-1]}"
+                f" use ⟨accountant⟩ {available[-1]}"
             )
 
     def released_fits(self, accountant: RunAccountant, rounds: int, most: int) -> bool:

@@ -16,9 +16,9 @@ from laconic.privacy.mechanism.gaussian import Gaussian, Noise
 
 _SMALLEST, _LARGEST = 0.05, 10_000.0
 _CHEAPER = {
-    VOTES: "lower --vote-share, or raise --vote-noise-multiplier",
+    VOTES: "lower ⟨vote-share⟩, or raise ⟨vote-noise-multiplier⟩",
     EVALUATIONS: (
-        "lower --evaluation-share, raise --evaluation-noise-multiplier, or evaluate less often (--evaluate-every)"
+        "lower ⟨evaluation-share⟩, raise ⟨evaluation-noise-multiplier⟩, or evaluate less often (⟨evaluate-every⟩)"
     ),
 }
 
@@ -119,21 +119,21 @@ def smallest_noise(
     if participations is None and chosen not in example.figures:
         raise ConfigError(
             f"accountant '{chosen}' is not available for {type(example.sampler).__name__} sampling:"
-            f" use --accountant {example.method}"
+            f" use ⟨accountant⟩ {example.method}"
         )
     for release in example.releases[:-1] if participations is None else ():
         alone, planned = of_phase(example, release.phase)
         cost = alone.released_epsilon(planned, chosen) if planned else 0.0
         if cost >= epsilon:
             raise PrivacyError(
-                f"the {release.phase} alone cost ε = {at_most(cost)} of --epsilon {rounded_up(epsilon)} ({chosen}):"
+                f"the {release.phase} alone cost ε = {at_most(cost)} of ⟨epsilon⟩ {rounded_up(epsilon)} ({chosen}):"
                 f" {_CHEAPER.get(release.phase, 'raise their noise multiplier')}"
             )
     floor = -math.log(delta) / 32
     if chosen == "moments" and epsilon <= floor:
         raise PrivacyError(
             f"the papers' moments accountant (λ up to 32) cannot show an epsilon below {at_most(floor)} at delta"
-            f" {rounded_up(delta)}: use --accountant rdp or pld"
+            f" {rounded_up(delta)}: use ⟨accountant⟩ rdp or pld"
         )
 
     def excess(noise_multiplier: float, by: str) -> float:
@@ -150,7 +150,7 @@ def smallest_noise(
         if high > _LARGEST:
             raise PrivacyError(
                 f"no noise_multiplier up to {_LARGEST:g} reaches epsilon {rounded_up(epsilon)} at delta"
-                f" {rounded_up(delta)}: raise --epsilon or --delta, or run fewer rounds"
+                f" {rounded_up(delta)}: raise ⟨epsilon⟩ or ⟨delta⟩, or run fewer rounds"
             )
     sigma = _root(lambda s: excess(s, rough), high)
     if chosen != rough:

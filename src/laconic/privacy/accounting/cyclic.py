@@ -2,7 +2,7 @@
 
 The clients are dealt at random into B groups whose sizes differ by one at most, once for the run. Round t takes group
 (t − 1) mod B. So two participations of a client are exactly B rounds apart, and in T rounds it has ⌈T/B⌉ at most. Who
-takes part when is no secret here: nothing amplifies, and the ε is the same for whoever knows it.
+takes part when is no secret here: nothing amplifies, and the ε is the same for those who know it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Cyclic(Sampler):
     def check(self, num_clients: int) -> None:
         if self.separation > num_clients:
             raise ConfigError(
-                f"--separation {self.separation}: with {num_clients} clients some rounds would have nobody: lower"
-                " --separation, or raise --num-clients"
+                f"⟨separation⟩ {self.separation}: with {num_clients} clients some rounds would have nobody: lower"
+                " ⟨separation⟩, or raise ⟨num-clients⟩"
             )
 
     def rate_in(self, num_clients: int) -> float:

@@ -28,7 +28,7 @@ class Occasional:
 
         E[exp((α − 1)·loss)] = 1 − rate + rate·exp((α − 1)·steps·D_α(event)).
 
-    Whoever cannot tell learns less, by post-processing.
+    An adversary who cannot tell learns less, by post-processing.
     """
 
     rate: float

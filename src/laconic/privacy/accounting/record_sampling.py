@@ -44,7 +44,7 @@ class RecordSampler(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonRecords(RecordSampler):
-    """Every record with probability q, whatever its class."""
+    """Every record with probability q, of any class."""
 
     def draw(self, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return np.flatnonzero(rng.random(len(labels)) < self.record_rate)
@@ -95,8 +95,8 @@ class PublishedBatches(RecordSampler):
         _check_two_classes(labels)
         if self.batch_size > len(labels) * self.record_rate * (1 + 1e-9):
             raise ConfigError(
-                f"a client with {len(labels)} records draws batches of {self.batch_size}, more than --record-rate"
-                f" {self.record_rate:g} says: raise it to --batch-size over the fewest records of a client"
+                f"a client with {len(labels)} records draws batches of {self.batch_size}, more than ⟨record-rate⟩"
+                f" {self.record_rate:g} says: raise it to ⟨batch-size⟩ over the fewest records of a client"
             )
         batch = rng.permutation(len(labels))[: self.batch_size]
         classes = [batch[labels[batch] == c] for c in (0, 1)]
@@ -110,16 +110,16 @@ def record_sampler(balance: str, *, batch_size: int, record_rate: float, prevale
     if balance == "per-class":
         if prevalence is None:
             raise ConfigError(
-                "--balance per-class needs --prevalence, the share of positives as it is publicly known (0.03, say);"
-                " or draw all records alike with --balance none"
+                "⟨balance⟩ per-class needs ⟨prevalence⟩, the share of positives as it is publicly known (0.03, say);"
+                " or draw all records alike with ⟨balance⟩ none"
             )
         return PerClassPoisson(batch_size=batch_size, record_rate=record_rate, prevalence=prevalence)
     if prevalence is not None:
-        raise ConfigError(f"--prevalence is for --balance per-class: --balance {balance} takes none")
+        raise ConfigError(f"⟨prevalence⟩ is for ⟨balance⟩ per-class: ⟨balance⟩ {balance} takes none")
     kind = PoissonRecords if balance == "none" else PublishedBatches
     return kind(batch_size=batch_size, record_rate=record_rate)
 
 
 def _check_two_classes(labels: np.ndarray) -> None:
     if labels.ndim != 1 or labels.dtype.kind != "i" or not np.isin(labels, (0, 1)).all():
-        raise ConfigError("balanced batches need targets of two classes, 0 and 1: use --balance none")
+        raise ConfigError("balanced batches need targets of two classes, 0 and 1: use ⟨balance⟩ none")

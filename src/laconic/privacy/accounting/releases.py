@@ -41,7 +41,7 @@ VOTES, EVALUATIONS, TRAINING = "votes", "evaluations", "training"
 CLIENT, RECORD, PATIENT = UNITS = ("client", "record", "patient")
 """What is protected: all data of a client, one record of it, or all records of one person."""
 OUTSIDER, SERVER = VIEWS = ("outsider", "server")
-"""Who looks: somebody who sees every release but no cohort, and the server, which knows who took part."""
+"""Who looks: an outsider who sees every release but no cohort, and the server, which knows who took part."""
 SHARES, EACH, CENTRAL = ADDED_BY = ("shares", "each", "server")
 """Who adds the noise: the clients of a sum together, each client the whole of it, or the server."""
 
@@ -67,6 +67,12 @@ class Rounds(Part):
     def __contains__(self, round: int) -> bool:
         within = self.after < round and (self.last is None or round <= self.last)
         return within and round % self.every == 0
+
+    def meets(self, other: Rounds) -> bool:
+        """Whether the two have a round in common."""
+        every, after = math.lcm(self.every, other.every), max(self.after, other.after)
+        common = (after // every + 1) * every
+        return all(rounds.last is None or common <= rounds.last for rounds in (self, other))
 
     def through(self, number: int) -> int:
         """How many of the rounds up to this number it has."""
@@ -291,7 +297,7 @@ def compose(
         shown += [] if one is None else [one]
     found = composed(shown, left, figure)
     if against == OUTSIDER and any(release.occasional for release in releases):
-        # Whoever knows the cohorts learns more, so that figure is a bound as well: a cap may make it the smaller one.
+        # An adversary who knows the cohorts learns more, so that figure is a bound, too; with a cap it may be smaller.
         known = [replace(release, amplified=False) if release.occasional else release for release in releases]
         found = min(found, compose(known, delta, against=OUTSIDER, unit=unit, figure=figure))
     return found
@@ -423,7 +429,7 @@ def checked_slack(slack: float, delta: float) -> float:
     """What draws add to δ, refused where that is not negligible."""
     if slack > delta / 100:
         raise PrivacyError(
-            f"the noise sampler would add {rounded_up(slack)} to delta {rounded_up(delta)}: raise --delta"
+            f"the noise sampler would add {rounded_up(slack)} to delta {rounded_up(delta)}: raise ⟨delta⟩"
         )
     return slack
 

@@ -1,8 +1,8 @@
 """Who takes part in a round, and what that is worth: sampler and accounting are one object.
 
 The released ε of a Poisson sample needs two things. First, what is released must not depend on whether a client came,
-except through its data: so the noise in a release is the same whatever the size of the cohort, and a round in which
-nobody came releases noise alone (`server_step`). Second, a client must come with probability q at most, given all
+except through its data: so the noise in a release does not depend on the size of the cohort, and a round in which
+no client came releases noise alone (`server_step`). Second, a client must come with probability q at most, given all
 earlier releases. Clients that reached `max_participations` are dropped *after* the draw from all of them, so that is
 q·P(not yet capped) ≤ q, and a mixture with a smaller rate is dominated by the one with rate q. For samples of a fixed
 size no such argument is known to us, so there the combination is refused.
@@ -108,7 +108,7 @@ class Sampler(Part):
         )
 
     def check_slack(self, num_clients: int, slack: int, groups: int = 1) -> None:
-        """Refuse slack that leaves nobody of a cohort, or of a group, to add the noise."""
+        """Refuse slack that leaves no client of a cohort, or of a group, to add the noise."""
         planned = self.planned_cohort(num_clients, groups)
         if slack >= (math.floor(planned) if self.dealt(num_clients) else planned):
             raise ConfigError(
@@ -133,7 +133,7 @@ class Sampler(Part):
         return rounds
 
     def usual_participations(self, rounds: int, num_clients: int) -> int:
-        """What is asked for before a run, where nobody says how often a client will take part: the average one."""
+        """What is asked for before a run, where it is not known how often a client will take part: the average one."""
         return max(1, round(rounds * self.rate_in(num_clients)))
 
     def cohort(self, num_clients: int, streams: Streams, round: int, attempt: int) -> np.ndarray:
@@ -238,7 +238,7 @@ class FixedSize(Sampler):
         if self.cohort_size > num_clients:
             raise ConfigError(
                 f"cohort_size {self.cohort_size} is larger than the population of {num_clients} clients:"
-                " lower --cohort-size or raise --num-clients"
+                " lower ⟨cohort-size⟩ or raise ⟨num-clients⟩"
             )
 
     def rate_in(self, num_clients: int) -> float:

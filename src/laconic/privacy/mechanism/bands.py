@@ -47,7 +47,7 @@ def sensitivity_squared(coefficients: Coefficients, rounds: int, separation: int
     if len(coefficients) > separation:
         raise ConfigError(
             f"{len(coefficients)} bands overlap where a client takes part every {separation} rounds: lower"
-            " --noise-bands, or raise --separation"
+            " ⟨noise-bands⟩, or raise ⟨separation⟩"
         )
     if rounds < 1:
         return 0.0
@@ -115,11 +115,11 @@ def choose_bands(*, bands: int, separation: int, rounds: int, momentum: float = 
     below_one(momentum=momentum)
     if bands > min(separation, MOST_BANDS):
         raise ConfigError(
-            f"--noise-bands {bands} must be at most --separation {separation}, so that no two participations of a"
-            f" client meet in one release, and at most {MOST_BANDS}: lower --noise-bands"
+            f"⟨noise-bands⟩ {bands} must be at most ⟨separation⟩ {separation}, so that no two participations of a"
+            f" client meet in one release, and at most {MOST_BANDS}: lower ⟨noise-bands⟩"
         )
     if rounds > MOST_ROUNDS:
-        raise ConfigError(f"--noise-bands is for at most {MOST_ROUNDS:,} rounds: lower --rounds, or leave it out")
+        raise ConfigError(f"⟨noise-bands⟩ is for at most {MOST_ROUNDS:,} rounds: lower ⟨rounds⟩, or leave it out")
     start = np.clip(square_root(bands, momentum), 0.0, 1.0)
     found = _descended(start, rounds, separation, momentum)
     tried = [_rounded(one) for one in (found, start, [1.0])]

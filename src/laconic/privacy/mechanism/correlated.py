@@ -138,7 +138,7 @@ class CorrelatedGaussian(Noise):
         if bits > MOST_BITS:
             raise PrivacyError(
                 f"the sum of a round would need {bits} bits, more than {MOST_BITS}: have fewer clients in a round"
-                " (raise --separation), or raise --noise-multiplier"
+                " (raise ⟨separation⟩), or raise ⟨noise-multiplier⟩"
             )
         sigmas = (2.0 ** (bits - 1) - largest) / scale
         wrap = math.log2(2 * code_size) - sigmas**2 / (2 * math.log(2))
@@ -225,10 +225,10 @@ class CorrelatedGaussian(Noise):
         raise PrivacyError("correlated noise needs the sums of earlier rounds: use estimated")
 
     def for_votes(self, noise_multiplier: float | None) -> NoReturn:
-        raise ConfigError("--noise-bands is for rounds that train: votes are of another kind; leave one of them out")
+        raise ConfigError("⟨noise-bands⟩ is for rounds that train: votes are of another kind; leave one of them out")
 
     def for_cells(self, noise_multiplier: float | None) -> NoReturn:
-        raise ConfigError("--noise-bands is for rounds that train: leave out --evaluate-every")
+        raise ConfigError("⟨noise-bands⟩ is for rounds that train: leave out ⟨evaluate-every⟩")
 
 
 def _lifted(residues: Tensor, bits: int) -> Tensor:

@@ -184,7 +184,7 @@ class DiscreteGaussian(Noise):
             # As many shares as make up ξ are ξ to the last bit: one table serves cohorts of every size.
             scale = grid.scale if shares == plan.noise_shares else share * math.sqrt(shares)
             residues = noisy_residues(total, scale, grid.bits, StreamSource(rng, total.device), whole=self.signs)
-        else:  # nobody adds noise, and only whole numbers were added up
+        else:  # no client adds noise, and only whole numbers were added up
             residues = (total if self.signs else total >> MEAN_BITS) & (2**grid.bits - 1)
         return residues
 
@@ -197,7 +197,7 @@ class DiscreteGaussian(Noise):
         return DiscreteGaussian(noise_multiplier=noise_multiplier or self.noise_multiplier)
 
     def without_noise(self, code: Tensor, *, boost: float, sensitivity: float, plan: RoundPlan) -> Tensor:
-        """boost·u·code as residues mod 2^b: a message like any other, to whoever sees masked residues."""
+        """boost·u·code as residues mod 2^b: a message like any other, where only masked residues are seen."""
         grid = self.grid(code_size=code.shape[-1], sensitivity=sensitivity, plan=plan)
         units = (code.double() * (boost * grid.units)).nan_to_num(0.0).clamp(-_EXACT, _EXACT).round().long()
         residues: Tensor = units & (2**grid.bits - 1)

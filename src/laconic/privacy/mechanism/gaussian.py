@@ -141,7 +141,7 @@ class Noise(Part):
         raise NotImplementedError
 
     def read(self, total: Tensor, *, sensitivity: float, plan: RoundPlan) -> Tensor:
-        """A code, or a sum of some, in units of the code. Nothing is added: whoever has the integers can do it."""
+        """A code, or a sum of some, in units of the code. Nothing is added: any holder of the integers can do it."""
         return total
 
     def delta_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:

@@ -92,7 +92,7 @@ def choose_grid(
     codes = plan.usual_vectors * largest_entry
 
     def released(units: float) -> float:
-        # With slack there is room for a top-up of at least the smallest share, whoever came.
+        # With slack there is room for a top-up of at least the smallest share, for any cohort.
         return math.hypot(units * unit_noise * math.sqrt(plan.released_variance), SMALLEST_SHARE if plan.slack else 0.0)
 
     coarsest = coarsest_scale(plan.largest_cohort) / unit_noise
@@ -103,7 +103,7 @@ def choose_grid(
     elif bits < needed:
         raise PrivacyError(
             f"{bits} bits cannot hold the sum of a round on a grid on which a share of the noise has a scale of"
-            f" {SMALLEST_SHARE:g} units: use --bits {needed} or more, or leave it out"
+            f" {SMALLEST_SHARE:g} units: use ⟨bits⟩ {needed} or more, or leave it out"
         )
     else:
         room = (2.0**bits - 1) / 2 - (SMALLEST_SHARE * tail if plan.slack else 0.0)
@@ -112,13 +112,13 @@ def choose_grid(
     if ring_bits is not None:
         if ring_bits < bits:
             raise PrivacyError(
-                f"a ring of {ring_bits} bits cannot hold the sum of a round, which takes {bits}: use --ring-bits"
+                f"a ring of {ring_bits} bits cannot hold the sum of a round, which takes {bits}: use ⟨ring-bits⟩"
                 f" {bits} or more, or leave it out"
             )
         bits = ring_bits
     if bits > MOST_BITS:
         raise PrivacyError(
-            f"the sum of a round would need {bits} bits, more than {MOST_BITS}: raise --noise-multiplier, or have fewer"
+            f"the sum of a round would need {bits} bits, more than {MOST_BITS}: raise ⟨noise-multiplier⟩, or have fewer"
             " clients in a round"
         )
     sigmas = ((2.0**bits - 1) / 2 - units * codes) / released(units)

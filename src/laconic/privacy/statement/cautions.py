@@ -29,7 +29,7 @@ def check_delta(delta: float, *, units: int, one: str, allowed: bool) -> None:
     if delta_is_large(delta, units) and not allowed:
         raise ConfigError(
             f"delta {rounded_up(delta)} {_too_large(units, one)}: publishing one {one}'s data in full could meet it, so"
-            " its ε means nothing; lower --delta, or insist with --allow-large-delta"
+            " its ε means nothing; lower ⟨delta⟩, or insist with ⟨allow-large-delta⟩"
         )
 
 

@@ -11,12 +11,10 @@ import re
 from typing import Any
 
 from laconic.figures import at_most, rounded_up
+from laconic.metrics import columns
 
-METRICS = ("loss", "accuracy", "balanced_accuracy", "auroc")
-"""Of the released model, on records that are no client's."""
-_MEASURED = (*(f"clients_{name}" for name in METRICS), "clients_noise")
-"""What clients measured on their own records: it follows from released sums."""
-_ROW = ("round", *METRICS, *(f"holdout_{name}" for name in METRICS), *_MEASURED, "epsilon")
+_ROW = ("round", "clients_noise", "epsilon")
+"""What may leave besides released metrics: also how much noise is in what clients measured, a public number."""
 _OPEN = ("cohort", "bytes_up", "bytes_down", "bytes_once", "seconds", "class_accuracy", "attack_accuracy", "groups")
 _PARTS = ("private", "unit", "adjacency", "delta", "sampler", "mechanism", "released", "budget", "secure_aggregation")
 _SEED = re.compile(r"seed \d+")
@@ -26,8 +24,10 @@ _LEFT_OUT = re.compile(r"^\d+ (?=training records are left out)")
 
 def released_row(row: dict[str, Any], *, private: bool) -> dict[str, float]:
     """The numbers of a round's row that may leave. Without privacy, traffic and time may, too."""
-    names = _ROW if private else (*_ROW, *_OPEN)
-    return {name: row[name] for name in names if isinstance(row.get(name), int | float)}
+    names = (*_ROW, *columns(released=True), *(() if private else _OPEN))
+    found = {name: row[name] for name in names if isinstance(row.get(name), int | float)}
+    lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
+    return found | {f"{name}_{place}": value for name, values in lists.items() for place, value in enumerate(values)}
 
 
 def released_statement(statement: dict[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,8 @@ def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[t
     evaluations = statement["mechanism"].get("evaluations")
     if evaluations is not None:
         lines.append(("Evaluations", evaluations_text(evaluations)))
+    for name, query in statement["mechanism"].get("queries", {}).items():
+        lines.append((name[:1].upper() + name[1:], query_text(query)))
     bands = statement["mechanism"].get("correlation")
     if bands is not None:
         lines.append(("Correlated noise", bands_text(bands)))
@@ -146,16 +148,22 @@ def votes_text(votes: dict[str, Any]) -> str:
 
 def evaluations_text(evaluations: dict[str, Any]) -> str:
     """What clients measured on their own records, in a sentence or two."""
-    text = (
+    return query_text(
+        evaluations,
         f"every round divisible by {evaluations['every']} ({evaluations['rounds']} in all) measures the"
-        f" {evaluations['metric']} on records that clients set aside and never train on"
+        f" {evaluations['metric']} on records that clients set aside and never train on",
     )
-    if "noise" not in evaluations:
+
+
+def query_text(query: dict[str, Any], text: str | None = None) -> str:
+    """What clients are asked, with how much noise they answer, and what that costs."""
+    text = text or f"{query['text']} ({query['rounds']} rounds in all)"
+    if "noise" not in query:
         return text
-    alone = min(figure for figure in evaluations["alone"].values() if figure is not None)
+    alone = min(figure for figure in query["alone"].values() if figure is not None)
     return (
-        f"{text}: {evaluations['cells']} cells with sensitivity {evaluations['sensitivity']:g} and noise multiplier"
-        f" {evaluations['noise']['noise_multiplier']:g}; alone they would cost ε = {at_most(alone)}, and both ε of the"
+        f"{text}: {query['cells']} cells with sensitivity {query['sensitivity']:g} and noise multiplier"
+        f" {query['noise']['noise_multiplier']:g}; alone they would cost ε = {at_most(alone)}, and both ε of the"
         " run have them in"
     )
 

@@ -52,7 +52,7 @@ def _rounds(count: int) -> str:
 
 
 def _dropouts(row: Mapping[str, Any]) -> float:
-    """Clients of a cohort whose upload did not come. A round that asked nobody has none."""
+    """Clients of a cohort whose upload did not come. A round that asked no client has none."""
     asked, came = number(row, "messages_down"), number(row, "messages_up")
     cohort = number(row, "cohort")
     return max(0.0, cohort - came) if cohort and came is not None and asked else 0.0

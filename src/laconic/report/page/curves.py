@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from laconic.figures import at_most, rounded_up
+from laconic.metrics import titles
 from laconic.report.drawing import Axis, Markup, Series, axis_for, chart, tag
 from laconic.report.ledger import human_bytes
-from laconic.report.page.metrics import NAMES, budget_of, curve, main_metric, present, sent_up, short
+from laconic.report.page.metrics import budget_of, curve, main_metric, present, sent_up, short
 from laconic.report.page.reading import RunView, number
 
 OUTSIDER, SERVER = "outsider's ε", "server's ε"
@@ -31,8 +32,8 @@ def quality(view: RunView) -> Markup | None:
 def value_axis(metric: str, values: list[float]) -> Axis:
     """Shares from 0 to 1; a loss as it comes."""
     if metric.endswith("loss"):
-        return axis_for(NAMES[metric], values, written=short)
-    return axis_for(NAMES.get(metric, metric), values, low=0.0, high=1.0, written=lambda value: f"{value:.3g}")
+        return axis_for(titles()[metric], values, written=short)
+    return axis_for(titles().get(metric, metric), values, low=0.0, high=1.0, written=lambda value: f"{value:.3g}")
 
 
 def round_bytes(count: float) -> str:
@@ -49,7 +50,7 @@ def round_axis(rounds: list[int]) -> Axis:
 def _over_rounds(view: RunView) -> Markup:
     shown = [key for key in present(view.rows) if not key.endswith("loss")][:5]
     shown = shown or present(view.rows)[:2]
-    series = [Series(name=NAMES[key], points=curve(view.rows, key)) for key in shown]
+    series = [Series(name=titles()[key], points=curve(view.rows, key)) for key in shown]
     values = [value for one in series for _, value in one.points]
     y = value_axis(shown[0], values)
     if len(shown) > 1:
@@ -58,7 +59,7 @@ def _over_rounds(view: RunView) -> Markup:
 
 
 def _named(keys: list[str]) -> str:
-    return _capital(NAMES[keys[0]]) if len(keys) == 1 else "Metrics"
+    return _capital(titles()[keys[0]]) if len(keys) == 1 else "Metrics"
 
 
 def _capital(text: str) -> str:
@@ -81,7 +82,7 @@ def _over_epsilon(view: RunView, metric: str) -> Markup | None:
         return None
     every = [point for one in series for point in one.points]
     x = axis_for("ε spent so far", [e for e, _ in every], log=True, written=at_most)
-    title = f"{_capital(NAMES[metric])} over ε"
+    title = f"{_capital(titles()[metric])} over ε"
     return chart("metric-epsilon", title, series, x, value_axis(metric, [v for _, v in every]))
 
 
@@ -93,16 +94,16 @@ def _over_bytes(view: RunView, metric: str) -> Markup | None:
     x = axis_for(
         "sent up by all clients so far", [b for b, _ in points], log=True, written=human_bytes, marked=round_bytes
     )
-    title = f"{_capital(NAMES[metric])} over bytes"
+    title = f"{_capital(titles()[metric])} over bytes"
     y = value_axis(metric, [v for _, v in points])
-    return chart("metric-bytes", title, [Series(name=NAMES[metric], points=points)], x, y)
+    return chart("metric-bytes", title, [Series(name=titles()[metric], points=points)], x, y)
 
 
 def _losses(view: RunView) -> Markup | None:
     shown = [key for key in ("loss", "holdout_loss") if curve(view.rows, key)]
     if not shown or main_metric(view) == "loss":
         return None
-    series = [Series(name=NAMES[key], points=curve(view.rows, key)) for key in shown]
+    series = [Series(name=titles()[key], points=curve(view.rows, key)) for key in shown]
     values = [value for one in series for _, value in one.points]
     return chart("loss-rounds", "Loss over rounds", series, round_axis(_rounds(view)), value_axis("loss", values))
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from laconic import __version__
+from laconic.metrics import titles
 from laconic.privacy.statement.statement import statement_lines
 from laconic.report.drawing import Markup, folded, joined, pairs, table, tag
-from laconic.report.page.metrics import NAMES, best, main_metric, short
+from laconic.report.page.metrics import best, main_metric, short
 from laconic.report.page.reading import RunView, number, section
 from laconic.report.summary_lines import STOPPED, result_lines
 
@@ -90,7 +91,7 @@ def _score(view: RunView) -> str:
     if metric is None or found is None:
         return "The model was not evaluated: there are no test records."
     last = [value for row in view.rows if (value := number(row, metric)) is not None][-1]
-    return f"{NAMES[metric].capitalize() if metric != 'auroc' else 'AUROC'} {short(last)} on test records."
+    return f"{titles()[metric].capitalize() if metric != 'auroc' else 'AUROC'} {short(last)} on test records."
 
 
 def _failure(view: RunView) -> Markup | None:

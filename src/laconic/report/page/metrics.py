@@ -7,21 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from laconic.errors import ConfigError, unknown
+from laconic.metrics import MAIN, columns, titles
 from laconic.report.page.reading import RunView, number, section
-
-NAMES = {
-    "auroc": "AUROC",
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "holdout_auroc": "AUROC, held-out records",
-    "holdout_accuracy": "accuracy, held-out records",
-    "holdout_balanced_accuracy": "balanced accuracy, held-out records",
-    "class_accuracy": "accuracy of the attacked class",
-    "attack_accuracy": "success of the attack",
-    "loss": "loss",
-    "holdout_loss": "loss, held-out records",
-}
-"""What a row may have → what it is called, in the order in which one is chosen for a page."""
 
 
 def spelt(name: str) -> str:
@@ -31,12 +18,14 @@ def spelt(name: str) -> str:
 
 def present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """The metrics that some row has."""
-    found = {key for row in rows for key in NAMES if number(row, key) is not None}
-    return [key for key in NAMES if key in found]
+    known = titles()
+    found = {key for row in rows for key in known if number(row, key) is not None}
+    return [key for key in known if key in found]
 
 
 def smaller_is_better(metric: str) -> bool:
-    return metric.endswith("loss")
+    found = columns().get(metric)
+    return found is not None and found.smaller_is_better
 
 
 def curve(rows: Iterable[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
@@ -52,14 +41,14 @@ def best(rows: Iterable[Mapping[str, Any]], metric: str) -> tuple[int, float] | 
 
 def main_metric(view: RunView) -> str | None:
     """AUROC where there is one, else accuracy, else the loss."""
-    return next((key for key in ("auroc", "accuracy", "loss", *NAMES) if key in present(view.rows)), None)
+    return next((key for key in (*MAIN, *titles()) if key in present(view.rows)), None)
 
 
 def common_metric(histories: Sequence[Sequence[Mapping[str, Any]]]) -> str | None:
     """One for all runs: the first of AUROC, accuracy and loss that every evaluated run has, else what most have."""
     found = [present(rows) for rows in histories]
     known = [names for names in found if names]
-    choices = [*("auroc", "accuracy", "loss"), *NAMES]
+    choices = [*MAIN, *titles()]
     for metric in choices:
         if known and all(metric in names for names in known):
             return metric
@@ -71,11 +60,11 @@ def asked_metric(histories: Sequence[Sequence[Mapping[str, Any]]], asked: str | 
     if asked is None:
         return common_metric(histories)
     metric = spelt(asked)
-    there = [name for name in NAMES if any(name in present(rows) for rows in histories)]
-    if metric not in NAMES:
-        raise ConfigError(f"--metric: {unknown('metric', asked, there or NAMES)}")
+    there = [name for name in titles() if any(name in present(rows) for rows in histories)]
+    if metric not in titles():
+        raise ConfigError(f"⟨metric⟩: {unknown('metric', asked, there or titles())}")
     if metric not in there:
-        raise ConfigError(f"--metric {asked}: none of these runs has it; they have {', '.join(there) or 'none'}")
+        raise ConfigError(f"⟨metric⟩ {asked}: none of these runs has it; they have {', '.join(there) or 'none'}")
     return metric
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from laconic.figures import at_most
+from laconic.metrics import titles
 from laconic.report.drawing import Axis, Markup, Series, axis_for, chart, joined, table, tag
 from laconic.report.ledger import human_bytes
 from laconic.report.page.curves import round_axis, round_bytes, value_axis
 from laconic.report.page.document import document
-from laconic.report.page.metrics import NAMES, best, curve, sent_up, short, smaller_is_better
+from laconic.report.page.metrics import best, curve, sent_up, short, smaller_is_better
 from laconic.report.page.reading import RunView, number
 
 _DRAWN = 21
@@ -42,7 +43,7 @@ def overlay_parts(
         data_part="head",
     )
     rows = [_row(name, view, metric, links or {}) for name, view in views.items()]
-    label = "metric" if metric is None else NAMES.get(metric, metric)
+    label = "metric" if metric is None else titles().get(metric, metric)
     columns = [
         "run",
         "rounds",
@@ -75,7 +76,7 @@ def overlay_page(
 
 def _named(metric: str) -> str:
     better = "smaller" if smaller_is_better(metric) else "larger"
-    return f"{NAMES.get(metric, metric)} ({better} is better)"
+    return f"{titles().get(metric, metric)} ({better} is better)"
 
 
 def _row(name: str, view: RunView, metric: str | None, links: Mapping[str, str]) -> list[object]:
@@ -150,5 +151,5 @@ def _overlaid(
         writing = {"written": human_bytes, "marked": round_bytes} if over == "bytes" else {"written": at_most}
         values = [value for one in series for value, _ in one.points]
         x = axis_for(_LABELS[over], values, log=True, **writing)
-    name = NAMES.get(metric, metric)
+    name = titles().get(metric, metric)
     return chart(_KEYS[over], f"{name[:1].upper()}{name[1:]} over {over}", series, x, y)

@@ -1,4 +1,4 @@
-"""A run folder as a page needs it, whatever is there: finished, running, half written, or not there yet."""
+"""A run folder as a page needs it, in every state: finished, running, half written, or not there yet."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunView:
 
     @property
     def finished(self) -> bool:
-        """Whether the run ended by itself, and nobody has gone on with it since."""
+        """Whether the run ended by itself, and was not gone on with since."""
         done = number(self.summary, "rounds")
         return done is not None and (not self.rows or done >= self.rows[-1]["round"])
 

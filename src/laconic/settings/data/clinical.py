@@ -47,7 +47,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams, max_ow
     rows = np.arange(len(table))
     rows, test = split_patients(rows, patients, schema.test_fraction, streams.numpy("test"), "test_fraction")
     preprocessing = fit_preprocessing(schema, table, rows)
-    rows, held = split_patients(rows, patients, holdout, streams.numpy("holdout"), "--holdout")
+    rows, held = split_patients(rows, patients, holdout, streams.numpy("holdout"), "⟨holdout⟩")
     aside = np.empty(0, dtype=np.int64)
     if data.public_records is not None:
         rows, aside = set_aside(rows, patients, data.public_records, streams.numpy("public records"))
@@ -81,15 +81,15 @@ def _dealt_client(schema: Schema) -> str:
 
 def _loaded(data: DataSection, streams: Streams) -> tuple[Schema, EhrTable]:
     for flag, value in (
-        ("--client-column", data.client_column),
-        ("--patient-column", data.patient_column),
-        ("--public-dataset", data.public_dataset),
+        ("⟨client-column⟩", data.client_column),
+        ("⟨patient-column⟩", data.patient_column),
+        ("⟨public-dataset⟩", data.public_dataset),
     ):
         if value is not None:
             raise ConfigError(f"{flag} does not go with health records: the schema says whose each record is")
     source = EHR_SOURCES.get(data.dataset)
     if data.num_records is not None and data.dataset != "ehr-synthetic":
-        raise ConfigError("--num-records is for --dataset ehr-synthetic, which makes its records")
+        raise ConfigError("⟨num-records⟩ is for ⟨dataset⟩ ehr-synthetic, which makes its records")
     if source is None:
         assert data.schema is not None
         schema = _as_asked(Schema.from_toml(data.schema), data)
@@ -104,8 +104,8 @@ def _as_asked(schema: Schema, data: DataSection) -> Schema:
     """The schema with what the user wants otherwise."""
     if data.partition not in ("iid", "column") and schema.patient is not None:
         raise ConfigError(
-            f"--partition {data.partition} would separate the records of one patient: health records are divided by the"
-            " schema's client column or into --num-clients virtual hospitals; if everybody has one row, leave patient"
+            f"⟨partition⟩ {data.partition} would separate the records of one patient: health records are divided by the"
+            " schema's client column or into ⟨num-clients⟩ virtual hospitals; if everybody has one row, leave patient"
             " out of the schema"
         )
     if data.min_client_records is not None:
@@ -116,10 +116,10 @@ def _as_asked(schema: Schema, data: DataSection) -> Schema:
 def _clients(
     data: DataSection, schema: Schema, table: EhrTable, rows: np.ndarray, streams: Streams, max_owners: int
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """The rows of every client. A number of clients asks for virtual hospitals, whatever the schema says."""
+    """The rows of every client. A number of clients asks for virtual hospitals, and then the schema is not asked."""
     patients = table.patients.numbers
     if data.partition == "column" and not _by_column(data, table):
-        raise ConfigError("--partition column needs client = COLUMN in the schema, and no --num-clients")
+        raise ConfigError("⟨partition⟩ column needs client = COLUMN in the schema, and no ⟨num-clients⟩")
     if table.clients is not None and _by_column(data, table):
         found, _, left_out = hospitals(rows, patients, table.clients.numbers, schema.min_client_records, max_owners)
         other = "other records are elsewhere" if max_owners == 1 else f"records are at more than {max_owners} hospitals"
@@ -142,11 +142,11 @@ def _clients(
 
 
 def _default_hospitals(ill: np.ndarray) -> int:
-    """Every virtual hospital has somebody with the outcome, so a small table makes fewer of them."""
+    """Every virtual hospital has a patient with the outcome, so a small table makes fewer of them."""
     count = len(np.unique(ill))
     return _DEFAULT_HOSPITALS if count >= _DEFAULT_HOSPITALS else max(1, count // 2)
 
 
 def _by_column(data: DataSection, table: EhrTable) -> bool:
-    """Whether the table says whose each record is, and nobody wants it otherwise."""
+    """Whether the table says whose each record is, and the options do not say otherwise."""
     return table.clients is not None and data.num_clients is None and data.partition in ("iid", "column")

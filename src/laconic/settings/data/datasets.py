@@ -43,7 +43,7 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams, max_
     below_one(holdout=holdout)
     info = None if data.schema else source_info(data.dataset)
     if data.augment is not None and (info is None or info.load is None):
-        raise ConfigError(f"--augment is for the named data sets of pictures, not for --dataset {data.dataset}")
+        raise ConfigError(f"⟨augment⟩ is for the named data sets of pictures, not for ⟨dataset⟩ {data.dataset}")
     if is_clinical(data) or data.dataset == "synthetic":
         refuse_options(data, (*PICTURE_OPTIONS, *TEXT_OPTIONS), "this data set")
     if is_clinical(data) or info is not None or data.dataset == "synthetic":
@@ -51,15 +51,15 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams, max_
     if is_clinical(data):
         return load_clinical(data, holdout=holdout, streams=streams, max_owners=max_owners)
     for flag, value in (
-        ("--num-records", data.num_records),
-        ("--min-count", data.min_count),
-        ("--min-client-records", data.min_client_records),
+        ("⟨num-records⟩", data.num_records),
+        ("⟨min-count⟩", data.min_count),
+        ("⟨min-client-records⟩", data.min_client_records),
     ):
         if value is not None:
-            raise ConfigError(f"{flag} is for health records; --dataset {data.dataset} takes none")
+            raise ConfigError(f"{flag} is for health records; ⟨dataset⟩ {data.dataset} takes none")
     if data.patient_column is not None and (info is not None or data.text_column is not None):
         raise ConfigError(
-            "--patient-column is for the user's own tables and arrays, and these records have no such column: leave it"
+            "⟨patient-column⟩ is for the user's own tables and arrays, and these records have no such column: leave it"
             " out"
         )
     if data.dataset == "synthetic":
@@ -77,10 +77,10 @@ def load_federation(data: DataSection, *, holdout: float, streams: Streams, max_
 def unknown_dataset(name: str) -> str:
     """The message for a name that leads nowhere."""
     if looks_like_a_path(name):
-        return f"--dataset {no_such_file(name)}"
+        return f"⟨dataset⟩ {no_such_file(name)}"
     near = None if nearest(name, SOURCES) else nearest(name, os.listdir())
     if near is not None:
-        return f"--dataset {name}: neither a data set that is known nor a file or folder here; did you mean {near}?"
+        return f"⟨dataset⟩ {name}: neither a data set that is known nor a file or folder here; did you mean {near}?"
     others = ", or a folder with one file per client, or a table, or your own function as package.module:function"
     return unknown("dataset", name, SOURCES) + others
 
@@ -106,8 +106,8 @@ def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams
     by_default = info.natural and data.partition == "iid"
     natural = source.owners is not None and data.num_clients is None and (by_default or data.partition == "column")
     if data.partition == "column" and not natural:
-        way = f"{data.dataset} has no columns" if source.owners is None else "leave out --num-clients"
-        raise ConfigError(f"--partition column needs a table; {way}")
+        way = f"{data.dataset} has no columns" if source.owners is None else "leave out ⟨num-clients⟩"
+        raise ConfigError(f"⟨partition⟩ column needs a table; {way}")
     found = divided(
         replace(data, partition="column", client_column=_OWNER) if natural else data,
         source.train,
@@ -133,8 +133,8 @@ def _table(data: DataSection, path: Path, holdout: float, streams: Streams, max_
     """One table for all clients. It says itself whose each record is, or the records are dealt out."""
     by_column = data.client_column is not None and data.partition in ("iid", "column") and data.num_clients is None
     if data.partition == "column" and not by_column:
-        way = "leave out --num-clients" if data.client_column else "name the column with --client-column"
-        raise ConfigError(f"--partition column divides --dataset {path} by a column: {way}")
+        way = "leave out ⟨num-clients⟩" if data.client_column else "name the column with ⟨client-column⟩"
+        raise ConfigError(f"⟨partition⟩ column divides ⟨dataset⟩ {path} by a column: {way}")
     if by_column:
         data = replace(data, partition="column")
     refuse_options(data, ("channels",), "a table")
@@ -168,7 +168,7 @@ def _numbers(data: DataSection, path: Path, holdout: float, streams: Streams, ma
 def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> FederatedData:
     if data.num_clients is not None or data.partition != "iid":
         raise ConfigError(
-            f"--dataset {path} has one file or folder per client: leave out --num-clients and --partition"
+            f"⟨dataset⟩ {path} has one file or folder per client: leave out ⟨num-clients⟩ and ⟨partition⟩"
         )
     refuse_set_aside(data)
     own = own_folder(data, path)
@@ -198,7 +198,7 @@ def _folder(data: DataSection, path: Path, holdout: float, streams: Streams) -> 
 
 
 def _undeclared(data: DataSection) -> tuple[str, ...]:
-    return () if data.classes is not None else ("--classes",)
+    return () if data.classes is not None else ("⟨classes⟩",)
 
 
 def _classes_of(folder: FolderPopulation, test: Records | None, declared: int | None) -> int:
@@ -221,7 +221,7 @@ def _synthetic(data: DataSection, holdout: float, streams: Streams) -> Federated
 
     refuse_set_aside(data)
     if data.partition != "iid":
-        raise ConfigError("--dataset synthetic makes its clients itself: leave out --partition")
+        raise ConfigError("⟨dataset⟩ synthetic makes its clients itself: leave out ⟨partition⟩")
     clients = SYNTHETIC.default_clients if data.num_clients is None else data.num_clients
     everyone, test = synthetic_population(clients, seed=streams.seed)
     population, held = without_holdout(everyone, holdout, streams)

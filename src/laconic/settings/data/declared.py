@@ -7,9 +7,9 @@ from laconic.errors import ConfigError, several
 from laconic.options.sections import DataSection
 
 _SAID = {
-    "--classes": "--classes 3 (how many there are), --classes cat,dog (their names) or --classes 1 (quantities)",
-    "--classes cat,dog": "--classes cat,dog (the names of all folders of classes)",
-    "--channels": "--channels 1 (grey) or --channels 3 (colours)",
+    "⟨classes⟩": "⟨classes⟩ 3 (how many there are), ⟨classes⟩ cat,dog (their names) or ⟨classes⟩ 1 (quantities)",
+    "⟨classes⟩ cat,dog": "⟨classes⟩ cat,dog (the names of all folders of classes)",
+    "⟨channels⟩": "⟨channels⟩ 1 (grey) or ⟨channels⟩ 3 (colours)",
 }
 
 
@@ -21,7 +21,7 @@ def declared_names(data: DataSection) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if len(names) < 2 or len(set(names)) < len(names) or not all(names):
         raise ConfigError(
-            f"--classes {data.classes}: give a number such as 3, or the names of all classes, each once: cat,dog"
+            f"⟨classes⟩ {data.classes}: give a number such as 3, or the names of all classes, each once: cat,dog"
         )
     return names
 
@@ -32,7 +32,7 @@ def declared_classes(data: DataSection) -> int | None:
     if names or data.classes is None:
         return len(names) or None
     if int(data.classes) < 1:
-        raise ConfigError(f"--classes {data.classes}: there are two classes or more, or 1 for quantities")
+        raise ConfigError(f"⟨classes⟩ {data.classes}: there are two classes or more, or 1 for quantities")
     return int(data.classes)
 
 

@@ -35,7 +35,7 @@ def divided(
 ) -> FederatedData:
     """The training records less those set aside, divided by the partition.
 
-    With `whole_clients` nobody who takes part has records among those set aside. Where `patients` says whose the
+    With `whole_clients` no client that takes part has records among those set aside. Where `patients` says whose the
     records are, these are people, and each has records at `max_owners` clients at most.
     """
     public = public_records(data, train.inputs, num_classes, streams)
@@ -83,8 +83,8 @@ def _of_patients(
         return rows, (note,) if left_out else ()
     if data.partition != "iid":
         raise ConfigError(
-            f"--partition {data.partition} would separate the records of one person: leave out --patient-column, or"
-            " deal people out (--partition iid) or divide by --client-column"
+            f"⟨partition⟩ {data.partition} would separate the records of one person: leave out ⟨patient-column⟩, or"
+            " deal people out (⟨partition⟩ iid) or divide by ⟨client-column⟩"
         )
     return dealt_out(kept, patients, clients if data.num_clients is None else data.num_clients, rng), ()
 
@@ -117,7 +117,7 @@ def _augmented(
     Pictures were set aside before this, with all that could be made of them.
     """
     if isinstance(train.inputs, SparseRows):
-        raise ConfigError(f"--augment {variants} is for pictures, not for sparse records")
+        raise ConfigError(f"⟨augment⟩ {variants} is for pictures, not for sparse records")
     pictures = train.inputs if isinstance(train.inputs, Pictures) else Pictures(train.inputs)
     pool = Records(
         pictures.augmented(variants, streams.numpy("augmentation")), train.targets.repeat_interleave(variants)
@@ -140,7 +140,7 @@ def partition_of(data: DataSection, default_clients: int = _DEFAULT_CLIENTS) -> 
         return LabelsPerClient(num_clients=clients, num_labels=data.labels_per_client)
     if data.partition == "column":
         if not data.client_column:
-            raise ConfigError("--partition column needs the name of the column: --client-column NAME")
+            raise ConfigError("⟨partition⟩ column needs the name of the column: ⟨client-column⟩ NAME")
         return ByColumn(column=data.client_column)
     raise ConfigError(unknown("partition", data.partition, PARTITIONS))
 
@@ -163,6 +163,6 @@ def split(
         return np.flatnonzero(np.isin(whose, stay)), np.flatnonzero(np.isin(whose, leave))
     aside = round(count * fraction)
     if fraction > 0 and not 0 < aside < count:
-        raise ConfigError(f"--holdout {fraction:g} of {count} leaves nothing on one side")
+        raise ConfigError(f"⟨holdout⟩ {fraction:g} of {count} leaves nothing on one side")
     order = streams.numpy(name).permutation(count)
     return np.sort(order[aside:]), np.sort(order[:aside])

@@ -37,7 +37,7 @@ def own_table(data: DataSection, path: Path, holdout: float, streams: Streams) -
     """One table of texts for all clients; None if it is a table of numbers."""
     refuse_options(data, PICTURE_OPTIONS, "a table")
     if data.text_column is None:
-        refuse_options(data, TEXT_OPTIONS, "a table without --text-column")
+        refuse_options(data, TEXT_OPTIONS, "a table without ⟨text-column⟩")
         return None
     texts, column = read_text_table(
         path, text_column=data.text_column, target=data.target, client_column=data.client_column
@@ -62,11 +62,11 @@ def own_table(data: DataSection, path: Path, holdout: float, streams: Streams) -
 def _pictures(data: DataSection, path: Path) -> FederatedData:
     names = declared_names(data)
     if data.classes is not None and not names:
-        raise ConfigError(f"--classes {data.classes}: of pictures in folders the names are needed, such as cat,dog")
+        raise ConfigError(f"⟨classes⟩ {data.classes}: of pictures in folders the names are needed, such as cat,dog")
     if data.channels not in (None, 1, 3):
-        raise ConfigError(f"--channels {data.channels}: pictures are grey (1) or have colours (3)")
+        raise ConfigError(f"⟨channels⟩ {data.channels}: pictures are grey (1) or have colours (3)")
     folder = read_picture_folder(path, image_size(data.image_size), classes=names, channels=data.channels)
-    said = {"--classes cat,dog": names, "--channels": data.channels}
+    said = {"⟨classes⟩ cat,dog": names, "⟨channels⟩": data.channels}
     return FederatedData(
         folder.population,
         folder.test,
@@ -112,7 +112,7 @@ def _worded(data: DataSection, found: FederatedData, texts: Texts, vocabulary: V
     return replace(
         found,
         classes=declared_names(data),
-        inferred=() if data.classes is not None else ("--classes",),
+        inferred=() if data.classes is not None else ("⟨classes⟩",),
         notes=(*found.notes, *vocabulary.revealed),
         wording=wording(texts.texts, texts.targets, vocabulary),
     )

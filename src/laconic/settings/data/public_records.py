@@ -1,4 +1,4 @@
-"""Records that are nobody's secret: for FL-TOP, for clipping norms and for front ends."""
+"""Public records: for FL-TOP, for clipping norms and for front ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def public_records(data: DataSection, like: Inputs, num_classes: int, streams: S
     if theirs != ours and (ours or data.public_dataset in SOURCES):
         kinds = ("real numbers", "whole numbers")
         raise ConfigError(
-            f"--public-dataset {data.public_dataset} has inputs of {kinds[theirs]}, the clients' are {kinds[ours]}"
+            f"⟨public-dataset⟩ {data.public_dataset} has inputs of {kinds[theirs]}, the clients' are {kinds[ours]}"
         )
     _, chosen = set_aside(np.arange(len(train.targets)), count, streams)
     some = train.some(chosen)
@@ -73,8 +73,8 @@ def _public_source(data: DataSection, shape: tuple[int, ...]) -> Records:
     assert name is not None
     if name == data.dataset:
         raise ConfigError(
-            f"--public-dataset {name} is what the clients hold, so it is not public: name another one, or set some of"
-            " its records aside with --public-records"
+            f"⟨public-dataset⟩ {name} is what the clients hold, so it is not public: name another one, or set some of"
+            " its records aside with ⟨public-records⟩"
         )
     if name in SOURCES:
         records = load_source(name, data.data_dir, **public_options(data, SOURCES[name])).train
@@ -85,7 +85,7 @@ def _public_source(data: DataSection, shape: tuple[int, ...]) -> Records:
         raise ConfigError(unknown("public data set", name, known) + ", or a file with records")
     found = tuple(records.inputs.shape[1:])
     if found != shape:
-        raise ConfigError(f"--public-dataset {name} has inputs of {found}, the clients' are {shape}")
+        raise ConfigError(f"⟨public-dataset⟩ {name} has inputs of {found}, the clients' are {shape}")
     return records
 
 
@@ -97,7 +97,7 @@ def _whole(inputs: Inputs) -> bool:
 def refuse_set_aside(data: DataSection) -> None:
     if data.public_records is not None and data.public_dataset is None:
         raise ConfigError(
-            f"--public-records without --public-dataset cannot set records of --dataset {data.dataset} aside:"
+            f"⟨public-records⟩ without ⟨public-dataset⟩ cannot set records of ⟨dataset⟩ {data.dataset} aside:"
             " it works with the named data sets and with tables"
         )
 
@@ -107,14 +107,14 @@ def set_aside(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(kept rows, public rows), both sorted.
 
-    With `owners`, whole clients leave until `count` records have left: somebody who takes part under a promise of
-    privacy must not have other records in the open. Those beyond `count` then belong to nobody.
+    With `owners`, whole clients leave until `count` records have left: a client that takes part under a promise of
+    privacy must not have other records in the open. Those beyond `count` then belong to no client.
     """
     rng = streams.numpy("public records")
     if owners is not None:
         kept, left = set_owners_aside(rows, owners, count, rng)
         return kept, np.sort(rng.permutation(left)[:count])
     if not 0 < count < len(rows):
-        raise ConfigError(f"--public-records {count} must leave some of the {len(rows)} records")
+        raise ConfigError(f"⟨public-records⟩ {count} must leave some of the {len(rows)} records")
     order = rng.permutation(rows)
     return np.sort(order[count:]), np.sort(order[:count])

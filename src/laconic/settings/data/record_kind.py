@@ -32,7 +32,7 @@ class RecordKind:
 
     shape: tuple[int, ...]
     num_classes: int = 0
-    """0 for a run from Python, where nobody said."""
+    """0 for a run from Python, where it is not said."""
     classes: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     text_column: str = ""
@@ -47,7 +47,7 @@ class RecordKind:
 
     @property
     def outcome(self) -> str:
-        """What class 1 of two is called; empty where nobody named it."""
+        """What class 1 of two is called; empty where it has no name."""
         return self.classes[1] if len(self.classes) == 2 else ""
 
     def class_name(self, number: int) -> str:

@@ -9,7 +9,7 @@ from laconic.data.files.texts import Texts, read_texts
 from laconic.data.population import Records
 from laconic.data.registry import SourceInfo
 from laconic.data.text import FITTED, Vocabulary, encoded, vocabulary_of
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, option_named
 from laconic.options.sections import DataSection
 
 DECLARED_OPTIONS = ("classes", "channels")
@@ -29,7 +29,7 @@ def refuse_options(data: DataSection, names: tuple[str, ...], what: str) -> None
     """An option that would do nothing is a misunderstanding."""
     for name in names:
         if getattr(data, name) is not None:
-            raise ConfigError(f"--{name.replace('_', '-')} means nothing to {what} ({data.dataset}): leave it out")
+            raise ConfigError(f"{option_named(name)} means nothing to {what} ({data.dataset}): leave it out")
 
 
 def public_texts(data: DataSection, path: Path) -> Records:
@@ -52,6 +52,6 @@ def _refuse_fitted(data: DataSection, public: object) -> None:
     """Either set of texts would get a vocabulary of its own, and a word two numbers."""
     if (data.vocabulary or "").startswith(FITTED):
         raise ConfigError(
-            f"--public-dataset {public} has other words than the clients' texts, so --vocabulary {data.vocabulary} does"
+            f"⟨public-dataset⟩ {public} has other words than the clients' texts, so ⟨vocabulary⟩ {data.vocabulary} does"
             " not fit both: use hash:N or a file"
         )

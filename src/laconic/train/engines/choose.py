@@ -71,17 +71,17 @@ def choose_engine(
         batch: records of a client's step; None: those of the example.
     """
     if not per_record and name == "per-record":
-        raise ConfigError("--engine per-record is for schemes that protect single records: use --engine auto")
+        raise ConfigError("⟨engine⟩ per-record is for schemes that protect single records: use ⟨engine⟩ auto")
     if per_record:
         if name not in ("auto", "per-record"):
-            raise ConfigError(f"--engine {name} cannot protect single records: use --engine per-record or auto")
+            raise ConfigError(f"⟨engine⟩ {name} cannot protect single records: use ⟨engine⟩ per-record or auto")
         return PerRecord(model, device)
     if name == "sparse-first" or (name == "auto" and sparse):
         sparse_engine = _sparse_engine(model, device, chunk, sparse)
         if not isinstance(sparse_engine, str):
             return sparse_engine
         if name == "sparse-first":
-            raise ConfigError(f"--engine sparse-first cannot train this ({sparse_engine}): use --engine auto")
+            raise ConfigError(f"⟨engine⟩ sparse-first cannot train this ({sparse_engine}): use ⟨engine⟩ auto")
 
     def one_by_one() -> Engine:
         return OneByOne(model, device, example[0], workers=_workers(workers, model, device))
@@ -107,7 +107,7 @@ def choose_engine(
     if name == "cohort" and not alone.possible:
         raise ConfigError(
             f"the model cannot be trained for a whole cohort at once ({alone.layer}: {alone.why}):"
-            " use --engine one-by-one"
+            " use ⟨engine⟩ one-by-one"
         )
     if name == "auto" and (on_cpu or not alone.possible):
         _say(
@@ -151,7 +151,7 @@ def _workers(wanted: int | None, model: FlatModel, device: torch.device) -> int:
     if device.type != "cpu" or not model.deterministic:
         if wanted not in (None, 1):
             reason = "the model draws random numbers on its own" if device.type == "cpu" else "the GPU does the work"
-            raise ConfigError(f"--workers {wanted} is not possible: {reason}; leave --workers out")
+            raise ConfigError(f"⟨workers⟩ {wanted} is not possible: {reason}; leave ⟨workers⟩ out")
         return 1
     if wanted is not None:
         return wanted

@@ -163,7 +163,7 @@ class _Narrow:
         """The inputs of a step, (clients, batch, width)."""
         numbers = self.numbers[:, step]
         if numbers.numel() * self.width > _MOST_BLOCK:
-            raise DataError(f"batches of {numbers.shape[1]} records need too much memory: lower --batch-size")
+            raise DataError(f"batches of {numbers.shape[1]} records need too much memory: lower ⟨batch-size⟩")
         return self.rows[numbers.reshape(-1)].dense().view(*numbers.shape, self.width)
 
     def blocks(self) -> tuple[Tensor, Tensor]:

@@ -106,13 +106,14 @@ def test_the_folder_of_a_run_that_is_over_may_be_deleted_and_its_uploads_count(
 
 
 def test_what_was_set_back_unnoticed_is_treated_as_a_backup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A copy that is written into the folder stands here for a snapshot of the disk: inodes are what they were."""
+    """A copy that is written into the folder stands here for a snapshot of the disk, which brings back all times."""
     small = Small(tmp_path, rounds=5)
     clients, node = small.join(), tmp_path / "node-0"
     assert uploads(small, clients, 1) == [0, 1, 2]
     typed("cp -a {node} {copy}", node=node, copy=tmp_path / "copy")
     assert uploads(small, clients, 2) == [0, 1, 2]
     typed("cp -a {copy}/. {node}/", node=node, copy=tmp_path / "copy")
+    NodeFolder(node).log._note()
     small.restart(0)
     assert NodeFolder(node).log.participations(small.offer.run) == 1, "it has forgotten a round"
     assert call(capsys, "keys", "backup", node, tmp_path / "node.tar").code == 0

@@ -75,7 +75,8 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 def test_same_sums_and_weights_as_the_simulator(
     scheme: str, changes: dict[str, Any], tmp_path: Path, sums: list[torch.Tensor]
 ) -> None:
-    federation = LocalFederation(tmp_path, config_for(scheme, **changes))
+    shared = "scheme.max_owners_per_patient" in changes
+    federation = LocalFederation(tmp_path, config_for(scheme, **changes), shared_patients=shared)
     result, again = federation.run(), federation.simulated()
     assert len(sums) == 4
     if "grid" in result.statement.get("mechanism", {}):  # of masked sums only the residues count

@@ -97,7 +97,10 @@ def test_a_node_refuses_more_than_was_offered_whatever_the_server_does(
     """The server's own check is taken out: the nodes, which limit no ε, refuse all the same."""
     monkeypatch.setattr("laconic.federation.flower.strategy.may_charge", lambda *_: True)
     result = crashing(federation(tmp_path, federation__spare_rounds=0), 1, times=1)
-    refused = "refuses: 3 rounds would be charged, but 2 rounds and 0 spare ones were offered"
+    refused = (
+        "refuses: participation 3 of the offered 2; 3 rounds would be charged, but 2 rounds and 0 spare ones were"
+        " offered"
+    )
     assert result.federation is not None
     assert {one["why"] for one in result.federation["absences"]} == {refused}
     assert "discarded" in result.history[1]

@@ -97,7 +97,6 @@ def test_a_watched_federation_says_what_happened_and_nothing_about_records(
     logs = {
         "nodes": (path / "nodes.log").read_text(),
         "server": (path / "server.log").read_text(),
-        "notices": (path / "federation/run/notices.jsonl").read_text(),
         "printed": printed.out + printed.err + caplog.text,
         "figures": "".join(watched["scrapes"]),
     }
@@ -105,23 +104,24 @@ def test_a_watched_federation_says_what_happened_and_nothing_about_records(
         assert not [mark for mark in MARKS if mark in text], name
     nodes = [json.loads(line) for line in logs["nodes"].splitlines()]
     server = [json.loads(line) for line in logs["server"].splitlines()]
-    assert {row["event"] for row in nodes} == {"answered", "refused"}
-    assert {(row["message"], row["event"]) for row in nodes} >= {("keys", "answered"), ("upload", "refused")}
+    assert {row["event"] for row in nodes} == {"answered"}, "noise alone is an answer as any other"
+    assert {row["message"] for row in nodes} >= {"keys", "upload"}
+    assert not (path / "federation/run/notices.jsonl").exists()
     assert [row["event"] for row in server if row["event"] != "node failed"] == [
         "run started",
         *["round finished"] * 3,
         "run ended",
     ]
-    assert [row["client"] for row in server if row["event"] == "node failed"] == [2, 2]
-    # The owner's own log has the reason, so there was something to find.
-    assert PATIENT in (path / "federation/node-2/log.jsonl").read_text()
+    assert not [row for row in server if row["event"] == "node failed"]
+    # The owner's own file has the reason, so there was something to find.
+    assert PATIENT in (path / "federation/node-2/records.txt").read_text()
 
     figures = [read_scrape(text) for text in watched["scrapes"]]
     row = watched["result"].history[-1]
     last = figures[-1]
     assert [scrape["laconic_round", ""] for scrape in figures] == [0, 1, 2]  # the display is told first
     assert last["laconic_cohort", ""] == len(SIZES)
-    assert last["laconic_refusals_total", ""] == 2
+    assert last["laconic_refusals_total", ""] == 0
     assert last["laconic_epsilon", 'against="outsider"'] <= row["epsilon"]
     assert last["laconic_payload_bytes_total", 'direction="up"'] > 0
     assert last["laconic_stage_seconds_total", 'stage="upload"'] > 0
@@ -144,7 +144,7 @@ def test_a_watched_federation_says_what_happened_and_nothing_about_records(
     failed = watched["federation"].node(2)
     node = read_scrape(NodeFigures(failed, Policy()).text())
     assert node["laconic_node_needs_attention", ""] == 1
-    assert node["laconic_node_refusals_total", ""] == 4  # two uploads, and two requests to open a sum without them
+    assert node["laconic_node_refusals_total", ""] == 0
 
 
 def test_a_taken_port_is_said_before_a_node_is_asked(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from laconic.federation.requests import REFUSED
 from laconic.figures import at_most
 from laconic.guard.folder import NodeFolder
 from laconic.guard.ledger import Price, composed
+from laconic.guard.limits import charged, priced
 from laconic.guard.policy import Policy
 from laconic.guard.transcript import UPLOADED
 from laconic.privacy.accounting.budget import Budget
@@ -113,6 +114,15 @@ def guarded(offer: Offer, count: int) -> float:
     return composed([Price.of(offer.contract, offer.contract.release(1))] * count, 1e-5, PATIENT)
 
 
+def paid(offer: Offer, uploads: list[tuple[int, int]], unit: str = PATIENT) -> float:
+    """The same of these uploads, in this order: each pays by the price in its own row."""
+    rows: list[dict[str, Any]] = []
+    for round, attempt in uploads:
+        price = priced(offer.contract, rows, (round, attempt))
+        rows.append({"what": UPLOADED, "round": round, "attempt": attempt, "price": price.row()})
+    return composed(charged(rows), 1e-5, unit)
+
+
 # The log
 
 
@@ -153,6 +163,8 @@ def test_a_patient_of_several_nodes_is_in_the_rounds_of_all_of_them() -> None:
     assert spent([cost(single, uploads)], 1e-5, PATIENT).participant_epsilon == pytest.approx(
         participant(single, 3), rel=1e-6
     )
+    assert paid(offer, uploads) == pytest.approx(guarded(offer, 40), rel=1e-9)
+    assert paid(single, uploads) == pytest.approx(guarded(single, 3), rel=1e-9)
     policy = Policy(max_delta=1e-5, max_patient_participant_epsilon=guarded(offer, 39))
     assert "ε of a patient against the server would be" in round_refusals(policy, offer, uploads=uploads, cohort=5)[0]
     assert refusals(offer, max_patient_epsilon=participant(offer, 40)) == ""
@@ -165,21 +177,22 @@ def test_a_patient_of_several_nodes_is_in_the_rounds_of_all_of_them() -> None:
     owners=st.sampled_from([1, 2, 5]),
     unit=st.sampled_from([PATIENT, RECORD]),
 )
-def test_whatever_was_uploaded_the_log_is_no_cheaper_than_its_uploads(
+def test_whatever_was_uploaded_neither_log_is_cheaper_than_its_uploads(
     uploads: list[tuple[int, int]], rate: float, owners: int, unit: str
 ) -> None:
-    """Also beside a run of another kind, and never cheaper for more uploads; and for no unit that has no bound."""
+    """Nor for more uploads, and for no unit that has no bound: as the node counts, and as its guard does."""
     options = {"unit": unit, "unit_rate": rate, "max_owners_per_patient": owners if unit == PATIENT else 1}
     offer = replace(inside(**options, noise_multiplier=6.0), rounds=30, spare_rounds=60)
     logged = cost(offer, uploads)
     figure = spent([logged], 1e-5, unit).participant_epsilon
+    assert paid(offer, sorted(uploads), unit) >= figure * (1 - 1e-6)
     assert figure >= participant(offer, len(uploads)) * (1 - 1e-6)
     assert charges(uploads) >= len(uploads)
     assert spent([logged], 1e-5, unit).participant_epsilon <= participant(offer, charges(uploads)) * (1 + 1e-6)
     more = cost(offer, [*uploads, (30, 3)])
     assert spent([more], 1e-5, unit).participant_epsilon >= figure
     for larger in (one for one in UNITS if unit in PARTS_OF[one]):
-        assert spent([logged], 1e-5, larger).epsilon == math.inf
+        assert spent([logged], 1e-5, larger).epsilon == paid(offer, uploads, larger) == math.inf
 
 
 # A node with patients

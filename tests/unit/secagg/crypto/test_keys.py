@@ -12,11 +12,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from secagg_tools import Federation, identity_of, make_plan, make_terms, public_identities
 
 from laconic.errors import WireError
-from laconic.secagg import SecAggClient, ServerRound, messages
+from laconic.secagg import messages
+from laconic.secagg.client import SecAggClient
 from laconic.secagg.crypto import keys, labels
 from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, pair_seed, share_key
 from laconic.secagg.crypto.labels import labelled
 from laconic.secagg.crypto.run_key import RunKey, montgomery
+from laconic.secagg.server import ServerRound
 
 RUN = b"r" * 16
 CONTEXT = make_terms().context

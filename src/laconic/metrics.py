@@ -1,0 +1,96 @@
+"""Metrics: every figure by which a model is judged, and who may see it. One registry, which all else asks.
+
+A metric of the released model is measured on test records and on held-out ones, and clients may measure it on records
+of their own. A row of a round has each under its name with the place in front: `auroc`, `holdout_auroc`,
+`clients_auroc`. To add one, register it: rows, tables, pages, logs, gauges and trackers follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laconic.registry import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TEST, HELD_OUT, CLIENTS = PLACES = ("", "holdout_", "clients_")
+"""Where a metric was measured, as it stands before its name."""
+_WHERE = {TEST: "", HELD_OUT: ", held-out records", CLIENTS: ", clients' own records"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure in the rows of a run.
+
+    Args:
+        name: as rows call it.
+        title: as pages call it.
+        smaller_is_better: whether it is a loss.
+        released: whether an outsider may see it: it follows from the released model and from records that are no
+            client's, or from released sums. Otherwise only the server may.
+        places: where it is measured.
+        of_scores: for two classes, the figure from scores (positive for class 1) and targets; None where it is computed
+            elsewhere.
+    """
+
+    name: str
+    title: str
+    smaller_is_better: bool = False
+    released: bool = True
+    places: tuple[str, ...] = PLACES
+    of_scores: Callable[[np.ndarray, np.ndarray], float] | None = None
+
+
+def _balanced_accuracy(scores: np.ndarray, targets: np.ndarray) -> float:
+    from sklearn.metrics import balanced_accuracy_score
+
+    return float(balanced_accuracy_score(targets, scores > 0))
+
+
+def _auroc(scores: np.ndarray, targets: np.ndarray) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(targets, scores))
+
+
+_KNOWN = (
+    Metric("accuracy", "accuracy"),
+    Metric("class_accuracy", "accuracy of the attacked class", released=False, places=(TEST,)),
+    Metric("attack_accuracy", "success of the attack", released=False, places=(TEST,)),
+    Metric("balanced_accuracy", "balanced accuracy", of_scores=_balanced_accuracy),
+    Metric("auroc", "AUROC", of_scores=_auroc),
+    Metric("loss", "loss", smaller_is_better=True),
+)
+METRICS = Registry[Metric]("metric", {metric.name: metric for metric in _KNOWN})
+MAIN = ("auroc", "accuracy", "loss")
+"""Which one stands for a run that is judged by none in particular: the first that there is."""
+
+
+def columns(*places: str, released: bool = False) -> dict[str, Metric]:
+    """The metrics as rows name them, place by place; only those that an outsider may see, if `released`."""
+    return {
+        place + metric.name: metric
+        for place in places or PLACES
+        for metric in METRICS.values()
+        if place in metric.places and (metric.released or not released)
+    }
+
+
+def judging() -> Iterator[str]:
+    """The names of the metrics by which the best round may be chosen."""
+    return (metric.name for metric in METRICS.values() if HELD_OUT in metric.places)
+
+
+def titles() -> dict[str, str]:
+    """What a row of the server's own records may have, and what it is called; in the order in which pages choose."""
+
+    def order(column: tuple[str, Metric]) -> tuple[bool, bool, int, int]:
+        name, metric = column
+        rank = MAIN.index(metric.name) if metric.name in MAIN else len(MAIN)
+        return metric.smaller_is_better, HELD_OUT not in metric.places, int(name != metric.name), rank
+
+    found = sorted(columns(TEST, HELD_OUT).items(), key=order)
+    return {name: metric.title + _WHERE[name.removesuffix(metric.name)] for name, metric in found}
