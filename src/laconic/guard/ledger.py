@@ -34,6 +34,8 @@ PARTS_OF = {CLIENT: (PATIENT, RECORD), PATIENT: (RECORD,), RECORD: ()}
 """What is a part of each unit: it is protected with it, if less well."""
 _ORDERS = (*range(2, 64), *range(64, 129, 4), 160, 192, 256, 512, 1024)
 _ACCURACY = 1e-12
+_AS_GOOD_AS_NONE = 1e-100
+"""A noise multiplier whose square would soon be no float."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,12 @@ class Price:
     @classmethod
     def of(cls, contract: Contract, release: Release, rounds: int = 1) -> Self:
         """Of an upload in this kind of round. A unit with parts at several nodes is in all `rounds` since the last."""
-        several = release.owners > 1 and rounds > 1  # rounds of any kind, in which other nodes had the unit
-        prices = [one.price for one in contract.releases] if several else [release.price]
+        times = rounds if release.owners > 1 else 1  # of any kind: in all but this one other nodes had the unit
+        prices = [one.price for one in contract.releases] if times > 1 else [release.price]
         z, rate, count = min(z for z, _, _ in prices), max(rate for _, rate, _ in prices), release.price[2]
-        if not z:
+        if z < _AS_GOOD_AS_NONE:
             return cls({})
         own, steps = contract.unit, release.steps
-        times = rounds if several else 1
         seen = {own: Seen(z, rate, count * times)}
         if steps is not None:
             draws = draw_total_variation(steps.scale) + draw_gap(steps.scale)

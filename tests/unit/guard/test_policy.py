@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.offer import Offer
 from laconic.guard import limits
 from laconic.guard.folder import NodeFolder
-from laconic.guard.ledger import Price, Seen
+from laconic.guard.ledger import Price, Seen, composed
 from laconic.guard.policy import Policy, read_policy
 from laconic.guard.transcript import JOINED, UPLOADED
 from laconic.privacy.accounting.budget import Budget
@@ -168,6 +169,13 @@ def test_rounds_in_which_only_other_nodes_had_a_patient_count_as_the_dearest_kin
     assert limits.priced(both, [], (4, 0)).seen["patient"] == Seen(main.multiplier, main.price[1], 4)
     rows = [{"what": UPLOADED, "round": 3, "attempt": 0}]
     assert limits.priced(both, rows, (4, 0)).seen["patient"] == Seen(cheap.multiplier, cheap.price[1])
+
+
+def test_noise_that_is_next_to_none_counts_as_none_and_ends_no_computation() -> None:
+    main = OFFER.contract.releases[-1]
+    price = Price.of(OFFER.contract, replace(main, multiplier=1e-200))
+    assert composed([price], 1e-5) == math.inf
+    assert composed([Price.of(OFFER.contract, replace(main, multiplier=1e-100))], 1e-5) > 1e100
 
 
 def test_rounds_in_the_clear_go_forward_too() -> None:
