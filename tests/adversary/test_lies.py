@@ -26,8 +26,8 @@ from laconic.federation.entropy import TEST_SEED, federation_streams
 from laconic.federation.node.lifetime import Cost, charges, logged_costs, spent
 from laconic.federation.node.node import Node
 from laconic.federation.offer import Offer, sign_offer
+from laconic.federation.requests import NONCE, bytes_in
 from laconic.federation.requests import REFUSED as REFUSAL
-from laconic.federation.requests import bytes_in
 from laconic.guard.contract import SignedOffer
 from laconic.guard.transcript import REFUSED, UPLOADED
 from laconic.guard.withheld import WITHHELD
@@ -261,24 +261,23 @@ def test_an_offer_is_not_read_before_its_signature(world: World, monkeypatch: py
     ],
     ids=["label 7", "label 10^6", "shape", "none"],
 )
-def test_what_records_decide_has_one_text_and_is_told_once(records: Records | None, world: World, watch: Watch) -> None:
-    """A server that varies its offers learns one bit, at the first round; then the owner must look."""
+def test_what_records_decide_is_told_to_nobody_but_the_owner(
+    records: Records | None, world: World, watch: Watch
+) -> None:
+    """A server that varies its offers learns nothing: noise alone is an answer as any other, and costs as much."""
     world.invite_all()
     node, touched = careful(world, records=records)
-    request = world.request(world.attempt())
-    assert node.answer("upload", request) == {REFUSAL: WITHHELD}
-    assert touched[-1] == "records"
-    reason = logged(world, 0)[0]["detail"]
-    assert reason in (world.folder(0).attention or "")
-    asked = len(touched)
-    for kind, fields in (
-        ("upload", world.request(world.attempt(round=2))),
-        ("keys", {"offer": sign_offer(run_offer(world, 9), 0, SERVER)}),
-    ):
-        assert node.answer(kind, fields) == {REFUSAL: WITHHELD}
-    assert len(touched) == asked
-    (world.folder(0).path / "attention.txt").unlink()
+    for round in (1, 2):
+        answer = node.answer("upload", world.request(world.attempt(round=round)))
+        world.nonces[0, world.offer.run] = bytes(answer[NONCE])  # type: ignore[arg-type]
+        assert REFUSAL not in answer and "upload" in answer
+        assert "records" in touched
+        assert world.folder(0).log.participations(world.offer.run) == round
+    assert world.folder(0).bad_records and world.folder(0).attention is None
+    assert "announcement" in node.answer("keys", {"offer": sign_offer(run_offer(world, 9), 0, SERVER)})
+    (world.folder(0).path / "records.txt").unlink()
     goes_on(world, watch, round=3)
+    assert world.folder(0).bad_records is None
 
 
 def test_joining_looks_at_no_record(world: World) -> None:
@@ -480,7 +479,7 @@ def test_a_log_that_does_not_say_what_was_spent_stops_lifetime_limits(tmp_path: 
     world = World(tmp_path, lifetime_participations=5)
     world.folder(0).log.add(UPLOADED, bytes(16), round=1, attempt=0)
     assert world.invite(0) == WITHHELD
-    assert "does not say what the run costs" in logged(world, 0)[0]["detail"]
+    assert "does not say what the upload costs" in logged(world, 0)[0]["detail"]
     with pytest.raises(RunFolderError, match="begin a new one, or drop the lifetime limits"):
         logged_costs(world.folder(0).log.rows())
 

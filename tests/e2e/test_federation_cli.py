@@ -110,7 +110,7 @@ def test_a_folder_makes_as_many_nodes_as_it_has_hospitals(
     config = RunConfig().with_values({"data.dataset": "hospitals", "data.target": "died", "sampler.sampling_rate": 1.0})
     experiment, settled = _checked(_dealt_to(config, None))
     assert experiment.population.num_clients == 3 and settled.federation.nodes == 3
-    assert [len(part_of(settled, node).targets) for node in range(3)] == [20, 20, 20]
+    assert [len(part_of(settled, node).records.targets) for node in range(3)] == [20, 20, 20]
     ended = call(capsys, "federate", *words("fl-std --dataset hospitals --target died --nodes 5 --out run"))
     assert ended.code == 2 and "5 nodes, but the data are of 3 clients: give --nodes 3" in ended.err
     table = config.with_values({"data.dataset": "hospitals/test.csv", "federation.nodes": 4})
