@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import laconic
+from laconic.codecs.base import Identity
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.solvers import Fista
+from laconic.codecs.subset import FixedRandomSubset
 from laconic.data.inputs import Pictures
 from laconic.data.population import PooledPopulation, Records, gather
 from laconic.models.networks import cnn, mlp
@@ -28,6 +31,8 @@ from laconic.train.layers.conv import as_rows, input_gradients, window_of
 from laconic.train.layers.dropout import KeyedDropout
 from laconic.train.local import LocalSGD
 from laconic.train.units.ghost import find_ghosts
+from laconic.train.units.groups import Groups
+from laconic.train.units.networks import NetworkUnits
 from laconic.train.units.rounding import UnitGrid
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -292,14 +297,47 @@ def test_records_of_a_network_are_clipped_without_waiting_for_the_device(part: f
         given = (model.initial, x.to(device), y.to(device), torch.ones(40, device=device))
         kept = None if mask is None else mask.to(device)
         found = ghosts.total(*given, kept, grid)
-        torch.cuda.set_sync_debug_mode("error" if strict else "default")
-        try:
-            with products_in("float32", device):
-                found = ghosts.total(*given, kept, grid)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that this is a prototype, which as an error would leave the mode on
+            torch.cuda.set_sync_debug_mode("error" if strict else "default")
+            try:
+                with products_in("float32", device):
+                    found = ghosts.total(*given, kept, grid)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
         return found.cpu()
 
     there, here = total(GPU, strict=True), total(CPU, strict=False)
     assert torch.equal(there, there.round())
     assert float((there - here).norm()) <= 1e-3 * float(here.norm())
+
+
+@pytest.mark.parametrize("part", [None, 0.1])
+def test_recorded_passes_over_records_give_what_they_give_when_they_run(part: float | None) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(500, 1, 12, 12), torch.arange(500) % 4
+    model = FlatModel(MODELS["cnn"](), example=(x[:1], y[:1])).to(GPU)
+    codec = Identity() if part is None else FixedRandomSubset(ratio=part, train_only_kept=False)
+    records = Records(x, y).to(GPU)
+    found = []
+    for replays in (False, True):
+        units = NetworkUnits(model, records, Groups(None, 500), None)
+        assert units.replays
+        units.replays = replays
+        rounds = []
+        for round in range(6):
+            plan = RoundPlan(
+                round=round + 1,
+                attempt=0,
+                cohort=np.arange(2),
+                planned_cohort=2.0,
+                run_seed=1,
+                round_seed=round,
+                fingerprint="",
+            )
+            drawn = torch.rand(500, generator=torch.Generator().manual_seed(round)) < 0.5
+            grid = UnitGrid(clip_norm=0.5, grid_units=2.0**14)
+            rounds.append(units.terms(model.initial + 0.01 * round, drawn.to(GPU), codec, plan, grid).cpu())
+        assert not replays or all(one._run._graph is not None for one in units._passes.values() if one._run._calls > 1)
+        found.append(torch.stack(rounds).double())
+    assert float((found[0] - found[1]).norm()) <= 1e-3 * float(found[0].norm())

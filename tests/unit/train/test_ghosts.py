@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from laconic.codecs.base import Identity
+from laconic.codecs.subset import FixedRandomSubset
+from laconic.data.population import Records
 from laconic.models.networks import cnn
+from laconic.plan import RoundPlan
 from laconic.train.flat import FlatModel
 from laconic.train.layers.first_linear import loss_of
 from laconic.train.units import ghost
+from laconic.train.units.groups import Groups
+from laconic.train.units.networks import NetworkUnits
 from laconic.train.units.rounding import UnitGrid, factors
 
+PLAN = RoundPlan(round=1, attempt=0, cohort=np.arange(2), planned_cohort=2.0, run_seed=1, round_seed=2, fingerprint="")
 GRID = UnitGrid(clip_norm=2.0, grid_units=2.0**14)
 NETWORKS = {
     "the papers' CNN": lambda: cnn(input_shape=(2, 8, 8), num_classes=3),
@@ -104,3 +113,29 @@ def test_layers_are_found_where_products_are_of_tf32(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ghost, "products_in", products_in)
     monkeypatch.setattr(functional, "conv2d", product)
     assert (ghost.find_ghosts(model) is not None) == asked
+
+
+@pytest.mark.parametrize("part", [None, 0.3])
+@pytest.mark.parametrize("records", [1, 127, 128, 300])
+def test_passes_that_can_be_recorded_give_the_sums_of_those_that_cannot(records: int, part: float | None) -> None:
+    """They are filled up with records that count nothing, and their memory is used again for other batches."""
+    torch.manual_seed(0)
+    x, y = torch.randn(records, 2, 8, 8), torch.arange(records) % 3
+    model = FlatModel(NETWORKS["the papers' CNN"](), example=(x[:1], y[:1]))
+    codec = Identity() if part is None else FixedRandomSubset(ratio=part, train_only_kept=False)
+    groups = Groups(None, records)
+    found = []
+    for replays in (False, True):
+        units = NetworkUnits(model, Records(x, y), groups, None)
+        units.replays = replays
+        rounds = []
+        for round in range(3):
+            plan = replace(PLAN, round=round + 1, round_seed=round)
+            drawn = torch.rand(records, generator=torch.Generator().manual_seed(round)) < 0.7
+            drawn[0] = True
+            weights = model.initial + 0.01 * round
+            rounds.append(units.terms(weights, drawn, codec, plan, GRID))
+        found.append(torch.stack(rounds))
+    assert found[0].abs().max() > 100
+    assert int((found[0] - found[1]).abs().max()) <= records, "a step of the grid for each record, by its last bit"
+    assert torch.equal(found[0] == 0, found[1] == 0)

@@ -20,6 +20,7 @@ from laconic.codecs.subset import Subset
 from laconic.data.inputs import dense
 from laconic.data.population import Records
 from laconic.errors import ConfigError
+from laconic.graphs import Replayed
 from laconic.plan import RoundPlan
 from laconic.train.engines.engine import products_in
 from laconic.train.flat import FlatModel
@@ -33,8 +34,43 @@ _NUMBERS_ON_A_CPU, _NUMBERS_ON_A_GPU = 1 << 24, 1 << 29
 _MOST_RECORDS = 256
 _GHOSTS_ON_A_CPU, _GHOSTS_ON_A_GPU = 64, 1024
 """Records in one backward pass."""
+_BLOCK, _MOST_PASSES = 32, 16
+"""Recorded passes have a multiple of this many records. Batches of more sizes than this are not recorded."""
+Batch = tuple[Tensor, Tensor, Tensor]
+"""Inputs, targets, and what each record counts."""
 _FINER, _MOST = 2.0**8, 2.0**50
 """A patient's gradients are added up on a grid that is this much finer, and bounded there by that."""
+
+
+class _Pass:
+    """Sums of clipped gradients of a batch in memory of its own, so that a GPU can record how it is made.
+
+    A batch that is smaller is filled up with records whose share is 0: their terms are 0.
+    """
+
+    def __init__(
+        self, ghosts: Ghosts, weights: Tensor, batch: Batch, mask: Tensor | None, grid: UnitGrid, size: int
+    ) -> None:
+        self._ghosts, self._grid = ghosts, grid
+        self._batch = tuple(part.new_zeros((size, *part.shape[1:])) for part in batch)
+        self._weights, self._mask = weights.clone(), None if mask is None else mask.clone()
+        self._total = torch.zeros(len(weights), dtype=torch.float64, device=weights.device)
+        self._run = Replayed(self._once, weights.device, "the sum of units")
+
+    def __call__(self, weights: Tensor, batch: Batch, mask: Tensor | None) -> Tensor:
+        """Valid until the next call."""
+        self._weights.copy_(weights)
+        for own, part in zip(self._batch, batch, strict=True):
+            own[: len(part)] = part
+            own[len(part) :].zero_()
+        if self._mask is not None and mask is not None:
+            self._mask.copy_(mask)
+        self._run()
+        return self._total
+
+    def _once(self) -> None:
+        x, y, share = self._batch
+        self._total.copy_(self._ghosts.total(self._weights, x, y, share, self._mask, self._grid))
 
 
 class NetworkUnits:
@@ -45,6 +81,9 @@ class NetworkUnits:
         # randomness="error": what a model draws on its own could not be repeated.
         self._gradient = vmap(grad(loss_of(model)), in_dims=(None, 0, 0, 0, None), randomness="error")
         self._ghosts = find_ghosts(model)
+        self._passes: dict[tuple[int, bool, UnitGrid], _Pass] = {}
+        self.replays = records.targets.is_cuda
+        """Whether passes are recorded. Elsewhere nothing can be, and a larger batch is only work."""
         numbers = _NUMBERS_ON_A_GPU if records.targets.is_cuda else _NUMBERS_ON_A_CPU
         self._at_once = max(1, min(_MOST_RECORDS, numbers // model.size))
 
@@ -94,13 +133,27 @@ class NetworkUnits:
         with products_in("float32", weights.device):
             index = torch.from_numpy(rows).to(weights.device)
             for start in range(0, len(rows), at_once):
-                x, y, share = self._batch(index[start : start + at_once])
-                total += ghosts.total(weights, x, y, share, mask, grid)
+                batch = self._batch(index[start : start + at_once])
+                if self.replays:
+                    total += self._replayed(ghosts, weights, batch, mask, grid)
+                else:
+                    total += ghosts.total(weights, *batch, mask, grid)
         self._model.check_constants()
         found = total.long()
         return found if kept is None else found[kept]
 
-    def _batch(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _replayed(self, ghosts: Ghosts, weights: Tensor, batch: Batch, mask: Tensor | None, grid: UnitGrid) -> Tensor:
+        """The same from a recorded pass over a batch of the next size that is one: a hundred launches become one."""
+        size = -(-len(batch[0]) // _BLOCK) * _BLOCK
+        name = (size, mask is None, grid)
+        passed = self._passes.get(name)
+        if passed is None and len(self._passes) >= _MOST_PASSES:
+            return ghosts.total(weights, *batch, mask, grid)
+        if passed is None:
+            passed = self._passes[name] = _Pass(ghosts, weights, batch, mask, grid, size)
+        return passed(weights, batch, mask)
+
+    def _batch(self, index: Tensor) -> Batch:
         share = torch.ones(len(index), device=index.device) if self._shares is None else self._shares[index].float()
         return dense(self._records.inputs[index]), self._records.targets[index], share
 
