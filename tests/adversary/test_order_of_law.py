@@ -21,10 +21,12 @@ from adversary_world import SERVER, Attempt, World, make_offer, model
 
 from laconic.clients import wire
 from laconic.data.population import Records
+from laconic.errors import RunFolderError
 from laconic.federation.node.node import Node
 from laconic.federation.node.training import NodeWork
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import REFUSED, Fields
+from laconic.guard import folder
 from laconic.guard.keys import keyring
 from laconic.guard.transcript import UPLOADED
 from laconic.guard.withheld import WITHHELD
@@ -173,6 +175,21 @@ def test_a_vector_that_is_none_leaves_as_noise(
     attempt = world.attempt()
     assert world.ask_upload(attempt, 0) == ""
     assert world.folder(0).bad_records is not None
+
+
+def test_a_full_disk_does_not_tell_that_the_records_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Watched(tmp_path, None)
+    world.invite_all()
+    replace_file = folder.replace_file
+
+    def full(target: Path, data: bytes) -> None:
+        if target.name == "records.txt":
+            raise RunFolderError("No space left on device")
+        replace_file(target, data)
+
+    monkeypatch.setattr(folder, "replace_file", full)
+    assert world.whole_round(world.attempt()) == []
+    assert world.read and world.folder(0).bad_records is None
 
 
 def test_hostile_weights_are_trained_or_replaced_by_noise_and_never_refused(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ from laconic.secagg.terms import RUN_BYTES, Terms, context_of
 
 MOST_BYTES = 1 << 17
 """No honest offer is longer; a longer one is not even looked at."""
-CLIENT, RECORD, PATIENT = UNITS = ("client", "record", "patient")
+CLIENT, PATIENT, RECORD = UNITS = ("client", "patient", "record")
+"""What an ε of a node is about: all its data, all records of one patient, or one record."""
 NO_CLIP, L2, ENTRIES, MARKS, PARTS = CLIPS = ("none", "l2", "entries", "marks", "parts")
 """Bounds on a code: none, its norm, entries within ±1, 0 and 1 with so large a share of ones; or the norm of every
 unit's part in it, which only whoever adds the parts up can keep."""

@@ -15,7 +15,7 @@ lock               held while a message is answered
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -90,8 +90,7 @@ class NodeFolder:
     @property
     def attention(self) -> str | None:
         """What the node's owner must look at before it takes part in anything."""
-        text = read_file(self.path / "attention.txt")
-        return None if text is None else text.decode(errors="replace").strip()
+        return self._text("attention.txt")
 
     def call_for_attention(self, reason: str) -> None:
         replace_file(self.path / "attention.txt", (reason + "\n").encode())
@@ -99,11 +98,12 @@ class NodeFolder:
     @property
     def bad_records(self) -> str | None:
         """Why the records could not be used, as long as the owner has not removed `records.txt`."""
-        text = read_file(self.path / "records.txt")
-        return None if text is None else text.decode(errors="replace").strip()
+        return self._text("records.txt")
 
     def note_records(self, reason: str) -> None:
-        replace_file(self.path / "records.txt", (reason + "\n").encode())
+        """Tell the owner, if the disk has room: an error here would tell the server that the records failed."""
+        with suppress(RunFolderError):
+            replace_file(self.path / "records.txt", (reason + "\n").encode())
 
     def end_attention(self) -> None:
         (self.path / "attention.txt").unlink(missing_ok=True)
@@ -119,6 +119,10 @@ class NodeFolder:
     def kept(self, run: bytes, name: str) -> bytes | None:
         """What `keep` wrote, if anything."""
         return read_file(self._of(run, name))
+
+    def _text(self, name: str) -> str | None:
+        text = read_file(self.path / name)
+        return None if text is None else text.decode(errors="replace").strip()
 
     def _of(self, run: bytes, name: str) -> Path:
         return self.path / run.hex() / name

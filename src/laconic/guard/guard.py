@@ -8,8 +8,9 @@ bounded, noised and masked here. If there is nothing to hand over, because the r
 sent, which looks like any other code.
 
 The guard believes nothing of what training, data, models and couriers say. It has the secrets of the node: its keys,
-its nonces and its noise. Two things are beyond it. Vectors that are sent in the clear, as schemes without secure sums
-do, are those of training, and a sum of clipped terms is clipped by training: there training must be believed as well.
+its nonces and its noise. In two cases training must be believed as well. Schemes without secure sums send what training
+hands over, unchanged. And where single patients or records are protected, training clips each of them, since their sum
+cannot be clipped afterwards.
 """
 
 from __future__ import annotations
@@ -76,12 +77,13 @@ class Guard:
             rows = self._folder.log.rows()
             _refuse(limits.against_asking(self._policy, rows, signed.server.hex()), withheld=True)
         _refuse(_allowed(self._policy, contract))
-        if new:  # of what was accepted, every upload is judged; to judge it here would be an answer that is not counted
+        if new:  # An accepted run is judged upload by upload. Here a server could ask any number of times what is left.
             self._within_lifetime(contract, limits.planned_prices(contract))
         return signed, contract
 
     def join(self, data: bytes, **about: Any) -> bytes:
-        """Accept an offer, and announce this node's key of the run. `about` is for the owner to read, and not used."""
+        """Accept an offer, and announce this node's key of the run. `about` goes into the row for others to read: the
+        guard decides nothing by it."""
         signed, contract = self.read(data)
         if not self._knows(signed, contract):
             self._folder.log.add(
@@ -134,10 +136,10 @@ class Guard:
         """Agree to one upload, and write down what it costs: before anything that depends on records happens."""
         client, contract = self.joined(run)
         if not contract.masked:
-            release, steps = self._affordable(contract, (round, attempt), 1), contract.releases[-1].steps
+            release, paid = self._afforded(contract, (round, attempt), None)
+            steps = release.steps
             noise = None if steps is None else {"share": steps.scale / steps.units, "step": 1 / steps.units}
-            values = about | self._paid(contract, (round, attempt), None) | {"noise": noise}
-            self._folder.log.add(UPLOADED, run, round=round, attempt=attempt, **values)
+            self._folder.log.add(UPLOADED, run, round=round, attempt=attempt, **about | paid | {"noise": noise})
             return Ticket(client, contract, release, round, attempt, (client,), 0.0, None)
         if roster:
             self._keep_roster(client, contract, roster)
@@ -148,14 +150,14 @@ class Guard:
             raise WireError("the plan of the sum is of another round than the message")
         if told.cohort[-1] >= contract.num_clients:
             raise WireError(f"a cohort with client {told.cohort[-1]}, but the offer is to {contract.num_clients}")
-        release = self._affordable(contract, (round, attempt), len(told.cohort))
+        release, paid = self._afforded(contract, (round, attempt), len(told.cohort))
         if (told.bits, told.size) != (release.bits, release.code_size):
             raise WireError(
                 f"a sum of {told.size} values of {told.bits} bits; the scheme has {release.code_size} of {release.bits}"
             )
         share = contract.share_scale(release, len(told.cohort))
         noise = {"share": share / release.units, "step": 1 / release.units}
-        attempts.values = about | self._paid(contract, (round, attempt), len(told.cohort)) | {"noise": noise}
+        attempts.values = about | paid | {"noise": noise}
         member.commit()
         self._folder.keep(run, "plan", plan)
         return Ticket(client, contract, release, round, attempt, told.cohort, share, member)
@@ -186,24 +188,24 @@ class Guard:
         """What the next plan of the run must have in this node's place. It is in no file."""
         return self._nonces.current(run)
 
-    def hear(self, server: bytes) -> None:
-        """Refuse a server that has tried too often whether others have left something."""
+    def check_tries(self, server: bytes) -> None:
+        """Refuse a server whose uploads were refused too often for what other servers were given."""
         _refuse(limits.against_trying(self._policy, self._folder.log.rows(), server.hex()), withheld=True)
 
-    def _affordable(self, contract: Contract, upload: limits.Upload, cohort: int) -> Release:
-        """The kind of round that it is, if the limits leave room for it."""
-        self.hear(contract.server)
-        rows = self._folder.log.rows(contract.run)
-        _refuse(limits.against_upload(self._policy, contract, rows, upload, cohort))
-        self._within_lifetime(contract, [limits.priced(contract, rows, upload)])
-        return contract.release(upload[0])
+    def _afforded(
+        self, contract: Contract, upload: limits.Upload, cohort: int | None
+    ) -> tuple[Release, dict[str, Any]]:
+        """The kind of round that it is, if the limits leave room for it, and what the row of the upload says.
 
-    def _paid(self, contract: Contract, upload: limits.Upload, cohort: int | None) -> dict[str, Any]:
-        """What the row of an upload says of it."""
+        `cohort` is the number of announced nodes; None where codes are sent in the clear.
+        """
+        self.check_tries(contract.server)
         rows = self._folder.log.rows(contract.run)
+        _refuse(limits.against_upload(self._policy, contract, rows, upload, cohort or 1))
         prices = [*limits.charged(rows), limits.priced(contract, rows, upload)]
+        self._within_lifetime(contract, prices[-1:])
         figure = None if contract.delta is None else composed(prices, contract.delta, contract.unit)
-        return {
+        return contract.release(upload[0]), {
             "offer": contract.digest.hex(),
             "cohort": cohort,
             "participations": len(prices),

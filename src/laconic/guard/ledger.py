@@ -19,17 +19,16 @@ learns is less, and never more.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from laconic.errors import RunFolderError
-from laconic.guard.contract import CLIENT, PATIENT, RECORD, SMOOTHING, Contract, Release
+from laconic.guard.contract import CLIENT, PATIENT, RECORD, SMOOTHING, UNITS, Contract, Release
 from laconic.guard.noise import draw_gap, draw_total_variation
 
-UNITS = (CLIENT, PATIENT, RECORD)
-"""What an ε of a node is about: all its data, all records of one patient, or one record."""
 PARTS_OF = {CLIENT: (PATIENT, RECORD), PATIENT: (RECORD,), RECORD: ()}
 """What is a part of each unit: it is protected with it, if less well."""
 _ORDERS = (*range(2, 64), *range(64, 129, 4), 160, 192, 256, 512, 1024)
@@ -151,6 +150,7 @@ def _renyi(some: list[Seen], order: int) -> float:
     return math.fsum(count * _divergence(*key, order) for key, count in counts.items())
 
 
+@functools.lru_cache(maxsize=4096)  # every round of a run asks for the same ones
 def _divergence(z: float, rate: float, order: int) -> float:
     if rate == 1:
         return order / (2 * z * z)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from laconic.figures import at_most, rounded_up
-from laconic.guard.contract import CLIENT, PATIENT, RECORD, Contract
-from laconic.guard.ledger import PARTS_OF, UNITS, Price, composed
+from laconic.guard.contract import CLIENT, PATIENT, RECORD, UNITS, Contract
+from laconic.guard.ledger import PARTS_OF, Price, composed
 from laconic.guard.policy import Policy
 from laconic.guard.transcript import JOINED, REFUSED, UPLOADED, Row
 
@@ -233,7 +233,7 @@ def against_asking(policy: Policy, rows: Sequence[Row], server: str) -> list[str
 
 
 def against_trying(policy: Policy, rows: Sequence[Row], server: str) -> list[str]:
-    """Why a server is given no more uploads, of any run: it tries out what other servers have left."""
+    """Why a server gets no more uploads, of any run: each refusal tells it a little about what others were given."""
     mine = _of_server(policy, rows, server)
     past = sum(row["what"] == REFUSED and "past" in row and row.get("message") == "upload" for row in mine)
     if past and past >= policy.max_past_refusals:

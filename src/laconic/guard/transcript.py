@@ -101,7 +101,7 @@ class Transcript:
         last: dict[str, int] = {}
         for row in self.rows():
             if row["what"] == JOINED:
-                planned[row["run"]] = row.get("cost", {}).get("rounds", 0)
+                planned[row["run"]] = rounds_of(row)
             elif row["what"] == UPLOADED:
                 last[row["run"]] = max(row["round"], last.get(row["run"], 0))
         return {run: (last.get(run, 0), rounds) for run, rounds in planned.items() if last.get(run, 0) < rounds}
@@ -239,6 +239,12 @@ def take_over(transcript: Transcript, path: Path) -> None:
         ) from None
     except OSError as error:
         raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+
+
+def rounds_of(joined: Row) -> int:
+    """How many rounds were offered; older versions wrote how many the budget allows."""
+    plan: Row = joined.get("contract") or joined.get("cost") or {}
+    return int(plan.get("rounds", 0))
 
 
 def _mark(row: Row) -> Mark:

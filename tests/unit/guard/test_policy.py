@@ -188,14 +188,14 @@ def test_rounds_in_the_clear_go_forward_too() -> None:
 
 
 def test_what_a_restored_node_may_have_sent_since_is_priced_by_the_contract(tmp_path: Path) -> None:
-    """Spare rounds may have been of the dearest kind."""
-    contract = CASES["patients of two nodes"]().contract
+    """Spare rounds may have been of the dearest kind. A cost with fewer rounds, by code outside the guard, is no help."""
+    contract = replace(CASES["patients of two nodes"]().contract, rounds=6)
     main = contract.releases[-1]
     dear = replace(main, every=5, multiplier=main.multiplier / 10)
     contract = replace(contract, releases=(dear, main))
     folder = NodeFolder(tmp_path / "node")
     folder.identity()
-    cost = {"rounds": 6, "noise_multiplier": 100.0, "delta": 0.0}
+    cost = {"rounds": 3, "noise_multiplier": 100.0, "delta": 0.0}
     folder.log.add(JOINED, contract.run, contract=contract.row(), cost=cost, spare_rounds=2)
     back_up(folder, tmp_path / "archive")
     assert restore(tmp_path / "archive", tmp_path / "restored") == 8

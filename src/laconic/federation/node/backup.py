@@ -22,7 +22,7 @@ from laconic.guard.keys.change import OLD
 from laconic.guard.keys.files import replace_file
 from laconic.guard.ledger import Price
 from laconic.guard.limits import charges
-from laconic.guard.transcript import JOINED, UPLOADED
+from laconic.guard.transcript import JOINED, UPLOADED, rounds_of
 
 _FILES = ("identity.key", wrapping.FILE, "log.jsonl", "log.jsonl.length")
 _LARGEST = 1 << 32
@@ -99,7 +99,7 @@ def _price(joined: dict[str, Any], round: int, attempt: int) -> dict[str, Any]:
 
 def _may_follow(joined: dict[str, Any], uploads: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """(round, attempt) of every upload that the run, as it was agreed on, may have asked for since."""
-    rounds, last = joined.get("cost", {}).get("rounds", 0), max((round for round, _ in uploads), default=0)
+    rounds, last = rounds_of(joined), max((round for round, _ in uploads), default=0)
     repeated = charges(uploads) - last
     final = max(rounds, last)
     begun = max((attempt for round, attempt in uploads if round == final), default=0)

@@ -241,7 +241,7 @@ class Node:
         from laconic.federation.node import refusals
         from laconic.federation.node.lifetime import Cost
 
-        self._guard.hear(offer.server)
+        self._guard.check_tries(offer.server)
         rows = self._folder.log.rows(offer.run)
         cost = Cost(**next(row["cost"] for row in rows if row["what"] == JOINED))
         uploads = [*self._folder.log.uploads(offer.run), (request.round, request.attempt)]

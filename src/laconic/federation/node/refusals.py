@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from laconic.federation.node.lifetime import Cost, Group, accountant_of, spent, taken_of
 from laconic.figures import at_most, rounded_up
-from laconic.guard.ledger import PARTS_OF, UNITS
+from laconic.guard.contract import UNITS
+from laconic.guard.ledger import PARTS_OF
 from laconic.guard.limits import OF, Upload, charges, limit_of, of_another
 
 if TYPE_CHECKING:
