@@ -47,9 +47,18 @@ def flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "files", "own", "owned", "model", "metric", "least"),
+    ("name", "files", "own", "owned", "model", "metric", "least", "best"),
     [
-        ("hospitals", "hospital-{}.csv", {"app.test": "test.csv"}, {"schema": "schema.toml"}, None, "auroc", 0.77),
+        (
+            "hospitals",
+            "hospital-{}.csv",
+            {"app.test": "test.csv"},
+            {"schema": "schema.toml"},
+            None,
+            "auroc",
+            0.77,
+            0.77,
+        ),
         (
             "images",
             "owner-{}.npz",
@@ -57,7 +66,8 @@ def flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
             {},
             "network:network",
             "accuracy",
-            0.88,
+            0.65,
+            0.8,
         ),
     ],
 )
@@ -69,10 +79,14 @@ def test_an_example_learns(
     model: str | None,
     metric: str,
     least: float,
+    best: float,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`least` is five standard deviations below the mean of twelve runs: the noise is new in every run."""
+    """The noise is new in every run. `least` is for the last round, and `best` for the best one, four or more standard
+    deviations below the mean of 44 runs: 0.827 ± 0.010 at the end for hospitals; for images 0.949 ± 0.034 at the end,
+    with a long tail (0.75 once in 146 runs), and 0.963 ± 0.019 in the best round.
+    """
     folder, data = EXAMPLES / name, tmp_path / "data"
     loaded(folder / "make_data.py", monkeypatch).main(data)
     project = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
@@ -97,5 +111,8 @@ def test_an_example_learns(
     assert summary["rounds"] == 5
     assert summary["statement"]["secure_aggregation"].startswith("masked: every node masked its integers")
     assert summary["last"][metric] > least
+    rows = [json.loads(line) for line in (tmp_path / "run/rounds.jsonl").read_text().splitlines()]
+    assert max(row[metric] for row in rows) > best
+    assert not list(tmp_path.glob("node-*/records.txt")), "a node sent noise alone"
     assert summary["last"]["participant_epsilon"] < 7.7
     assert not (tmp_path / "run/notices.jsonl").exists()
