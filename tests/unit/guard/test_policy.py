@@ -188,7 +188,7 @@ def test_rounds_in_the_clear_go_forward_too() -> None:
 
 
 def test_what_a_restored_node_may_have_sent_since_is_priced_by_the_contract(tmp_path: Path) -> None:
-    """Spare rounds may have been of the dearest kind. A cost that states fewer rounds, outside the guard, is no help."""
+    """Spare rounds may have been of the dearest kind. A cost that states fewer rounds changes nothing."""
     contract = replace(CASES["patients of two nodes"]().contract, rounds=6)
     main = contract.releases[-1]
     dear = replace(main, every=5, multiplier=main.multiplier / 10)
