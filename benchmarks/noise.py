@@ -20,8 +20,7 @@ from benchmarks.peers.environments import python_of
 from benchmarks.settings import Settings
 from laconic.guard.noise import draw_gap, draw_total_variation
 from laconic.plan import RoundPlan
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian, draw_discrete_gaussian
 from laconic.streams import Stream
 
 SCALE, COUNT, OPENDP_COUNT = 200.0, 2_000_000, 20_000

@@ -29,7 +29,7 @@ from benchmarks.frontier.settings import World
 from laconic import schemes
 from laconic.adversary.attack import Attack
 from laconic.adversary.attacks.gradient_ascent import GradientAscent
-from laconic.adversary.attacks.in_backdoor import InBackdoor
+from laconic.adversary.attacks.labels import InBackdoor
 from laconic.aggregate.base import Aggregator
 from laconic.aggregate.krum import MultiKrum
 from laconic.aggregate.medians import Median

@@ -17,8 +17,7 @@ import numpy as np
 
 from benchmarks.report import table as markdown
 from benchmarks.robust_groups import DEFENCES, FOLDER, read_rows
-from laconic.group_testing.detector import Verdict
-from laconic.group_testing.evidence import chance_of_a_group, first_findings, update_findings
+from laconic.group_testing import Verdict, chance_of_a_group, first_findings, update_findings
 from laconic.plan import RoundPlan
 from laconic.report.plots import line_style
 

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from laconic.privacy.accounting.accountant import Accountant as Accountant
     from laconic.privacy.accounting.budget import Budget as Budget
     from laconic.privacy.accounting.calibrate import calibrate_noise as calibrate_noise
-    from laconic.privacy.accounting.cyclic import Cyclic as Cyclic
     from laconic.privacy.accounting.sampling import AsPublished as AsPublished
+    from laconic.privacy.accounting.sampling import Cyclic as Cyclic
     from laconic.privacy.accounting.sampling import FixedSize as FixedSize
     from laconic.privacy.accounting.sampling import Poisson as Poisson
-    from laconic.privacy.mechanism.bands import choose_bands as choose_bands
     from laconic.privacy.mechanism.correlated import CorrelatedGaussian as CorrelatedGaussian
+    from laconic.privacy.mechanism.correlated import choose_bands as choose_bands
     from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian as DiscreteGaussian
     from laconic.privacy.mechanism.gaussian import Gaussian as Gaussian
     from laconic.privacy.mechanism.gaussian import NoNoise as NoNoise
@@ -77,9 +77,9 @@ _HOMES = {
     "Accountant": "laconic.privacy.accounting.accountant",
     "Budget": "laconic.privacy.accounting.budget",
     "calibrate_noise": "laconic.privacy.accounting.calibrate",
-    "choose_bands": "laconic.privacy.mechanism.bands",
+    "choose_bands": "laconic.privacy.mechanism.correlated",
     "CorrelatedGaussian": "laconic.privacy.mechanism.correlated",
-    "Cyclic": "laconic.privacy.accounting.cyclic",
+    "Cyclic": "laconic.privacy.accounting.sampling",
     "AsPublished": "laconic.privacy.accounting.sampling",
     "FixedSize": "laconic.privacy.accounting.sampling",
     "Poisson": "laconic.privacy.accounting.sampling",

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.adversary.attacks.gradient_ascent import GradientAscent
-from laconic.adversary.attacks.sign_inversion import SignInversion
+from laconic.adversary.attacks.gradient_ascent import GradientAscent, SignInversion
 from laconic.errors import ConfigError
 from laconic.federation.node.node import Node
 from laconic.federation.node.training import NodeWork

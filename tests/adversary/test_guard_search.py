@@ -20,9 +20,8 @@ from laconic.guard.contract import Contract, Release
 from laconic.guard.guard import Guard
 from laconic.guard.ledger import Price
 from laconic.guard.transcript import JOINED, REFUSED, UPLOADED, LoggedAttempts, Transcript
-from laconic.secagg import nonces
-from laconic.secagg.attempts import Mark, Step
-from laconic.secagg.nonces import Nonces
+from laconic.secagg import attempts as nonces
+from laconic.secagg.attempts import Mark, Nonces, Step
 
 SECONDS = float(os.environ.get("LACONIC_SEARCH_SECONDS", "20"))
 

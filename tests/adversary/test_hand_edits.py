@@ -22,7 +22,7 @@ from conftest import make_population, make_records
 from laconic import schemes
 from laconic.cli.main import cli
 from laconic.errors import RunFolderError
-from laconic.report.live.runs import Runs
+from laconic.report.live import Runs
 from laconic.store.finished import finished_run, watched_run
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=1, batch_size=4)

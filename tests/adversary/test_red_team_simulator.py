@@ -29,12 +29,10 @@ from laconic.experiment.experiment import Experiment
 from laconic.guard.noise import draw_around
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.accounting.sampling import Poisson
-from laconic.privacy.mechanism.bands import UNIT
+from laconic.privacy.accounting.sampling import Cyclic, Poisson
 from laconic.privacy.mechanism.clip import Clip
-from laconic.privacy.mechanism.correlated import SCALE, CorrelatedGaussian
-from laconic.privacy.mechanism.discrete_sampler import StreamSource
+from laconic.privacy.mechanism.correlated import SCALE, UNIT, CorrelatedGaussian
+from laconic.privacy.mechanism.discrete_gaussian import StreamSource
 from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.runner.run import Run
 from laconic.scheme import Scheme

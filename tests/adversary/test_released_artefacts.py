@@ -23,7 +23,7 @@ from conftest import make_records
 from laconic import schemes
 from laconic.data.population import Records
 from laconic.observers.tracker import Tracker
-from laconic.privacy.statement.released import released_row, released_statement
+from laconic.privacy.statement import released_row, released_statement
 from laconic.report.model_card import model_card
 
 CLIENTS, ODD = 24, 5
@@ -144,7 +144,7 @@ def test_what_is_handed_over_is_equal_whatever_one_client_has(name: str, tmp_pat
 @pytest.mark.usefixtures("noise_by_seed")
 def test_a_field_that_counts_records_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage: the statement that is handed over says how many records there are."""
-    import laconic.privacy.statement.released as released
+    import laconic.privacy.statement as released
 
     monkeypatch.setattr(released, "_PARTS", (*released._PARTS, "records"))
     found = []

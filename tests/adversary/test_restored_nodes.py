@@ -24,7 +24,7 @@ from adversary_world import Attempt, World
 from laconic.guard import transcript
 from laconic.guard.transcript import JOINED, Transcript
 from laconic.guard.withheld import WITHHELD
-from laconic.secagg import nonces
+from laconic.secagg import attempts as nonces
 
 VICTIM = 0
 WAYS = {

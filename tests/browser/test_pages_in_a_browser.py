@@ -13,8 +13,7 @@ import pytest
 from browser_tools import Opened, launched, open_page, printed
 from page_tools import hostile, rows_of, small_run, two_classes, write_rows
 
-from laconic.report.live.runs import Runs
-from laconic.report.live.server import WatchServer
+from laconic.report.live import Runs, WatchServer
 from laconic.report.page.document import run_page
 from laconic.report.page.overlay import overlay_page
 from laconic.report.page.reading import read_run

@@ -20,7 +20,7 @@ from laconic.data.population import PooledPopulation, Records, gather
 from laconic.models.networks import cnn, mlp
 from laconic.models.registry import build_model
 from laconic.plan import RoundPlan
-from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian
+from laconic.privacy.mechanism.discrete_gaussian import draw_discrete_gaussian
 from laconic.schemes import fl_std_dp
 from laconic.streams import Stream, Streams
 from laconic.train.engines.cohort import CohortAtOnce

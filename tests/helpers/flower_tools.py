@@ -35,7 +35,7 @@ from laconic.federation.server.settings import settle_federated
 from laconic.guard.folder import NodeFolder
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
-from laconic.secagg.nonces import Nonces
+from laconic.secagg.attempts import Nonces
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder

@@ -31,7 +31,7 @@ from laconic.guard.transcript import UPLOADED
 from laconic.planning import plan_round
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
-from laconic.secagg.nonces import Nonces
+from laconic.secagg.attempts import Nonces
 
 TRAIN = {"local_lr": 0.1, "local_steps": 1}
 SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=4.0, **TRAIN)

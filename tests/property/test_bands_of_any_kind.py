@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laconic.privacy.accounting.accountant import Accountant
-from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.mechanism.bands import UNIT, choose_bands, mean_error, sensitivity_squared
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+from laconic.privacy.accounting.sampling import Cyclic
+from laconic.privacy.mechanism.correlated import UNIT, CorrelatedGaussian, choose_bands, mean_error, sensitivity_squared
 from laconic.streams import Streams
 
 later = st.lists(st.integers(0, UNIT), max_size=9)

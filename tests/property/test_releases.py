@@ -26,7 +26,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from laconic.privacy.accounting.accountant import Figures, RunAccountant
-from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.releases import (
     EACH,
     EVALUATIONS,
@@ -40,7 +39,7 @@ from laconic.privacy.accounting.releases import (
     compose,
     release_of,
 )
-from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
+from laconic.privacy.accounting.sampling import AsPublished, Cyclic, FixedSize, Poisson, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian

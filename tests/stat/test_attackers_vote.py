@@ -11,7 +11,7 @@ from torch import nn
 
 import laconic
 from laconic import schemes
-from laconic.adversary.attacks.random_update import RandomUpdate
+from laconic.adversary.attacks.gradient_ascent import RandomUpdate
 from laconic.clients.simulated import SimulatedClients
 from laconic.data.population import PooledPopulation, Records
 from laconic.experiment.experiment import Experiment

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import laconic
 from laconic import schemes
 from laconic.adversary.attack import Attack
-from laconic.adversary.attacks.random_update import RandomUpdate
+from laconic.adversary.attacks.gradient_ascent import RandomUpdate
 from laconic.data.population import PooledPopulation, Records
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.sampling import Sampler

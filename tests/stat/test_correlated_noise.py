@@ -16,9 +16,8 @@ from torch import Tensor
 
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import Accountant
-from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.mechanism.bands import choose_bands
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+from laconic.privacy.accounting.sampling import Cyclic
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian, choose_bands
 from laconic.streams import Stream
 
 pytestmark = pytest.mark.stat

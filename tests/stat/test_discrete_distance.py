@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from laconic.guard.noise import TABLE_TOTAL_VARIATION, Tables, draw_gap, draw_total_variation
-from laconic.privacy.mechanism import discrete_sampler
-from laconic.privacy.mechanism.discrete_sampler import StreamSource, discrete_tables, draw_discrete_gaussian
+from laconic.privacy.mechanism import discrete_gaussian
+from laconic.privacy.mechanism.discrete_gaussian import StreamSource, discrete_tables, draw_discrete_gaussian
 from laconic.streams import Stream
 
 pytestmark = pytest.mark.stat
@@ -140,7 +140,7 @@ def test_the_tables_of_a_draw_are_together_as_near_as_is_stated(
         used.append((scale, num_means))
         return discrete_tables(scale, num_means, device)
 
-    monkeypatch.setattr(discrete_sampler, "discrete_tables", noted)
+    monkeypatch.setattr(discrete_gaussian, "discrete_tables", noted)
     draw_discrete_gaussian(torch.zeros(1), scale, Stream(0), integer_mean=integer_mean)
     tables = [(discrete_tables(s, n, "cpu"), s, 95 % n) for s, n in used]
     stated = draw_total_variation(scale, integer_mean=integer_mean)

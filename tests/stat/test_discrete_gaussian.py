@@ -13,8 +13,13 @@ from laconic.errors import PrivacyError
 from laconic.guard.noise import draw_total_variation
 from laconic.packing import centred
 from laconic.plan import RoundPlan
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian, papers_bits
-from laconic.privacy.mechanism.discrete_sampler import StreamSource, discrete_tables, draw_discrete_gaussian
+from laconic.privacy.mechanism.discrete_gaussian import (
+    DiscreteGaussian,
+    StreamSource,
+    discrete_tables,
+    draw_discrete_gaussian,
+    papers_bits,
+)
 from laconic.streams import Stream, side_by_side
 
 pytestmark = pytest.mark.stat

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from laconic.guard.noise import draw_around
 from laconic.plan import RoundPlan
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.mechanism.discrete_sampler import StreamSource, fixed_point, sum_total_variation
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian, StreamSource, fixed_point, sum_total_variation
 from laconic.streams import Stream
 
 pytestmark = pytest.mark.stat

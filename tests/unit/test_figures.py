@@ -19,11 +19,9 @@ from page_tools import small_run
 
 from laconic.figures import as_flag, at_least, at_most, epsilon_text, rounded_up
 from laconic.observers.progress import PlainProgress
-from laconic.privacy.statement.released import released_statement
-from laconic.privacy.statement.statement import statement_lines
+from laconic.privacy.statement import released_statement, statement_lines
 from laconic.report.model_card import model_card
-from laconic.report.result_table import as_text, result_rows
-from laconic.report.summary_lines import metric_text, result_lines
+from laconic.report.summary_lines import as_text, metric_text, result_lines, result_rows
 from laconic.store.finished import digests_of
 from laconic.store.folder import RunFolder
 from laconic.store.journal import Journal

@@ -8,5 +8,5 @@ poisoned       who holds which records under an attack: classes that are left ou
 registry       the attacks by name, and the user's own as package.module:name
 ring           what becomes of a boosted sum in a ring that is too small for it
 
-The package `attacks` has one file for each attack.
+The package `attacks` has the attacks.
 """

@@ -1,4 +1,4 @@
-"""What all attacks have in common. An attack is one class in one file: see `attacks/`."""
+"""What all attacks have in common. An attack is one class: see `attacks/`."""
 
 from __future__ import annotations
 

@@ -8,15 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from laconic.adversary.attack import Attack
-from laconic.adversary.attacks.fabricated_sizes import FabricatedSizes
-from laconic.adversary.attacks.gradient_ascent import GradientAscent
-from laconic.adversary.attacks.in_backdoor import InBackdoor
-from laconic.adversary.attacks.inner_product import InnerProduct
-from laconic.adversary.attacks.label_flipping import LabelFlipping
-from laconic.adversary.attacks.little_is_enough import LittleIsEnough
-from laconic.adversary.attacks.out_backdoor import OutBackdoor
-from laconic.adversary.attacks.random_update import RandomUpdate
-from laconic.adversary.attacks.sign_inversion import SignInversion
+from laconic.adversary.attacks.gradient_ascent import FabricatedSizes, GradientAscent, RandomUpdate, SignInversion
+from laconic.adversary.attacks.labels import InBackdoor, LabelFlipping, OutBackdoor
+from laconic.adversary.attacks.little_is_enough import InnerProduct, LittleIsEnough
 from laconic.errors import ConfigError, option_named, unknown
 from laconic.own_code import imported
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from laconic.errors import ConfigError, several
 from laconic.parts import one_of, positive, positive_int, probability
-from laconic.privacy.statement.cautions import check_delta
+from laconic.privacy.statement import check_delta
 
 CLIP_NORM, LOCAL_LR, LOCAL_STEPS = 0.05, 0.05, 10
 """Of a linear layer on normalised features: so small a threshold clips every update, so only the reach matters."""

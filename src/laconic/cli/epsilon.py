@@ -55,8 +55,7 @@ class _Asked:
     @functools.cached_property
     def sampler(self) -> Sampler:
         from laconic.errors import ConfigError
-        from laconic.privacy.accounting.cyclic import Cyclic
-        from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
+        from laconic.privacy.accounting.sampling import AsPublished, Cyclic, FixedSize, Poisson
 
         if self._inside and [self.sampling_rate, self.cohort_size, self.separation].count(None) == 3:
             return Poisson(sampling_rate=1.0)  # as in a run: hospitals all take part
@@ -268,7 +267,7 @@ class _Asked:
     def bands(self) -> tuple[int, ...] | None:
         """The bands of correlated noise, as a run would choose them; None where the noise is independent."""
         from laconic.errors import ConfigError
-        from laconic.privacy.mechanism.bands import choose_bands
+        from laconic.privacy.mechanism.correlated import choose_bands
 
         if self.noise_bands == 1:
             if self.momentum:
@@ -498,13 +497,13 @@ def calibrate(papers: bool, as_json: bool, epsilon: float, **about: Any) -> None
 
 
 def _check_delta(accountant: RunAccountant, asked: _Asked) -> None:
-    from laconic.privacy.statement.cautions import check_delta
+    from laconic.privacy.statement import check_delta
 
     check_delta(asked.delta, units=accountant.units, one=accountant.promise.one, allowed=asked.allow_large_delta)
 
 
 def _cautions(accountant: RunAccountant, asked: _Asked, released: float, participant: float) -> list[str]:
-    from laconic.privacy.statement.cautions import LARGE_UNCHECKED, cautions
+    from laconic.privacy.statement import LARGE_UNCHECKED, cautions
 
     known, delta = asked.num_clients is not None, asked.delta
     found = cautions(accountant, delta=delta, released=released, participant=participant, known=known)

@@ -34,7 +34,7 @@ def _print(result: dict[str, Any], papers: bool) -> None:
     from rich.table import Table
 
     from laconic.figures import at_most, rounded_up
-    from laconic.privacy.statement.statement import bands_text, evaluations_text, grid_text, query_text, votes_text
+    from laconic.privacy.statement import bands_text, evaluations_text, grid_text, query_text, votes_text
     from laconic.report.ledger import human_bytes
 
     console = Console()

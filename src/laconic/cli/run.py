@@ -181,7 +181,7 @@ def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None
     from rich.console import Console
     from rich.table import Table
 
-    from laconic.privacy.statement.statement import statement_lines
+    from laconic.privacy.statement import statement_lines
     from laconic.report.summary_lines import ledger_lines, result_lines
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))

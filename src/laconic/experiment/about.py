@@ -16,15 +16,12 @@ from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import Mechanism
 from laconic.features.base import FrontEnd, describe
 from laconic.figures import rounded_up
-from laconic.group_testing.detector import Detector, detector_of
-from laconic.group_testing.evidence import chance_of_a_group
-from laconic.group_testing.forecast import Prospects
+from laconic.group_testing import Detector, Prospects, chance_of_a_group, detector_of
 from laconic.guard.noise import marks_of
-from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING
-from laconic.privacy.mechanism.bands import last_error, mean_error, sensitivity_squared
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
-from laconic.secagg.claims import CURIOUS
+from laconic.privacy.accounting.sampling import Cyclic
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian, last_error, mean_error, sensitivity_squared
+from laconic.secagg.terms import CURIOUS
 
 _MEASURED = 1 << 22
 """Values on which the noise that a rule leaves is measured: all coordinates of the groups' codes, or some."""

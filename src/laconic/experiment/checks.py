@@ -1,6 +1,6 @@
 """What a user is told before a run starts: what correlated noise does not go with, and warnings.
 
-Warnings say where the ε of a run means little (see `privacy/statement/cautions`), and where there is no test.
+Warnings say where the ε of a run means little (see `privacy/statement`), and where there is no test.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from laconic.data.population import Population
 from laconic.experiment.mechanism import taking_turns
 from laconic.privacy.accounting.sampling import Sampler
-from laconic.privacy.mechanism.bands import sensitivity_squared
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
-from laconic.privacy.statement.cautions import cautions
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian, sensitivity_squared
+from laconic.privacy.statement import cautions
 from laconic.scheme import Scheme
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import CLIENT, METHODS, PATIENT, TRAINING
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
 from laconic.privacy.mechanism.grid import Grid
-from laconic.privacy.statement.cautions import check_delta
+from laconic.privacy.statement import check_delta
 from laconic.scheme import Scheme
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
@@ -62,7 +62,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     or a simulation the shares of a sum at once.
 
     With an `attack` some clients are malicious: see `adversary/`. Only simulations and tests have one. With
-    `group_testing` those that spoil the sums of their groups are found and excluded: see `group_testing/`.
+    `group_testing` those that spoil the sums of their groups are found and excluded: see `group_testing`.
 
     A δ of one over the number of clients (or records) or more is refused, unless `allow_large_delta` insists on it.
 

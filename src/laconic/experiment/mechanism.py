@@ -17,7 +17,6 @@ from laconic.options.sections import SlackOptions, SumOptions
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.releases import (
     EVALUATIONS,
     SHARES,
@@ -27,7 +26,7 @@ from laconic.privacy.accounting.releases import (
     draws_slack,
     most_rounds,
 )
-from laconic.privacy.accounting.sampling import Poisson, Sampler
+from laconic.privacy.accounting.sampling import Cyclic, Poisson, Sampler
 from laconic.privacy.mechanism.grid import Grid
 from laconic.scheme import Scheme
 from laconic.secagg.foretell import Vanishes

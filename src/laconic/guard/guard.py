@@ -33,9 +33,9 @@ from laconic.guard.policy import Policy
 from laconic.guard.roster import beacon_of, check_listed, check_roster, read_roster
 from laconic.guard.transcript import JOINED, UPLOADED, LoggedAttempts, Row
 from laconic.guard.withheld import Withheld, on_own_keys
+from laconic.secagg.attempts import Nonces
 from laconic.secagg.client import SecAggClient
 from laconic.secagg.crypto.keys import PublicKeys
-from laconic.secagg.nonces import Nonces
 from laconic.secagg.terms import Terms
 
 _Sources = Callable[[int, int, int], Source]

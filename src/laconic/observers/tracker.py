@@ -20,7 +20,7 @@ from typing import Any
 
 from laconic.errors import ConfigError, how_to_install
 from laconic.observers.observer import Ended, Observer, Row, Started
-from laconic.privacy.statement.released import released_row, released_statement
+from laconic.privacy.statement import released_row, released_statement
 from laconic.registry import Registry
 from laconic.report.model_card import model_card
 

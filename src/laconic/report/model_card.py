@@ -8,7 +8,7 @@ from typing import Any
 from laconic import __version__
 from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.metrics import TEST, columns
-from laconic.privacy.statement.released import released_statement
+from laconic.privacy.statement import released_statement
 from laconic.report.ledger import human_bytes
 from laconic.report.summary_lines import metric_text
 

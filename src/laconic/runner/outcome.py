@@ -15,7 +15,7 @@ from laconic.experiment.about import about_dropouts, about_mechanism, about_nois
 from laconic.features.base import describe
 from laconic.metrics import CLIENTS, columns
 from laconic.privacy.accounting.releases import TRAINING
-from laconic.privacy.statement.statement import privacy_statement
+from laconic.privacy.statement import privacy_statement
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.evaluation import ONE_CLASS
 from laconic.runner.progress import Progress
@@ -91,13 +91,13 @@ class RunResult:
     """By query, what the last round in which it was asked has shown."""
 
     def __repr__(self) -> str:
-        from laconic.report.result_table import as_text, result_rows
+        from laconic.report.summary_lines import as_text, result_rows
 
         return as_text(result_rows(self.scheme, self.summary()))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from laconic.report.result_table import as_html, result_rows
+        from laconic.report.summary_lines import as_html, result_rows
 
         return as_html(result_rows(self.scheme, self.summary()))
 

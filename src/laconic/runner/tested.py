@@ -10,8 +10,7 @@ from torch import Tensor
 
 from laconic.experiment.about import testing_assumes
 from laconic.experiment.experiment import Experiment
-from laconic.group_testing.detector import detector_of
-from laconic.group_testing.evidence import Findings, chance_of_a_group, update_findings
+from laconic.group_testing import Findings, chance_of_a_group, detector_of, update_findings
 from laconic.plan import RoundPlan
 from laconic.round import sums_step
 from laconic.runner.progress import Progress

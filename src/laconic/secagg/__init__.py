@@ -2,16 +2,12 @@
 
 Read `client.py` and `server.py` first; they are the protocol. `docs/secure-aggregation.md` says what it promises.
 
-attempts  which attempts a client has used
-claims    against whom a sum is claimed to be secure, in one wording
+attempts  which attempts a client has used; the nonces that make every plan new
 client    `SecAggClient`: keys, upload, consent, reveal
 foretell  predicts the outcome of a round from the dropouts, without masks
 messages  the messages as bytes
-nonces    `Nonces`: what makes every plan new, whatever a client's files say
-opening   from the members' answers to the seeds, with checks
 server    `SecAggServer` and `ServerRound`: from the clients' messages to the sum
 session   `InProcessFederation`: both sides in one process, with dropouts, and the bytes counted
-shares    the seeds of an upload as encrypted shares
-sizes     how large committee and neighbourhood must be
-terms     `Terms` of a run and `SumPlan` of an attempt; neighbours, committee and threshold follow from them
+shares    the seeds of an upload as encrypted shares, and how they are opened
+terms     `Terms` of a run and `SumPlan` of an attempt; committee and neighbours follow from them; what may be claimed
 """

@@ -23,8 +23,7 @@ from laconic.errors import ConfigError, WireError
 from laconic.secagg import messages
 from laconic.secagg.crypto.keys import KeyBook, PublicKeys
 from laconic.secagg.crypto.masks import add_masks
-from laconic.secagg.opening import RoundAborted, open_seeds
-from laconic.secagg.shares import Dealing, secrets_to_open
+from laconic.secagg.shares import Dealing, RoundAborted, open_seeds, secrets_to_open
 from laconic.secagg.terms import SumPlan, Terms
 
 

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from laconic.secagg.client import SecAggClient
 from laconic.secagg.foretell import Vanishes
 from laconic.secagg.messages import plan_bytes
-from laconic.secagg.opening import RoundAborted
 from laconic.secagg.server import SecAggServer, ServerRound
+from laconic.secagg.shares import RoundAborted
 from laconic.secagg.terms import NONCE_BYTES, SumPlan, Terms
 
 

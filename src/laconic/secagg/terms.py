@@ -2,6 +2,14 @@
 
 Neighbours, committee and threshold are not sent: everyone computes them from the terms, the cohort and public
 randomness, so nobody has to believe the server about them. The hash of the plan goes into every key of the attempt.
+
+The sizes of committee and neighbourhood follow from what is assumed of the cohort. The committee and the order of the
+ring come from public randomness, so among a fixed set of clients that drop out or
+collude, the number that fall on given places is hypergeometric (the argument of Bell, Bonawitz, Gascón, Lepoint and
+Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", CCS 2020). The tails are summed exactly.
+
+Against whom a secure sum is claimed to hold. The printed statement and every page say it in these words.
+`docs/protocol.md` has the theorem behind each, with its assumptions and the tests that stand for them.
 """
 
 from __future__ import annotations
@@ -11,17 +19,110 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import comb
 
 import numpy as np
 
 from laconic.errors import ConfigError
 from laconic.parts import below_one, non_negative_int, one_of, positive_int
 from laconic.secagg.crypto import labels
-from laconic.secagg.crypto.field import Ring
 from laconic.secagg.crypto.labels import labelled
+from laconic.secagg.crypto.masks import Ring
 from laconic.secagg.crypto.shamir import MAX_MEMBERS
-from laconic.secagg.sizes import committee_size, ring_degree, whole_threshold
+
+CURIOUS = "an honest-but-curious server together with up to max_colluders clients of each cohort"
+LYING = "a server that lies, together with up to max_colluders of all its clients"
+LYING_NEEDS = 'for nodes whose policy says secure_aggregation = "signed" and lists the identities'
+
+
+def claim(*, signed: bool) -> str:
+    """What may be said of a run, as far as its terms go. What a node's policy adds is the node's own."""
+    return f"{LYING}, {LYING_NEEDS}; for all others against {CURIOUS}" if signed else CURIOUS
+
+
+@lru_cache(maxsize=4096)
+def ring_degree(cohort: int, removed: int, security_bits: int) -> int:
+    """The least number of neighbours such that the others stay connected when `removed` clients are taken away.
+
+    Clients stand in a ring in random order, and each has the k/2 next ones on either side as neighbours. What is left
+    of such a ring falls apart only if at least two runs of k/2 neighbouring places are removed (between two such runs
+    every step is at most k/2 long). Two given disjoint runs are removed with probability C(n−k, r−k) / C(n, r), and
+    there are fewer than C(n, 2) pairs of them:  k is the least even number with C(n, 2) · P ≤ 2^−security_bits.
+    """
+    for degree in range(2, cohort - 1, 2):
+        if comb(cohort, 2) * _masses(cohort, removed, degree)[degree] <= 2.0**-security_bits:
+            return degree
+    return cohort - 1
+
+
+@lru_cache(maxsize=4096)
+def committee_size(
+    cohort: int,
+    dropouts: int,
+    colluders: int,
+    *,
+    signed: bool,
+    security_bits: int,
+    failure_bits: int,
+    certainly: int = 0,
+) -> tuple[int, int]:
+    """The smallest committee (c, t), drawn at random from the cohort, such that
+
+    fewer than t members answer with probability at most 2^−failure_bits, if `dropouts` clients vanish;
+    t members or more collude with probability at most 2^−security_bits, if `colluders` clients do (in signed mode:
+    so many that two survivor sets could be signed, 2t ≤ c + colluding members, with that probability);
+    and t > c/2. If no smaller one will do, it is the whole cohort.
+
+    In signed mode two sets cannot be signed even if all of `certainly` colluders are members: a server that lies may
+    try rounds, attempts and cohorts until the draw suits it.
+    """
+    for members in range(1, cohort):
+        vanished = _tail(cohort, dropouts, members)
+        threshold = members - int(np.argmax(vanished <= 2.0**-failure_bits))
+        if 2 * threshold <= members:
+            continue
+        enough = 2 * threshold - members if signed else threshold
+        if signed and enough <= certainly:
+            continue
+        if _tail(cohort, colluders, members)[enough - 1] <= 2.0**-security_bits:
+            return members, threshold
+    return cohort, whole_threshold(cohort, dropouts, colluders, signed=signed)
+
+
+def whole_threshold(cohort: int, dropouts: int, colluders: int, *, signed: bool) -> int:
+    """t when the whole cohort is the committee: two thirds, fewer if so many may drop out.
+
+    But always more than half of the members and more than the colluders; in signed mode 2t > n + colluders. Where not
+    all can be had, the last two count: the round may then fail, but it does not open.
+    """
+    least = max(cohort // 2, (cohort + colluders) // 2 if signed else colluders) + 1
+    return min(max(min(2 * cohort // 3 + 1, cohort - dropouts), least), cohort)
+
+
+def _tail(cohort: int, marked: int, drawn: int) -> np.ndarray:
+    """P[X > x] for x = 0 … drawn, where X of the drawn are marked: summed from the small end."""
+    return np.append(np.cumsum(_masses(cohort, marked, drawn)[::-1])[::-1][1:], 0.0)
+
+
+def _masses(cohort: int, marked: int, drawn: int) -> np.ndarray:
+    """P[X = x] = C(marked, x) · C(n − marked, drawn − x) / C(n, drawn) for x = 0 … drawn."""
+    marked = min(marked, cohort)
+    x = np.arange(drawn + 1)
+    possible = (x <= marked) & (drawn - x <= cohort - marked)
+    masses = np.zeros(drawn + 1)
+    at = x[possible]
+    logs = _log_comb(marked, at) + _log_comb(cohort - marked, drawn - at) - _log_comb(cohort, np.array(drawn))
+    masses[possible] = np.exp(logs)
+    return masses
+
+
+def _log_comb(n: int, k: np.ndarray) -> np.ndarray:
+    from scipy.special import gammaln  # slow to import, and small cohorts do without it
+
+    logs: np.ndarray = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return logs
+
 
 RUN_BYTES, BEACON_BYTES, FINGERPRINT_BYTES, OFFER_BYTES, NONCE_BYTES = 16, 32, 16, 32, 16
 NO_OFFER = bytes(OFFER_BYTES)

@@ -26,9 +26,8 @@ from laconic.options.sections import (
     TestingOptions,
 )
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.cyclic import Cyclic
 from laconic.privacy.accounting.releases import EVALUATIONS, VOTES
-from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
+from laconic.privacy.accounting.sampling import Cyclic, FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
 from laconic.settings.attack import class_names, make_attack
 from laconic.settings.check import check_config

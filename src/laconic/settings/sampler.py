@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from laconic.errors import ConfigError
 from laconic.options.sections import SamplerSection
-from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
+from laconic.privacy.accounting.sampling import AsPublished, Cyclic, FixedSize, Poisson, Sampler
 
 
 def make_sampler(section: SamplerSection, num_clients: int | None, *, usual_rate: float = 0.1) -> Sampler:

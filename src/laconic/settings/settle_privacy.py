@@ -16,7 +16,7 @@ from laconic.experiment.mechanism import loses_by_cohort
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import CLIENT, METHODS, RECORD
 from laconic.privacy.accounting.sampling import Sampler
-from laconic.privacy.statement.cautions import check_delta
+from laconic.privacy.statement import check_delta
 from laconic.scheme import Scheme
 from laconic.settings.clipnorm import clip_norm_from
 from laconic.settings.config import RunConfig

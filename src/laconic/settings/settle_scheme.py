@@ -17,8 +17,7 @@ from laconic.experiment.mechanism import taking_turns
 from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
 from laconic.privacy.accounting.releases import CLIENT
 from laconic.privacy.accounting.sampling import Sampler
-from laconic.privacy.mechanism.bands import choose_bands
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian, choose_bands
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.scheme import Scheme
 from laconic.server.steps import Scheduled

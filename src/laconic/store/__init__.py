@@ -8,8 +8,7 @@ front_end       the front end, kept when a run starts
 identity        what identifies a run; a folder is resumed by the same run only
 journal         `Journal`: the charges, by round and attempt
 participations  how often each client took part
-redraw          checks that the charged cohorts are those that the seed draws
-restore         the first state: initial weights or the last checkpoint, if the files are consistent
+restore         the first state: initial weights or the last checkpoint, if files and drawn cohorts are consistent
 round_rows      `RoundRows`: the rows of finished rounds and their digest
 saves           `Saves`: what was saved when, announced before and confirmed after
 """

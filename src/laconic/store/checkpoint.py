@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from laconic.errors import RunFolderError
-from laconic.group_testing.evidence import Findings
+from laconic.group_testing import Findings
 from laconic.server.rules import State
 from laconic.store.chain import WAY_OUT, digest_of
 from laconic.store.folder import BEST, STATE, STATEMENT, RunFolder

@@ -9,7 +9,7 @@ from attack_tools import TRAIN, experiment
 import laconic
 from conftest import make_population
 from laconic import schemes
-from laconic.adversary.attacks.random_update import RandomUpdate
+from laconic.adversary.attacks.gradient_ascent import RandomUpdate
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.planning import drawn_cohort

@@ -15,8 +15,7 @@ import laconic
 from conftest import make_population
 from laconic import schemes
 from laconic.adversary.attack import Attack, Scene
-from laconic.adversary.attacks.gradient_ascent import GradientAscent
-from laconic.adversary.attacks.random_update import RandomUpdate
+from laconic.adversary.attacks.gradient_ascent import GradientAscent, RandomUpdate
 from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
 from laconic.adversary.registry import ATTACKS, build_attack
 from laconic.adversary.ring import centred
@@ -29,7 +28,7 @@ from laconic.planning import plan_for
 from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.statement.statement import statement_lines
+from laconic.privacy.statement import statement_lines
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import laconic
 from conftest import make_population, make_records
-from laconic.adversary.attacks.sign_inversion import SignInversion
+from laconic.adversary.attacks.gradient_ascent import SignInversion
 from laconic.aggregate.medians import Median, TrimmedMean
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError, PrivacyError

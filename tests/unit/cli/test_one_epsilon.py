@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from laconic.cli.main import cli
 from laconic.errors import LaconicError
-from laconic.privacy.statement.statement import statement_lines
+from laconic.privacy.statement import statement_lines
 from laconic.report.summary_lines import ledger_lines
 
 OTHERS = ("moments", "rdp", "formula", "Theorem 3.1")

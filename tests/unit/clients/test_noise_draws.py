@@ -14,7 +14,7 @@ from scheme_tools import scheme
 from scipy import stats
 
 from conftest import make_population
-from laconic.adversary.attacks.sign_inversion import SignInversion
+from laconic.adversary.attacks.gradient_ascent import SignInversion
 from laconic.audit.setups import short_runs
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError, PrivacyError, RunFolderError

@@ -10,14 +10,13 @@ from scheme_tools import model, scheme
 
 import laconic
 from conftest import make_population
-from laconic.adversary.attacks.random_update import RandomUpdate
+from laconic.adversary.attacks.gradient_ascent import RandomUpdate
 from laconic.audit.setups import check_auditable
 from laconic.codecs.measured import Evaluations
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.mechanism.bands import UNIT
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+from laconic.privacy.mechanism.correlated import UNIT, CorrelatedGaussian
 from laconic.scheme import Scheme
 
 NOISE = CorrelatedGaussian(noise_multiplier=1.0, coefficients=(UNIT, 400, 300))

@@ -16,7 +16,7 @@ from laconic.federation.node.node import Node
 from laconic.guard.folder import NodeFolder
 from laconic.guard.policy import Policy
 from laconic.guard.transcript import REFUSED
-from laconic.privacy.accounting.cyclic import Cyclic
+from laconic.privacy.accounting.sampling import Cyclic
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian
 
 NOISE = CorrelatedGaussian(noise_multiplier=1.0, coefficients=(1024, 512))

@@ -16,8 +16,7 @@ from laconic.guard import noise
 from laconic.guard.noise import Entropy, clip_entries, clip_l2, clip_marks, fixed_point, noisy_residues
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.clip import L2Clip, Marks, UnitEntries
-from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
-from laconic.privacy.mechanism.discrete_sampler import StreamSource, discrete_tables
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian, StreamSource, discrete_tables
 from laconic.streams import Stream
 
 SIZE = 5000

@@ -13,7 +13,7 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
 from laconic.privacy.mechanism.gaussian import Gaussian
-from laconic.privacy.statement.statement import privacy_statement, statement_lines
+from laconic.privacy.statement import privacy_statement, statement_lines
 
 
 def accountant(sampler: Sampler, sigma: float = 1.5, num_clients: int = 600) -> Accountant:

@@ -14,7 +14,7 @@ from scheme_tools import SIZES, model, scheme
 
 import laconic
 from conftest import make_population, make_records
-from laconic.adversary.attacks.sign_inversion import SignInversion
+from laconic.adversary.attacks.gradient_ascent import SignInversion
 from laconic.aggregate.medians import Median
 from laconic.codecs.measured import Evaluations
 from laconic.data.population import FunctionPopulation

@@ -15,10 +15,8 @@ import laconic
 from conftest import make_population, make_records
 from laconic import schemes
 from laconic.adversary.attack import Attack
-from laconic.adversary.attacks.gradient_ascent import GradientAscent
-from laconic.adversary.attacks.in_backdoor import InBackdoor
-from laconic.adversary.attacks.out_backdoor import OutBackdoor
-from laconic.adversary.attacks.random_update import RandomUpdate
+from laconic.adversary.attacks.gradient_ascent import GradientAscent, RandomUpdate
+from laconic.adversary.attacks.labels import InBackdoor, OutBackdoor
 from laconic.adversary.confusion import last_rounds
 from laconic.errors import RunFolderError, TrainingError
 from laconic.report.page.document import run_page

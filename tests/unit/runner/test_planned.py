@@ -14,7 +14,7 @@ import laconic
 from conftest import make_population, make_records
 from laconic import schemes
 from laconic.figures import at_most
-from laconic.privacy.statement.statement import statement_lines
+from laconic.privacy.statement import statement_lines
 from laconic.report.summary_lines import result_lines
 from laconic.runner.run import Run
 from laconic.runner.statement import _at_most, charged, rounds_covered_by_statement

@@ -18,7 +18,7 @@ from scheme_tools import SIZES, model, run, scheme
 
 import laconic
 from conftest import make_population, make_records
-from laconic.adversary.attacks.random_update import RandomUpdate
+from laconic.adversary.attacks.gradient_ascent import RandomUpdate
 from laconic.aggregate.protocol import PlainSum
 from laconic.clients import wire
 from laconic.clients.simulated import SimulatedClients

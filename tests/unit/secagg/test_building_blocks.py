@@ -14,11 +14,10 @@ from scipy.stats import hypergeom
 from secagg_tools import make_plan, make_terms
 
 from laconic.errors import ConfigError
-from laconic.secagg.crypto.field import Ring
-from laconic.secagg.crypto.masks import add_masks, keystream
+from laconic.secagg.crypto.masks import Ring, add_masks, keystream
 from laconic.secagg.crypto.shamir import LIMBS, PRIME, complete, evaluate, from_limbs, reconstruct, to_limbs
 from laconic.secagg.shares import deal, num_corrected, pads
-from laconic.secagg.sizes import _tail, committee_size, ring_degree, whole_threshold
+from laconic.secagg.terms import _tail, committee_size, ring_degree, whole_threshold
 
 seeds = st.binary(min_size=32, max_size=32)
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from laconic.guard.contract import _HEAD
-from laconic.secagg import claims
+from laconic.secagg import terms
 from laconic.secagg.crypto import labels
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.secagg.crypto.labels import labelled
@@ -68,15 +68,15 @@ def test_the_lengths_on_the_page_are_right() -> None:
 def test_every_page_makes_the_same_claim() -> None:
     for page in ("docs/protocol.md", "docs/threat-model.md"):
         text = folded(page)
-        assert f"{claims.LYING}, {claims.LYING_NEEDS}" in text, page
-        assert claims.CURIOUS in text, page
+        assert f"{terms.LYING}, {terms.LYING_NEEDS}" in text, page
+        assert terms.CURIOUS in text, page
     text = folded("docs/secure-aggregation.md")
-    assert claims.LYING in text
-    assert claims.CURIOUS in text
+    assert terms.LYING in text
+    assert terms.CURIOUS in text
     for page in ("docs/threat-model.md", "docs/secure-aggregation.md", "docs/flower.md"):
         assert "protocol.md" in folded(page), page
-    assert claims.CURIOUS in claims.claim(signed=False)
-    assert claims.LYING not in claims.claim(signed=False)
+    assert terms.CURIOUS in terms.claim(signed=False)
+    assert terms.LYING not in terms.claim(signed=False)
 
 
 def test_the_tests_that_the_theorem_names_are_there() -> None:

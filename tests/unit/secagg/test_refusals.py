@@ -14,9 +14,8 @@ from laconic.errors import ConfigError, WireError
 from laconic.secagg import messages
 from laconic.secagg.crypto.shamir import PRIME
 from laconic.secagg.messages import HEADER_BYTES
-from laconic.secagg.opening import RoundAborted
 from laconic.secagg.server import ServerRound
-from laconic.secagg.shares import SHARE_BYTES, Dealing, pack_elements
+from laconic.secagg.shares import SHARE_BYTES, Dealing, RoundAborted, pack_elements
 
 # Where things are in a header
 MAGIC, VERSION, KIND, RUN, ROUND, ATTEMPT, SENDER, HASH = 0, 4, 5, 6, 22, 26, 30, 34

@@ -12,8 +12,8 @@ from secagg_tools import Federation, make_plan, make_terms, openable, started
 
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 from laconic.secagg.foretell import Vanishes, foretell
-from laconic.secagg.opening import RoundAborted
 from laconic.secagg.session import InProcessFederation
+from laconic.secagg.shares import RoundAborted
 from laconic.secagg.terms import NONCE_BYTES, SumPlan
 
 

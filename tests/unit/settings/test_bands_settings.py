@@ -8,9 +8,8 @@ import pytest
 
 from laconic.errors import ConfigError
 from laconic.federation.server.settings import settle_federated
-from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.mechanism.bands import choose_bands
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+from laconic.privacy.accounting.sampling import Cyclic
+from laconic.privacy.mechanism.correlated import CorrelatedGaussian, choose_bands
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.settings.forecast import forecast

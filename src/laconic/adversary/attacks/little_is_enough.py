@@ -1,4 +1,4 @@
-"""A little is enough: what leaves the honest spread nowhere passes rules that look at single codes."""
+"""Updates made to pass rules that look at single codes: none of them leaves the honest spread."""
 
 from __future__ import annotations
 
@@ -45,3 +45,26 @@ def largest_z(cohort: int, attackers: int) -> float:
     needed = max(1, cohort // 2 + 1 - attackers)
     share = (honest - needed) / honest if honest else 0.0
     return max(0.0, NormalDist().inv_cdf(share)) if 0 < share < 1 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerProduct(Attack):
+    """Δŵ = −ε·μ with μ the mean of the attackers' own honest updates (Xie, Koyejo and Gupta, 2019).
+
+    A mean turns round if ε > (n − m)/m for m attackers among n; a rule that looks at single codes may be turned by a
+    small ε, since what the attackers send lies among the honest updates. `scale` is ε.
+    """
+
+    scale: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_together(self)
+        positive(scale=self.scale)
+
+    @property
+    def trains(self) -> str:
+        return "each"
+
+    def forged(self, trained: Tensor, scene: Scene) -> Tensor:
+        return -self.scale * trained.mean(0, keepdim=True)

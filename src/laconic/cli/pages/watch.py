@@ -28,8 +28,7 @@ def watch(folders: tuple[Path, ...], port: int, open_browser: bool, metric: str 
     machine: ssh -L 8808:127.0.0.1:8808 HOST, with --port 8808.
     """
     from laconic.cli.run import stop_like_ctrl_c
-    from laconic.report.live.runs import Runs
-    from laconic.report.live.server import WatchServer
+    from laconic.report.live import Runs, WatchServer
     from laconic.store.finished import watched_run
 
     metric = _checked(folders, metric)

@@ -30,7 +30,7 @@ from laconic.guard.folder import NodeFolder
 from laconic.guard.guard import Guard
 from laconic.guard.transcript import JOINED, MEASURED, REFUSED
 from laconic.guard.withheld import WITHHELD, RecordsFailed, Withheld, on_records
-from laconic.secagg.nonces import Nonces, StaleNonce
+from laconic.secagg.attempts import Nonces, StaleNonce
 from laconic.secagg.terms import RUN_BYTES
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 from laconic.errors import TrainingError
 from laconic.federation.server.settings import Settings
 from laconic.plan import RoundPlan
-from laconic.secagg.nonces import StaleNonce
+from laconic.secagg.attempts import StaleNonce
 
 CHARGED = "weights"
 """A row has this key if its round was charged: the check of what it released."""

@@ -24,11 +24,10 @@ from laconic.federation.weights import write_shared
 from laconic.packing import SIGNS
 from laconic.plan import RoundPlan
 from laconic.round import downlink_encoding, empty_sum, uplink_encoding, weights_encoding
-from laconic.secagg.claims import claim
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
-from laconic.secagg.opening import RoundAborted
 from laconic.secagg.server import Opened, ServerRound
-from laconic.secagg.terms import NONCE_BYTES
+from laconic.secagg.shares import RoundAborted
+from laconic.secagg.terms import NONCE_BYTES, claim
 
 Notice = Callable[[int, str], None]
 """Told which client did not do as asked, and why."""

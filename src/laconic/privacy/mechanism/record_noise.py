@@ -19,7 +19,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from laconic.guard.noise import MEAN_BITS, draw_total_variation
-from laconic.privacy.mechanism.discrete_sampler import draw_discrete_gaussian
+from laconic.privacy.mechanism.discrete_gaussian import draw_discrete_gaussian
 from laconic.privacy.mechanism.grid import SMALLEST_SUM, SMOOTHING
 
 if TYPE_CHECKING:

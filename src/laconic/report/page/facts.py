@@ -11,7 +11,7 @@ from typing import Any
 
 from laconic import __version__
 from laconic.metrics import titles
-from laconic.privacy.statement.statement import statement_lines
+from laconic.privacy.statement import statement_lines
 from laconic.report.drawing import Markup, folded, joined, pairs, table, tag
 from laconic.report.page.metrics import best, main_metric, short
 from laconic.report.page.reading import RunView, number, section

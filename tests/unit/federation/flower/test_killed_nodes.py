@@ -24,8 +24,8 @@ from laconic.federation.requests import bytes_in
 from laconic.guard import folder as node_folder
 from laconic.guard.keys import keyring
 from laconic.guard.transcript import UPLOADED, Transcript
+from laconic.secagg.attempts import Nonces
 from laconic.secagg.client import SecAggClient
-from laconic.secagg.nonces import Nonces
 
 VICTIM = 0
 

@@ -36,9 +36,9 @@ from laconic.guard.withheld import WITHHELD
 from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
+from laconic.secagg.attempts import Nonces
 from laconic.secagg.crypto.keys import PublicKeys
 from laconic.secagg.crypto.run_key import RunKey
-from laconic.secagg.nonces import Nonces
 from laconic.streams import Streams
 
 

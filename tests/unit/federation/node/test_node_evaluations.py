@@ -38,7 +38,7 @@ from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.accounting.tight import gaussian_epsilon
 from laconic.secagg import messages
-from laconic.secagg.nonces import Nonces
+from laconic.secagg.attempts import Nonces
 
 SIGMA, OTHER, EVERY = 4.0, 2.0, 2
 

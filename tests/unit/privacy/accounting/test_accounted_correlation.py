@@ -14,12 +14,10 @@ import laconic
 from laconic.errors import ConfigError
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
 from laconic.privacy.accounting.calibrate import smallest_noise
-from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.accounting.sampling import Sampler
-from laconic.privacy.mechanism.bands import UNIT, choose_bands
-from laconic.privacy.mechanism.correlated import CorrelatedGaussian
+from laconic.privacy.accounting.sampling import Cyclic, Sampler
+from laconic.privacy.mechanism.correlated import UNIT, CorrelatedGaussian, choose_bands
 from laconic.privacy.mechanism.gaussian import Gaussian
-from laconic.privacy.statement.cautions import cautions
+from laconic.privacy.statement import cautions
 
 NOISE = CorrelatedGaussian(noise_multiplier=1.0, coefficients=(UNIT, UNIT // 2))
 

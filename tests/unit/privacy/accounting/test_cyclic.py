@@ -10,8 +10,7 @@ import pytest
 from laconic.errors import ConfigError
 from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.cyclic import Cyclic
-from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.accounting.sampling import Cyclic, Sampler
 from laconic.privacy.accounting.tight import gaussian_epsilon
 from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.streams import Streams

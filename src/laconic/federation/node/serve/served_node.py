@@ -32,7 +32,7 @@ from laconic.guard.policy import read_policy
 from laconic.guard.withheld import WITHHELD
 from laconic.operations.events import EventLog
 from laconic.operations.metrics import Endpoint
-from laconic.secagg.nonces import Nonces
+from laconic.secagg.attempts import Nonces
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from laconic.group_testing.detector import Detector, Verdict
-from laconic.group_testing.evidence import chance_of_a_group, first_findings, update_findings
-from laconic.group_testing.forecast import Prospects
+from laconic.group_testing import Detector, Prospects, Verdict, chance_of_a_group, first_findings, update_findings
 from laconic.plan import RoundPlan
 
 CLIENTS, GROUPS, SIZE = 400, 20, 3000

@@ -12,7 +12,7 @@ import scheme_tools
 import torch
 from scipy.stats import ncx2
 
-from laconic.group_testing.detector import MARGIN, Detector, detector_of
+from laconic.group_testing import MARGIN, Detector, detector_of
 from laconic.plan import RoundPlan
 from laconic.planning import plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler

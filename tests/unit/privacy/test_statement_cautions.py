@@ -14,7 +14,7 @@ from laconic.catalogue import scheme_entry
 from laconic.errors import ConfigError
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.privacy.mechanism.gaussian import Gaussian
-from laconic.privacy.statement.cautions import cautions, check_delta
+from laconic.privacy.statement import cautions, check_delta
 from laconic_studies.reproduce.tables import all_tables
 
 SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=2.0, local_lr=0.1, local_steps=1)

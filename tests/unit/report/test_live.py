@@ -20,10 +20,8 @@ from page_tools import rows_of, small_run, write_rows
 
 from laconic.errors import ConfigError
 from laconic.operations import local_server
-from laconic.report.live import runs
-from laconic.report.live import server as module
-from laconic.report.live.runs import Runs
-from laconic.report.live.server import WatchServer
+from laconic.report import live as module
+from laconic.report.live import Runs, WatchServer
 
 SECRET = "name-that-only-the-page-has"
 
@@ -253,14 +251,14 @@ def test_links_to_other_folders_are_not_followed(finished: Path, tmp_path: Path)
 
 
 def test_looking_for_runs_ends_in_a_large_tree(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_LOOKED", 5)
+    monkeypatch.setattr(module, "_LOOKED", 5)
     for number in range(9):
         (tmp_path / f"tree/{number}/below").mkdir(parents=True)
     shutil.copytree(finished, tmp_path / "tree/near")
     shutil.copytree(finished, tmp_path / "tree/8/far")
-    assert runs.run_folders(tmp_path / "tree") == [tmp_path / "tree/near"]
-    monkeypatch.setattr(runs, "_LOOKED", 50)
-    assert runs.run_folders(tmp_path / "tree") == [tmp_path / "tree/8/far", tmp_path / "tree/near"]
+    assert module.run_folders(tmp_path / "tree") == [tmp_path / "tree/near"]
+    monkeypatch.setattr(module, "_LOOKED", 50)
+    assert module.run_folders(tmp_path / "tree") == [tmp_path / "tree/8/far", tmp_path / "tree/near"]
 
 
 def test_a_pipe_in_place_of_a_file_does_not_hang_the_server(server: WatchServer, folder: Path) -> None:
@@ -308,7 +306,7 @@ def test_the_address_for_a_browser_works_once_and_does_not_have_the_token(server
 
 
 def test_a_page_that_cannot_be_made_is_said(server: WatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "run_parts", lambda view: 1 // 0)
+    monkeypatch.setattr(module, "run_parts", lambda view: 1 // 0)
     status, text = asked(server, f"/{server.token}/")
     assert status == 500 and "ZeroDivisionError" in text
 
@@ -325,7 +323,7 @@ def test_looking_for_runs_takes_a_small_share_of_the_time(tmp_path: Path, monkey
         time.sleep(0.02)
         return [path]
 
-    monkeypatch.setattr(runs, "run_folders", slow)
+    monkeypatch.setattr(module, "run_folders", slow)
     monkeypatch.setattr(Runs, "look_share", 0.01)
     watched = Runs([tmp_path])
     for _ in range(5):

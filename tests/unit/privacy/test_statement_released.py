@@ -9,8 +9,8 @@ import torch
 
 import laconic
 from laconic import schemes
-from laconic.adversary.attacks.sign_inversion import SignInversion
-from laconic.privacy.statement.released import released_statement
+from laconic.adversary.attacks.gradient_ascent import SignInversion
+from laconic.privacy.statement import released_statement
 from laconic.report.model_card import model_card
 
 SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=2.0, local_lr=0.1, local_steps=1)

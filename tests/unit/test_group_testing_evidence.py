@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from laconic.group_testing.detector import Verdict
-from laconic.group_testing.evidence import Findings, chance_of_a_group, first_findings, update_findings
+from laconic.group_testing import Findings, Verdict, chance_of_a_group, first_findings, update_findings
 from laconic.plan import RoundPlan
 from laconic.planning import drawn_cohort
 from laconic.privacy.accounting.sampling import Poisson, Sampler
