@@ -190,7 +190,7 @@ with open("new.csv", "w") as file:
 
 # %%
 predictions = pd.read_csv("predictions.csv")
-print(predictions.to_string(index=False))
+print(predictions[["patient", "probability"]].to_string(index=False))
 
 # %% [markdown]
 # ## Next

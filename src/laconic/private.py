@@ -145,7 +145,7 @@ class PrivateScheme:
             "max_owners_per_patient": max_owners_per_patient,
             "num_units": num_units,
             "class_weights": _numbers(class_weights, "class_weights", "1,5"),
-            "prevalence": _shares(_numbers(prevalence, "prevalence", "0.02, or 0.5,0.3,0.2")),
+            "prevalence": class_shares(prevalence),
         }
         units = None
         if unit == CLIENT:
@@ -180,9 +180,10 @@ def _numbers(given: float | Sequence[float] | str, name: str, example: str) -> t
         raise ConfigError(f"{name} must be numbers, such as {example}, not {given!r}") from None
 
 
-def _shares(given: tuple[float, ...]) -> tuple[float, ...]:
-    """The shares of all classes; one number is that of class 1 of two."""
-    return (1 - given[0], given[0]) if len(given) == 1 else given
+def class_shares(given: float | Sequence[float] | str) -> tuple[float, ...]:
+    """The shares of all classes, from numbers or a text such as 0.5,0.3,0.2; one number is that of class 1 of two."""
+    numbers = _numbers(given, "prevalence", "0.02, or 0.5,0.3,0.2")
+    return (1 - numbers[0], numbers[0]) if len(numbers) == 1 else numbers
 
 
 def _flags(names: Iterable[str]) -> str:

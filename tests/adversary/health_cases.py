@@ -78,10 +78,10 @@ def _csv() -> Iterator[Case]:
     for what, (text, words) in {
         "with the label twice": (good.replace("age", "died", 1), "column 'died' twice"),
         "with a two-line name twice": ('"a","a",' + good.replace("\n", "\n1,2,"), "column 'a' twice"),
-        "without a column": (good.replace("age", "a\tge", 1), "unknown column 'age'"),
+        "without a column": (good.replace("age", "a\tge", 1), "missing column 'age'"),
         "without a column of a thousand": (
             good.replace("age", ",".join(f"c{i}" for i in range(1000)), 1),
-            "no column 'age'",
+            "missing column 'age'",
         ),
         "with a word for an age": (csv(age=changed_at("age", "old")), "row 5, column 'age': not a number"),
         "with an infinite age": (csv(age=changed_at("age", "inf")), "row 5, column 'age'"),

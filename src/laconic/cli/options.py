@@ -56,6 +56,12 @@ papers_option = click.option(
 )
 """By default there is one ε per adversary."""
 
+prevalence_option = click.option(
+    "--prevalence",
+    help="The share of the positive class among those to predict for; or of all classes, as 0.5,0.3,0.2.  [training's]",
+)
+"""By which probabilities are moved."""
+
 
 class AllMissing(click.Command):
     """A command that names everything that is missing, not only the first."""

@@ -9,7 +9,8 @@ costs           estimates of a run's memory, and of the time of its noise
 forecast        what `laconic plan` prints
 front_end       from the `[front_end]` section to a front end; it is kept in the run folder
 launch          what is written into a run folder, and which options may differ when a run goes on
-predict         a trained model on new patients
+predict         a trained model on new records
+prior           what a predicted probability refers to: weights of classes taken out, another prevalence
 sampler         from the `[sampler]` section to a sampler
 settle_scheme   how clients train, how codes are combined, and what stands in for numbers not yet known
 settle_privacy  the budget, σ and S of a run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.catalogue import build_scheme
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.inputs import Inputs, dense
@@ -17,10 +19,12 @@ from laconic.features.base import FrontEnd
 from laconic.features.kinds import factory_of
 from laconic.features.population import in_blocks
 from laconic.models.registry import build_model
+from laconic.private import class_shares
 from laconic.settings.config import RunConfig, read_toml
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import FILE, RecordKind, record_kind, schema_kind
+from laconic.settings.prior import Prior
 from laconic.store.folder import FRONT_END
 from laconic.streams import Streams
 from laconic.train.flat import FlatModel
@@ -32,21 +36,29 @@ _PYTHON = "# Made by the Python API"
 class Predictions:
     """What is predicted for every record, by column, beside what the record is called.
 
-    For two classes: the probability of the second one. For more: the likeliest class, its probability, and those of
-    all. For a quantity: its value.
+    For two classes: the probability of the second one, and its logarithm of the odds, which ranks records even where
+    probabilities are 0 or 1 to the last digit. For more: the likeliest class, its probability, and those of all. For a
+    quantity: its value.
     """
 
     heading: str
     names: list[str]
     columns: dict[str, list[str] | np.ndarray]
+    meaning: str = ""
+    """What the numbers refer to, in a sentence."""
 
     @property
     def probabilities(self) -> np.ndarray:
         return np.asarray(self.columns["probability"])
 
 
-def predict(folder: str | Path, data: str | Path, *, weights: str = "model") -> Predictions:
-    """`weights` is 'model' (the last round's) or 'best' (those of the best round)."""
+def predict(
+    folder: str | Path, data: str | Path, *, weights: str = "model", prevalence: str | float | Sequence[float] = ()
+) -> Predictions:
+    """`weights` is 'model' (the last round's) or 'best' (those of the best round).
+
+    Probabilities are for the shares of the classes among the training records, or for the `prevalence` (see `Prior`).
+    """
     run, path = Path(folder), Path(data).expanduser()
     config = _config(run)
     preprocessing = _preprocessing(run)
@@ -58,24 +70,45 @@ def predict(folder: str | Path, data: str | Path, *, weights: str = "model") -> 
     inputs = _features(run, config, new)
     model, flat = _trained_model(run, weights, config, kind, inputs)
     outputs = torch.cat(list(model.outputs(flat, inputs)))
-    return Predictions(new.heading, new.names, predicted_columns(kind, outputs))
+    return said_of(new, kind, outputs, _prior(config), class_shares(prevalence))
 
 
-def predicted_columns(kind: RecordKind, outputs: Tensor) -> dict[str, list[str] | np.ndarray]:
-    """What outputs say, by column (see `Predictions`)."""
+def said_of(
+    new: NewRecords, kind: RecordKind, outputs: Tensor, prior: Prior, prevalence: Sequence[float] = ()
+) -> Predictions:
+    """Outputs as predictions, in double precision: a float32 rounds small probabilities of unlike records to one."""
+    outputs = outputs.double()
     if kind.num_classes == 1:
-        return {"value": outputs.reshape(len(outputs)).numpy()}
+        if prevalence:
+            raise ConfigError("⟨prevalence⟩ is for classes, but the model predicts a quantity: leave it out")
+        return Predictions(new.heading, new.names, {"value": outputs.reshape(len(outputs)).numpy()})
     if outputs.ndim == 1 or outputs.shape[1] == 1:
-        return {"probability": torch.sigmoid(outputs.reshape(-1)).numpy()}
-    shares = torch.softmax(outputs, 1).numpy()
-    if outputs.shape[1] == 2:
-        return {"probability": shares[:, 1]}
+        outputs = torch.stack([torch.zeros(len(outputs), dtype=outputs.dtype), outputs.reshape(-1)], 1)
+    outputs = outputs + torch.tensor(prior.shifts(outputs.shape[1], prevalence), dtype=outputs.dtype)
+    meaning = prior.meaning(kind.outcome or ("class 1" if outputs.shape[1] == 2 else ""), prevalence)
+    return Predictions(new.heading, new.names, _columns(kind, outputs), meaning)
+
+
+def _columns(kind: RecordKind, logits: Tensor) -> dict[str, list[str] | np.ndarray]:
+    """By column (see `Predictions`)."""
+    if logits.shape[1] == 2:
+        odds = logits[:, 1] - logits[:, 0]
+        return {"probability": torch.sigmoid(odds).numpy(), "log_odds": odds.numpy()}
+    shares = torch.softmax(logits, 1).numpy()
     likeliest = shares.argmax(1)
     every: dict[str, list[str] | np.ndarray] = {
         "class": [kind.class_name(int(number)) for number in likeliest],
         "probability": shares.max(1),
     }
     return every | {f"p({kind.class_name(number)})": shares[:, number] for number in range(shares.shape[1])}
+
+
+def _prior(config: RunConfig) -> Prior:
+    """Of a scheme of the user's own only if its options weigh classes: its code need not be there otherwise."""
+    options = config.scheme.options
+    if not {"class_weights", "prevalence", "balance"} & set(options):
+        return Prior()
+    return Prior.of(build_scheme(config.scheme.name, **options))
 
 
 def _config(run: Path) -> RunConfig:

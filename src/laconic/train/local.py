@@ -322,13 +322,7 @@ class UnitGradients(LocalTraining):
         for weight in self.class_weights:
             non_negative(class_weights=weight)
         object.__setattr__(self, "prevalence", tuple(self.prevalence))
-        for share in self.prevalence:
-            probability(prevalence=share)
-        if self.prevalence and abs(sum(self.prevalence) - 1) > 0.01:
-            raise ConfigError(
-                f"⟨prevalence⟩ has shares that sum to {sum(self.prevalence):g}, not 1: give the share of class 1 of two"
-                " classes, or the shares of all classes"
-            )
+        check_shares(self.prevalence)
 
     def to_dict(self) -> dict[str, Any]:
         """Without step size and optimiser, which it has not, and without a prevalence where none is given."""
@@ -389,6 +383,17 @@ class UnitGradients(LocalTraining):
         named += [f"the weights {_listed(self.class_weights)} of the classes"] if self.class_weights else []
         named += [f"the shares {_listed(self.prevalence)} of the classes"] if self.prevalence else []
         return [f"publicly known, not counted on the clients' records: {'; '.join(named)}"] if named else []
+
+
+def check_shares(prevalence: tuple[float, ...]) -> None:
+    """Refuse shares of classes that are not all of them."""
+    for share in prevalence:
+        probability(prevalence=share)
+    if prevalence and abs(sum(prevalence) - 1) > 0.01:
+        raise ConfigError(
+            f"⟨prevalence⟩ has shares that sum to {sum(prevalence):g}, not 1: give the share of class 1 of two"
+            " classes, or the shares of all classes"
+        )
 
 
 def check_unit(name: str, unit: str) -> None:

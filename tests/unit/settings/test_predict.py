@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from e2e_tools import call
 from PIL import Image
+from sklearn.metrics import roc_auc_score
 
 from laconic.own_code import needed
 from laconic.settings.data.record_kind import RecordKind
@@ -97,12 +99,12 @@ def a_named_data_set(place: Path) -> tuple[list[str], Path]:
 
 
 KINDS = [
-    (table, ["row", "probability"]),
-    (folder_of_tables, ["row", "probability"]),
+    (table, ["row", "probability", "log_odds"]),
+    (folder_of_tables, ["row", "probability", "log_odds"]),
     (arrays, ["row", "class", "probability", "p(0)", "p(1)", "p(2)"]),
     (quantities, ["row", "value"]),
-    (texts, ["row", "probability"]),
-    (words_in_order, ["row", "probability"]),
+    (texts, ["row", "probability", "log_odds"]),
+    (words_in_order, ["row", "probability", "log_odds"]),
     (pictures, ["picture", "class", "probability", "p(cat)", "p(dog)", "p(owl)"]),
     (front_end, ["row", "class", "probability", *(f"p({digit})" for digit in range(10))]),
     (a_named_data_set, ["picture", "class", "probability", *(f"p({digit})" for digit in range(10))]),
@@ -148,6 +150,31 @@ def test_columns_are_taken_by_name_not_by_place(tmp_path: Path, monkeypatch, cap
     assert not np.allclose(first, predict("run", "swapped.csv").probabilities)
 
 
+def test_what_is_written_tells_the_same_records_apart_as_the_model(tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    """The AUROC of the CSV is that of the run, to the last digit, though many probabilities are 0 to six decimals."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    for name in ("a", "test"):
+        (tmp_path / "d").mkdir(exist_ok=True)
+        x = rng.normal(size=(400, 2)) * 30 - 40
+        lines = [f"{a},{b},{int(a + b + rng.normal() * 80 > 0)}" for a, b in x]
+        (tmp_path / f"d/{name}.csv").write_text("\n".join(["x,z,died", *lines]) + "\n")
+    options = ["--dataset", "d", "--target", "died", "--local-lr", "1", *QUICK[:2], *QUICK[4:]]
+    ended = call(capsys, "run", "centralized", *options, "--out", "run")
+    assert ended.code == 0, ended.err
+    ended = call(capsys, "predict", "run", "d/test.csv")
+    assert ended.code == 0 and "probability: the probability of class 1" in ended.err
+    rows = list(csv.DictReader(io.StringIO(ended.out)))
+    labels = [line.rsplit(",", 1)[1] == "1" for line in (tmp_path / "d/test.csv").read_text().splitlines()[1:]]
+    known = json.loads((tmp_path / "run/summary.json").read_text())["last"]["auroc"]
+    assert roc_auc_score(labels, [float(row["log_odds"]) for row in rows]) == pytest.approx(known, abs=1e-12)
+    rounded = roc_auc_score(labels, [round(float(row["probability"]), 6) for row in rows])
+    assert rounded < known - 0.02  # the twin
+    found = json.loads(call(capsys, "predict", "run", "d/test.csv", "--json").out)
+    assert found[0]["probability"] == float(rows[0]["probability"])
+    assert "this run declares none" in call(capsys, "predict", "run", "d/test.csv", "--prevalence", "0.2").err
+
+
 def test_what_does_not_fit_the_run_is_refused_in_a_line(tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
     options, new = table(tmp_path)
@@ -158,7 +185,7 @@ def test_what_does_not_fit_the_run_is_refused_in_a_line(tmp_path: Path, monkeypa
     np.savez(tmp_path / "wide.npz", inputs=np.ones((2, 3), dtype=np.float32))
     for name, code, words in (
         ("nwe.csv", 4, "nwe.csv: no such file or folder; did you mean new.csv?"),
-        ("lacks.csv", 4, "no column 'z'"),
+        ("lacks.csv", 4, "missing column 'z'"),
         ("gaps.csv", 4, "column 'x': not a number (besides 1 without a value)"),
         ("wide.npz", 4, "records of shape (3,), but those of the run have (2,)"),
         ("run", 4, "is a folder; this run takes a table"),

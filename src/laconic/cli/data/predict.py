@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laconic.cli.options import AllMissing
+from laconic.cli.options import AllMissing, prevalence_option
 
 if TYPE_CHECKING:
     from laconic.settings.predict import Predictions
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option("--best", is_flag=True, help="Take the weights of the best round, not of the last one.")
+@prevalence_option
 @click.option("--out", type=click.Path(path_type=Path), help="Write the CSV here instead of to the screen.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def predict(folder: Path, data: Path, best: bool, out: Path | None, as_json: bool) -> None:
+def predict(folder: Path, data: Path, best: bool, prevalence: str | None, out: Path | None, as_json: bool) -> None:
     """What the model in a run FOLDER says about new records: a probability, a class or a value for each.
 
     \b
@@ -29,18 +30,29 @@ def predict(folder: Path, data: Path, best: bool, out: Path | None, as_json: boo
     laconic predict runs/fl-std-scans new-scans
 
     DATA is of the kind that the run was trained on: a table, an .npz, a picture or a folder of pictures, a table with
-    texts. It needs no target and no client. With a schema, rows are prepared as the training records were.
+    texts. It needs no target and no client. With a schema, rows are prepared as the training records were: gaps get the
+    schema's fills. Cells may be separated by commas or semicolons, and decimals may have a comma.
+
+    \b
+    probability  of the positive class (the heading names it on the screen), where it is as frequent as among the
+                 training records: weights of the classes in training are taken out. --prevalence asks for another
+                 share; training must then have been declared one.
+    log_odds     ln(probability/(1 - probability)), which ranks records even where probabilities are 0 or 1.
+    value        of a quantity, in the unit of the table.
     """
     from laconic.settings.predict import predict as predicted
 
-    show_predictions(predicted(folder, data, weights="best" if best else "model"), out, as_json)
+    weights = "best" if best else "model"
+    show_predictions(predicted(folder, data, weights=weights, prevalence=prevalence or ()), out, as_json)
 
 
 def show_predictions(found: Predictions, out: Path | None, as_json: bool) -> None:
-    """As CSV, on the screen or in a file; or as JSON."""
+    """As CSV, on the screen or in a file, or as JSON; with every digit."""
     from laconic.errors import DataError
     from laconic.store.folder import json_text
 
+    if found.meaning:
+        click.echo(f"probability: {found.meaning}", err=True)
     columns = {name: list(values) for name, values in found.columns.items()}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if as_json:
@@ -51,7 +63,7 @@ def show_predictions(found: Predictions, out: Path | None, as_json: bool) -> Non
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([found.heading, *columns])
     for name, row in zip(found.names, rows, strict=True):
-        writer.writerow([name, *(value if isinstance(value, str) else f"{value:.6f}" for value in row.values())])
+        writer.writerow([name, *_plain(row).values()])
     if out is None:
         click.echo(text.getvalue(), nl=False)
         return

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from laconic.cli.node.record_options import record_options
-from laconic.cli.options import AllMissing
+from laconic.cli.options import AllMissing, prevalence_option
 
 
 @click.command(cls=AllMissing)
@@ -17,6 +17,7 @@ from laconic.cli.options import AllMissing
 @click.option("--run", help="Which run's model, by the first digits of its name.  [the last one that was kept]")
 @click.option("--like", type=click.Path(path_type=Path), help="The node's own table, for its columns.")
 @record_options
+@prevalence_option
 @click.option("--out", type=click.Path(path_type=Path), help="Write the CSV here instead of to the screen.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def predict(
@@ -26,6 +27,7 @@ def predict(
     like: Path | None,
     model: str | None,
     front_end_module: str | None,
+    prevalence: str | None,
     out: Path | None,
     as_json: bool,
     **own: Any,
@@ -52,7 +54,13 @@ def predict(
     kept = kept_model(NodeFolder(folder), run)
     settings = {name.replace("_", "-"): value for name, value in own.items() if value is not None}
     found = predict_at_node(
-        kept, data.expanduser(), settings, like=like, model=model, front_end_module=front_end_module
+        kept,
+        data.expanduser(),
+        settings,
+        like=like,
+        model=model,
+        front_end_module=front_end_module,
+        prevalence=prevalence or (),
     )
     click.echo(f"the model of run {kept.run[:8]}… at the beginning of round {kept.round}", err=True)
     show_predictions(found, out, as_json)

@@ -15,10 +15,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from laconic.data.files.delimited import separator_in
 from laconic.data.files.user_file import (
     arrow_file,
     gunzipped,
     listed,
+    missing_columns,
     named,
     no_such_file,
     open_file,
@@ -26,11 +28,10 @@ from laconic.data.files.user_file import (
     refused_as_too_much,
     too_much,
 )
-from laconic.errors import DataError, LaconicError, how_to_install, nearest, one_line, unknown
+from laconic.errors import DataError, LaconicError, how_to_install
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 24, 1 << 16
-_MOST_NAMED = 40
 _BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected \d+ columns")
 
 
@@ -88,6 +89,17 @@ def column_names(path: Path, separator: str = ",") -> list[str]:
         return header(gunzipped(path, plain) if suffix == ".csv.gz" else plain, str(path), separator)
 
 
+def separator_of(path: Path, columns: Sequence[str] = (), usual: str = ",") -> str:
+    """What stands between the cells of a file: the usual character if the header has these columns by it."""
+    if columns and set(columns) <= set(column_names(path, usual)):
+        return usual
+    suffix = _suffix(path)
+    if suffix == ".parquet":
+        return usual
+    with _opened(path) as plain, _explained(str(path)):
+        return separator_in(_line(gunzipped(path, plain) if suffix == ".csv.gz" else plain, str(path)))
+
+
 def _suffix(path: Path) -> str:
     """Which kind of table it is, of those that are read."""
     suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
@@ -142,17 +154,20 @@ def header(stream: BinaryIO, name: str, separator: str = ",") -> list[str]:
     Not parsed by Arrow: its threads would free the line, which is Python's memory, maybe while the interpreter ends
     after an error. Python stops a thread that asks for its lock then, and C++ aborts the process for that.
     """
+    names = next(csv.reader([_line(stream, name)], delimiter=separator))
+    _refuse_repeats(name, names)
+    return names
+
+
+def _line(stream: BinaryIO, name: str) -> str:
     line = stream.readline(_BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
     stream.seek(0)
     if not line.strip():
         raise refused(name, "is empty; a header with the names of the columns is expected")
     try:
-        text = line.decode()
+        return line.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise refused(name, "the header is not UTF-8 text; save the table as UTF-8") from None
-    names = next(csv.reader([text.rstrip("\r\n")], delimiter=separator))
-    _refuse_repeats(name, names)
-    return names
 
 
 def _refuse_repeats(table: str, names: Sequence[str]) -> None:
@@ -208,19 +223,10 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Block]:
 
 
 def check_columns(table: str, wanted: Sequence[str], there: Sequence[str]) -> None:
-    """Refuse a table that lacks columns, all of them at once; of a single one the nearest name that it has."""
+    """Refuse a table that lacks columns: all of them at once, each with the nearest name that it has."""
     missing = [column for column in wanted if column not in there]
-    if len(missing) > 1:
-        close = [(column, nearest(column, there)) for column in missing]
-        hints = [f"{named(column)} (did you mean {named(near)}?)" if near else named(column) for column, near in close]
-        more = f" and {len(hints) - _MOST_NAMED} more" if len(hints) > _MOST_NAMED else ""
-        raise refused(
-            table, f"unknown columns {', '.join(hints[:_MOST_NAMED])}{more}; the table has: {listed(sorted(there))}"
-        )
-    for column in missing:
-        if len(there) > _MOST_NAMED:
-            raise refused(table, f"no column {named(column)}; its columns: {listed(there)}")
-        raise refused(table, unknown("column", column, [one_line(name, 60) for name in there]))
+    if missing:
+        raise refused(table, f"{missing_columns(missing, there)}; the table has: {listed(sorted(there))}")
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ The draft fixes no bound, level or fill that was read off the table. A run fits 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from laconic.data.ehr.look import Look, look_at, separator_of
+from laconic.data.ehr.blocks import separator_of
+from laconic.data.ehr.look import Look, look_at
 from laconic.data.ehr.schema import SCALES, Categorical, Codes, Filter, Numeric, Schema
+from laconic.data.files.delimited import WAY_OUT
 from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
 
 LEAK, SUSPECT = 0.97, 0.9
@@ -221,7 +224,7 @@ def _leak(look: Look, ill: np.ndarray, known: np.ndarray, area: float | None) ->
 
 
 def _on(look: Look, rows: np.ndarray) -> Look:
-    return Look(look.name, look.texts, look.which[rows], look.lists)
+    return dataclasses.replace(look, which=look.which[rows])
 
 
 def _useless(look: Look) -> str:
@@ -236,8 +239,8 @@ def _useless(look: Look) -> str:
         return "has one value only" if not look.missing.any() else ""
     if look.dates and not look.numeric:
         return "dates or times: derive a number, such as an age or a number of days"
-    if look.decimal_commas and not look.numeric:
-        return "numbers with a decimal comma: save them with a point"
+    if look.wrong_commas and not look.numeric:
+        return f"{look.wrong_commas}: {WAY_OUT}"
     named_id = bool(_NAME_OF_ID.search(look.name.strip()))
     if look.unique and not look.numeric:
         return "another value in every row: an identifier, or free text"
@@ -275,7 +278,7 @@ def _numeric(look: Look, scale: str, few: bool) -> tuple[Numeric, str, str]:
     entry = Numeric(
         column=look.name,
         scale=chosen,
-        fill="median" if look.missing.any() else None,
+        fill="median",
         replace=look.replaced or None,
     )
     seen = f"{low:g} to {high:g}, 98 % in {inner_low:g} to {inner_high:g}, median {middle:g}"

@@ -6,6 +6,7 @@ For the owner of the table, before there is a schema. Nothing here is private.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from laconic.data.ehr.blocks import Block, column_names, read_table
-from laconic.data.ehr.table import Vocabulary, distinct
+from laconic.data.ehr.table import GAPS, Vocabulary, distinct
+from laconic.data.files.delimited import Decimals
 from laconic.data.files.user_file import refused
 from laconic.errors import DataError
 
-GAPS = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "missing", "not available"})
-"""Texts that stand for no value wherever they occur."""
 GAPS_AMONG_NUMBERS = GAPS | {"none", "-", "--", ".", "unknown", "not mapped"}
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2}(:\d{2})?")
-_COMMA = re.compile(r"[+-]?\d+,\d+")
 _FOLDS = 2
 
 
@@ -34,6 +33,8 @@ class Look:
     which: np.ndarray
     lists: bool = False
     """Whether its cells hold lists, which have no single text."""
+    separator: str = ","
+    """What stands between the cells of its file."""
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -42,7 +43,21 @@ class Look:
     @cached_property
     def _numbers(self) -> np.ndarray:
         """The number of every text; NaN where it is none."""
-        return np.array([_number(text) for text in self.texts], dtype=np.float64)
+        return np.array([_number(text) for text in self._with_points[0]], dtype=np.float64)
+
+    @cached_property
+    def _with_points(self) -> tuple[Sequence[str], str]:
+        return Decimals(self.separator).with_points(self.name, self.texts)
+
+    def _inside(self, text: str) -> float | None:
+        """The only number in a text such as '> 89', '90+' or, where decimals have a comma, '< 0,5'."""
+        commas = list(self._with_points[0]) != list(self.texts)
+        return _inside(text.replace(",", ".") if commas else text)
+
+    @property
+    def wrong_commas(self) -> str:
+        """Why its numbers with a comma cannot be read; empty where they can, or where there are none."""
+        return self._with_points[1]
 
     @cached_property
     def numeric(self) -> bool:
@@ -50,7 +65,7 @@ class Look:
         known = np.isfinite(self._numbers)
         odd = [text for text, ok in zip(self.texts, known, strict=True) if not ok and not self._gap(text, True)]
         few = len(odd) <= min(5, int(known.sum()) // 5)
-        return bool(known.any()) and few and all(_inside(text) is not None for text in odd)
+        return bool(known.any()) and few and all(self._inside(text) is not None for text in odd)
 
     @cached_property
     def gaps(self) -> tuple[str, ...]:
@@ -76,7 +91,7 @@ class Look:
         if not self.numeric:
             return {}
         odd = [text for text, number in zip(self.texts, self._numbers, strict=True) if not np.isfinite(number)]
-        return {text: number for text in odd if text not in self.gaps and (number := _inside(text)) is not None}
+        return {text: number for text in odd if text not in self.gaps and (number := self._inside(text)) is not None}
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -98,10 +113,6 @@ class Look:
     @property
     def dates(self) -> bool:
         return bool(self.levels) and all(_DATE.match(text.strip()) for text in self.levels[:50])
-
-    @property
-    def decimal_commas(self) -> bool:
-        return bool(self.levels) and sum(bool(_COMMA.fullmatch(t.strip())) for t in self.levels) > len(self.levels) / 2
 
     @property
     def words(self) -> float:
@@ -143,26 +154,12 @@ def look_at(path: Path, separator: str) -> list[Look]:
             numbers = np.array([texts[name].number(text) for text in found], dtype=np.int32)
             which[name].append(numbers[rows])
     read = [name for name in names if which[name]]
-    looks = [Look(name, tuple(texts[name].texts), np.concatenate(which[name]), name in lists) for name in read]
+    looks = [
+        Look(name, tuple(texts[name].texts), np.concatenate(which[name]), name in lists, separator) for name in read
+    ]
     if not looks or len(looks[0].which) == 0:
         raise refused(path, "no rows below the header")
     return looks
-
-
-def separator_of(path: Path) -> str:
-    """The character that cuts the header into most columns."""
-    if not path.name.lower().endswith((".csv", ".csv.gz")):
-        return ","
-    found = {mark: _columns(path, mark) for mark in (",", ";", "\t", "|")}
-    best = max(found, key=lambda mark: found[mark])
-    return best if found[best] > 1 else ","
-
-
-def _columns(path: Path, separator: str) -> int:
-    try:
-        return len(column_names(path, separator))
-    except DataError:  # said again when the table is read
-        return 0
 
 
 def _cells(block: Block, name: str, lists: set[str]) -> tuple[list[str], np.ndarray]:
@@ -190,7 +187,6 @@ def _number(text: str) -> float:
 
 
 def _inside(text: str) -> float | None:
-    """The only number in a text such as '> 89' or '90+'."""
     found = re.findall(r"\d+(?:\.\d+)?", text)
     return float(found[0]) if len(found) == 1 and len(text) <= 12 else None
 

@@ -9,14 +9,14 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
 from laconic.data.download import download
-from laconic.data.ehr.blocks import Block, check_columns, read_csv, read_table
+from laconic.data.ehr.blocks import Block, check_columns, read_csv, read_table, separator_of
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.synthetic import make_admissions, synthetic_schema
 from laconic.data.ehr.table import EhrTable, encode_table
@@ -110,13 +110,20 @@ class EhrSource:
 def load_table(schema: Schema, path: str | Path) -> EhrTable:
     """The user's own export."""
     file = Path(path).expanduser()
+    schema = _as_written(schema, file, schema.columns)
     return encode_table(schema, str(file), read_table(file, schema.columns, schema.separator))
+
+
+def _as_written(schema: Schema, file: Path, columns: Sequence[str]) -> Schema:
+    """The schema with what separates the cells of this file: another export of the same table may have semicolons."""
+    return replace(schema, separator=separator_of(file, columns, schema.separator))
 
 
 def load_new_patients(schema: Schema, path: str | Path) -> EhrTable:
     """Patients to predict for: only their features and their names are read."""
     file = Path(path).expanduser()
     columns = [*([schema.patient] if schema.patient else []), *schema.feature_columns]
+    schema = _as_written(schema, file, columns)
     blocks = read_table(file, columns, schema.separator)
     return encode_table(schema, str(file), blocks, for_training=False)
 

@@ -14,6 +14,7 @@ import numpy as np
 from laconic.data.ehr.blocks import Block
 from laconic.data.ehr.schema import Codes, Filter, Numeric, Schema
 from laconic.data.ehr.toml_values import LARGEST
+from laconic.data.files.delimited import WAY_OUT, Decimals, has_comma
 from laconic.data.files.user_file import Problems
 from laconic.errors import DataError, one_line
 
@@ -42,8 +43,23 @@ def distinct(block: Block, column: str, *, codes: bool = False) -> tuple[list[st
     return _encoded(block, column, _texts(block, column, codes=codes))
 
 
-def numbers(block: Block, entry: Numeric, missing: tuple[str, ...], problems: Problems) -> np.ndarray:
-    """A numeric column as float32, in its own units; NaN where a value is missing that is filled in later."""
+GAPS = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "missing", "not available"})
+"""Texts that stand for no value wherever they occur."""
+
+
+def numbers(
+    block: Block,
+    entry: Numeric,
+    missing: tuple[str, ...],
+    problems: Problems,
+    decimals: Decimals | None = None,
+    *,
+    for_training: bool = True,
+) -> np.ndarray:
+    """A numeric column as float32, in its own units; NaN where a value is missing that is filled in later.
+
+    In new records (`for_training=False`) the usual words for a gap are gaps, whatever the training records had.
+    """
     import pyarrow as pa
 
     cells = _decoded(block.columns[entry.column])
@@ -52,7 +68,14 @@ def numbers(block: Block, entry: Numeric, missing: tuple[str, ...], problems: Pr
         gone, bad = np.isnan(values), np.isinf(values)
     else:
         texts, which = distinct(block, entry.column)
-        known = [_number(text, entry, missing) for text in texts]
+        plain, wrong = (decimals or Decimals()).with_points(entry.column, texts)
+        if wrong:
+            commas = np.array([has_comma(text) for text in texts], dtype=bool)[which]
+            rows = block.numbers[commas] if commas.any() else None
+            problems.add(entry.column, f"not a number: {wrong}", rows, WAY_OUT)
+            return np.zeros(len(block.numbers), dtype=np.float32)
+        gaps = missing if for_training else (*missing, *(text for text in texts if text.strip().lower() in GAPS))
+        known = [_number(text, number, entry, gaps) for text, number in zip(texts, plain, strict=True)]
         values = np.array([np.nan if v is None else v for v in known])[which]
         gone = np.array([v is not None and np.isnan(v) for v in known], dtype=bool)[which]
         bad = np.array([v is None or np.isinf(v) for v in known], dtype=bool)[which]
@@ -67,6 +90,7 @@ def numbers(block: Block, entry: Numeric, missing: tuple[str, ...], problems: Pr
     if gone.any():
         if entry.fill is None:
             way_out = 'give fill = NUMBER, or fill = "median", in its [[numeric]]'
+            way_out += "" if for_training else " and train again; or fill the gaps of this table"
             problems.add(entry.column, "no value", block.numbers[gone], way_out)
         values[gone] = np.nan if entry.fill is None or isinstance(entry.fill, str) else entry.fill
     result: np.ndarray = values.astype(np.float32)
@@ -158,14 +182,14 @@ def _passes(text: str, entry: Filter, missing: tuple[str, ...]) -> bool | None:
     return (entry.min is None or value >= entry.min) and (entry.max is None or value <= entry.max)
 
 
-def _number(text: str, entry: Numeric, missing: tuple[str, ...]) -> float | None:
-    """The number; NaN for a missing value, None for what is none."""
+def _number(text: str, plain: str, entry: Numeric, missing: tuple[str, ...]) -> float | None:
+    """The number, whose decimals have a point in `plain`; NaN for a missing value, None for what is none."""
     if entry.replace is not None and text in entry.replace:
         return entry.replace[text]
     if text in missing:
         return np.nan
     try:
-        value = float(text)
+        value = float(plain)
     except ValueError:
         return None
     return np.inf if np.isnan(value) else value  # a text 'nan' is no missing value unless the schema says so
@@ -310,7 +334,7 @@ def encode_table(schema: Schema, name: str, blocks: Iterator[Block], *, for_trai
 class _Collector:
     def __init__(self, schema: Schema, name: str, for_training: bool) -> None:
         self._schema, self._name, self._for_training = schema, name, for_training
-        self._problems = Problems(name)
+        self._problems, self._decimals = Problems(name), Decimals(schema.separator)
         self._parts: dict[str, list[np.ndarray]] = {}
         self._texts: dict[str, Vocabulary] = {}
 
@@ -325,7 +349,8 @@ class _Collector:
                 self._append("client", identities(block, schema.client, vocabulary, missing, self._problems))
         self._append("patient", self._patients(block))
         for number in schema.numeric:
-            self._append(f"numeric {number.column}", numbers(block, number, missing, self._problems))
+            read = numbers(block, number, missing, self._problems, self._decimals, for_training=self._for_training)
+            self._append(f"numeric {number.column}", read)
         for level in schema.categorical:
             key = f"categorical {level.column}"
             found = levels(block, level.column, self._vocabulary(key), missing)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laconic.data.files.delimited import WAY_OUT, Decimals, has_comma, separator_in
 from laconic.data.files.user_file import (
     Problems,
     arrow_file,
     gunzipped,
     listed,
+    missing_columns,
     named,
     open_file,
     refused,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DEFAULT_TARGET = "target"
+_HEADER = 1 << 24
 _REPEATED = re.compile(r"(.*)\.\d+", re.DOTALL)
 """What pandas makes of a name that is there twice: 'target' and 'target.1'."""
 
@@ -46,8 +50,10 @@ def read_frame(file: Path, *, text: str | None = None) -> pd.DataFrame:
         if text is not None:
             # With a mark in front, or else pandas takes the word NA for a gap, and digits for a number.
             options["converters"] = {text: "=".__add__}
-        frame = _read_csv(file, **options)
-        _check_csv_names(file, frame)
+        separator = _separator(file)
+        frame = _read_csv(file, sep=separator, **options)
+        _check_csv_names(file, frame, separator)
+        frame = _with_points(frame, separator, {text})
         if text is None or text not in frame:
             return frame
         return frame.assign(**{text: [marked[1:] for marked in frame[text]]})
@@ -79,8 +85,8 @@ def features_of(file: Path, frame: pd.DataFrame, names: tuple[str, ...], count: 
     """The named columns of a table without a target; all columns, if no names are known and there are `count`."""
     if not names and len(frame.columns) != count:
         raise refused(file, f"has {len(frame.columns)} columns, but a record has {count} numbers")
-    for name in names:
-        need_column(file, frame, name)
+    if missing := [name for name in names if name not in frame.columns]:
+        raise refused(file, f"{missing_columns(missing, frame.columns)}; the table has: {listed(frame.columns)}")
     if len(frame) == 0:
         raise refused(file, "no rows below the header")
     problems = Problems(file)
@@ -119,13 +125,35 @@ def _read_csv(file: Path, **options: Any) -> pd.DataFrame:
             raise refused(file, "row 1 has more values than the header has columns") from None
 
 
-def _check_csv_names(file: Path, frame: pd.DataFrame) -> None:
+def _separator(file: Path) -> str:
+    with open_file(file) as opened:
+        line = (opened if suffix(file) == ".csv" else gunzipped(file, opened)).readline(_HEADER)
+    return separator_in(line.decode(errors="replace").rstrip("\r\n"))
+
+
+def _with_points(frame: pd.DataFrame, separator: str, apart: Collection[str | None]) -> pd.DataFrame:
+    """The table, with numbers where a column has nothing but gaps and numbers with a decimal comma."""
+    import pandas as pd
+
+    found, decimals = {}, Decimals(separator)
+    for name in frame.columns:
+        if name in apart or pd.api.types.is_numeric_dtype(frame[name]):
+            continue
+        there = [text for text in frame[name].dropna().unique() if isinstance(text, str)]
+        plain, wrong = decimals.with_points(name, there)
+        numbers = pd.to_numeric(pd.Series(plain, there, dtype=object), errors="coerce")
+        if not wrong and any(map(has_comma, there)) and numbers.notna().all():
+            found[name] = frame[name].map(numbers.to_dict())
+    return frame.assign(**found) if found else frame
+
+
+def _check_csv_names(file: Path, frame: pd.DataFrame, separator: str) -> None:
     """pandas invents names where the header has none or one twice; a label would become a feature that way."""
     names = set(frame.columns)
     repeats = [match for name in names if (match := _REPEATED.fullmatch(name)) and match[1] in names]
     if not repeats and not any(name.startswith("Unnamed: ") for name in names):
         return
-    header = _read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0].tolist()
+    header = _read_csv(file, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0].tolist()
     if "" in header:
         number = header.index("") + 1
         raise refused(file, f"column {number} has no name; name it, or write no row numbers (index=False in pandas)")
@@ -178,7 +206,8 @@ def _numbers(column: pd.Series[Any], problems: Problems) -> np.ndarray:
             problems.add(column.name, _MISSING, gone, _FILL)
             return np.zeros(len(column))
         more = f" (besides {len(gone):,} without a value)" if len(gone) else ""
-        problems.add(column.name, f"not a number{more}", texts, "encode or drop the column")
+        commas = any(isinstance(text, str) and has_comma(text) for text in column)
+        problems.add(column.name, f"not a number{more}", texts, WAY_OUT if commas else "encode or drop the column")
         return np.zeros(len(column))
     values: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     bad = ~np.isfinite(values)

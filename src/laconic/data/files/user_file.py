@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +25,7 @@ MOST_TIMES = 200
 MOST_UNPACKED = 1 << 29
 MOST_TEXT = 1 << 26  # less, as a table takes some ten times the memory of its text while it is parsed
 LONGEST_TEXT = 1 << 20  # of one record; the longest review or comment that is known has some ten thousand characters
-_NAME, _NAMES, _REASON = 60, 10, 200
+_NAME, _NAMES, _REASON, _MOST_MISSING = 60, 10, 200, 40
 
 
 def suffix(file: Path) -> str | None:
@@ -77,6 +77,16 @@ def listed(names: Iterable[object]) -> str:
     shown = [one_line(name, _NAME) for name in names]
     more = len(shown) - _NAMES
     return ", ".join(shown[:_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def missing_columns(names: Sequence[str], there: Collection[object]) -> str:
+    """'missing columns 'agee' (did you mean 'age'?), 'sex'': the nearest name that is there beside each."""
+    hints = []
+    for name in names:
+        near = nearest(name, map(str, there))
+        hints.append(f"{named(name)} (did you mean {named(near)}?)" if near else named(name))
+    more = f" and {len(hints) - _MOST_MISSING} more" if len(hints) > _MOST_MISSING else ""
+    return f"missing column{'s' * (len(hints) > 1)} {', '.join(hints[:_MOST_MISSING])}{more}"
 
 
 def open_file(file: Path) -> BinaryIO:

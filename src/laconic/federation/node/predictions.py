@@ -6,7 +6,7 @@ A node gets the weights at the beginning of a round, and keeps them if its owner
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,9 +30,11 @@ from laconic.federation.weights import check_model
 from laconic.guard.folder import NodeFolder
 from laconic.guard.transcript import JOINED
 from laconic.options.sections import DataSection
+from laconic.private import class_shares
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import RecordKind, schema_kind
-from laconic.settings.predict import Predictions, predicted_columns
+from laconic.settings.predict import Predictions, said_of
+from laconic.settings.prior import Prior
 from laconic.train.flat import FlatModel
 
 WEIGHTS = "weights"
@@ -86,6 +88,7 @@ def predict_at_node(
     like: Path | None = None,
     model: str | None = None,
     front_end_module: str | None = None,
+    prevalence: str | float | Sequence[float] = (),
 ) -> Predictions:
     """For every record in a file or folder of the owner's. `settings` are those of `laconic node serve`.
 
@@ -110,7 +113,7 @@ def predict_at_node(
     example = dense(inputs[:1]), torch.zeros(1, dtype=torch.float32 if kind.num_classes == 1 else torch.int64)
     flat = FlatModel(module, example=example, loss=kept.offer.loss)
     outputs = torch.cat(list(flat.outputs(kept.weights, inputs)))
-    return Predictions(new.heading, new.names, predicted_columns(kind, outputs))
+    return said_of(new, kind, outputs, Prior.of(kept.offer.scheme), class_shares(prevalence))
 
 
 def _read(offer: Offer, data: Path, settings: Mapping[str, object], like: Path | None) -> tuple[RecordKind, NewRecords]:

@@ -168,7 +168,7 @@ def test_new_patients_are_prepared_alike(tmp_path: Path) -> None:
 
 
 BAD = {
-    "a missing column": ("sex,", "gender,", "unknown column 'sex'"),
+    "a missing column": ("sex,", "gender,", "missing column 'sex'"),
     "a missing number": ("0,20,F,250.83", "0,,F,250.83", "row 1, column 'age': no value; give fill"),
     "a text for a number": ("0,55,?", "0,old,?", "row 3, column 'age': not a number"),
     "a NaN": ("0,55,?", "0,nan,?", "row 3, column 'age': not a number"),

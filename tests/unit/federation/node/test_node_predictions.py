@@ -113,7 +113,7 @@ def test_the_newest_weights_predict_for_a_table_whatever_the_order_of_its_column
         (["{new}"], "name the node's table with --like"),
         (["{missing}", "--like", "{own}"], "no such file or folder"),
         (["{new}", "--like", "{own}", "--run", "zz"], "has joined no run zz"),
-        (["{new}", "--like", "{own}", "--target", "x0"], "no column"),
+        (["{new}", "--like", "{own}", "--target", "x0"], "missing column 'target'"),
         (["{new}", "--like", "{own}", "--classes", "a,b"], "--classes names 2 classes, and the run has 3"),
     ],
 )

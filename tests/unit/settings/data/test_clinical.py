@@ -139,12 +139,12 @@ def test_from_an_export_to_predictions(tmp_path: Path, capsys: pytest.CaptureFix
     ended = call(capsys, "predict", run, new)
     assert ended.code == 0, ended.err
     rows = [line.split(",") for line in ended.out.splitlines()]
-    assert rows[0] == ["patient", "probability"] and [row[0] for row in rows[1:]] == ["x", "y"]
+    assert rows[0] == ["patient", "probability", "log_odds"] and [row[0] for row in rows[1:]] == ["x", "y"]
     found = predict(run, new, weights="best")
     assert found.names == ["x", "y"] and ((found.probabilities > 0) & (found.probabilities < 1)).all()
     assert call(capsys, "predict", run, new, "--json").json[1]["patient"] == "y"
     assert call(capsys, "predict", run, new, "--best", "--out", tmp_path / "p.csv").code == 0
-    assert (tmp_path / "p.csv").read_text().splitlines()[0] == "patient,probability"
+    assert (tmp_path / "p.csv").read_text().splitlines()[0] == "patient,probability,log_odds"
 
     weights = load_file(run / "best.safetensors")
     first = next(iter(weights))
@@ -161,7 +161,7 @@ def test_from_an_export_to_predictions(tmp_path: Path, capsys: pytest.CaptureFix
     assert ended.code == 5 and "holds no run" in ended.err
     new.write_text("pid,age,sex\nx,50,F\n")
     ended = call(capsys, "predict", run, new)
-    assert ended.code == 4 and "unknown column 'codes'" in ended.err
+    assert ended.code == 4 and "missing column 'codes'" in ended.err
     (run / "model.safetensors").unlink()
     assert "the run is not finished" in call(capsys, "predict", run, new.with_name("export.csv")).err
 
