@@ -45,7 +45,7 @@ class Case:
     records: Records
     units: Tensor | None
     drawn: Tensor
-    class_weights: Tensor
+    class_weights: Tensor | None
     codec: Codec
     clip_norm: float
 
@@ -93,9 +93,14 @@ def cases(draw: st.DrawFn, networks: bool = False) -> Case:
     x *= 10 ** float(rng.uniform(-1.5, 1.5))
     if draw(st.booleans()):
         x[int(rng.integers(count))] = float(rng.choice([np.nan, np.inf, 0.0]))
+    loss, values = "auto", not networks and draw(st.integers(0, 3)) == 0
+    if values:
+        loss = draw(st.sampled_from(["mean-squared-error", "huber"]))
+        model = logistic(input_shape=(columns,), num_classes=1)
+        targets = torch.from_numpy(rng.standard_normal(count)).float()
     sparse = len(shape) == 1 and draw(st.booleans())
-    example = torch.zeros(2, *shape), torch.tensor([0, classes - 1])
-    flat = FlatModel(model, example=example)
+    example = torch.zeros(2, *shape), torch.zeros(2) if values else torch.tensor([0, classes - 1])
+    flat = FlatModel(model, example=example, loss=loss)
     units = None
     if draw(st.booleans()):
         numbers = rng.integers(0, max(1, count // draw(st.sampled_from([1, 3, 40]))), count)
@@ -107,7 +112,7 @@ def cases(draw: st.DrawFn, networks: bool = False) -> Case:
         Records(SparseRows.from_dense(x) if sparse else x, targets),
         units,
         torch.from_numpy(rng.random(num_units) < draw(st.sampled_from([0.0, 0.7, 1.0]))),
-        torch.from_numpy(rng.uniform(0.1, 20, classes)).float(),
+        None if values else torch.from_numpy(rng.uniform(0.1, 20, classes)).float(),
         draw(st.sampled_from(CODECS)),
         draw(st.sampled_from([1e-3, 0.7, 30.0])),
     )
@@ -139,7 +144,7 @@ def test_no_unit_contributes_more_than_its_bound_to_the_last_bit(case: Case) -> 
 @given(case=st.one_of(cases(), cases(networks=True)))
 def test_the_sum_is_that_of_the_definition(case: Case) -> None:
     """Within the grid: records are rounded to a few bits after the point, as `tables` says, and then units are."""
-    rows = torch.arange(len(case.records.targets))
+    count, classes = len(case.records.targets), case.class_weights
     codes = unit_codes(
         case.model,
         case.weights,
@@ -147,7 +152,7 @@ def test_the_sum_is_that_of_the_definition(case: Case) -> None:
         case.numbers,
         case.codec,
         PLAN,
-        case.class_weights[case.records.targets[rows]],
+        torch.ones(count) if classes is None else classes[case.records.targets],
     )
     expected = clipped_sum(codes, case.drawn, case.clip_norm)
     found = case.terms().double() * (case.clip_norm / STEPS)

@@ -229,9 +229,10 @@ class ModelSection:
     )
     loss: str = option(
         "auto",
-        "cross-entropy, binary-cross-entropy, mean-squared-error.",
+        "cross-entropy, binary-cross-entropy, mean-squared-error, or huber: squared up to a tenth of the target's range"
+        " in the schema (an error of 0.2 without one), and linear beyond.",
         shown="by outputs and targets",
-        choices=("auto", "cross-entropy", "binary-cross-entropy", "mean-squared-error"),
+        choices=("auto", "cross-entropy", "binary-cross-entropy", "mean-squared-error", "huber"),
     )
     options: dict[str, Any] = field(default_factory=dict)
 

@@ -36,7 +36,7 @@ from laconic.data.population import Records
 from laconic.models.networks import Squeeze
 from laconic.plan import RoundPlan
 from laconic.train.flat import FlatModel
-from laconic.train.losses import Loss, binary_cross_entropy, cross_entropy, mean_squared_error
+from laconic.train.losses import HUBER, Loss, binary_cross_entropy, cross_entropy, huber, mean_squared_error
 from laconic.train.units.groups import Groups
 from laconic.train.units.rounding import TINY, UnitGrid, by_pieces, exponential, factors, norms, on_grid, whole_sum
 from laconic.train.units.tables import WEIGHT_BITS, DenseTable, Table, table_of
@@ -79,7 +79,10 @@ class Layer:
         if self.loss is binary_cross_entropy:
             power = exponential(-outputs.abs())
             return power.where(outputs < 0, 1.0).div_(1 + power).sub_(targets)
-        return (outputs - targets).mul_(2 / self.outputs)
+        errors = outputs - targets
+        if self.loss is huber:
+            errors.clamp_(-HUBER, HUBER)
+        return errors.mul_(2 / self.outputs)
 
 
 def find_layer(model: FlatModel) -> Layer | None:
@@ -100,10 +103,12 @@ def find_layer(model: FlatModel) -> Layer | None:
     if layer.in_features != math.prod(inputs.shape[1:]):
         return None
     flat_outputs = squeezed and layer.out_features == 1
+    values = targets.shape[1:] == ((layer.out_features,) if not flat_outputs else ())
     fits: dict[Loss, bool] = {
         cross_entropy: not flat_outputs and not targets.is_floating_point() and targets.ndim == 1,
         binary_cross_entropy: flat_outputs,
-        mean_squared_error: targets.shape[1:] == ((layer.out_features,) if not flat_outputs else ()),
+        mean_squared_error: values,
+        huber: values,
     }
     if not fits.get(model.loss, False):
         return None
