@@ -11,7 +11,7 @@ import json
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import torch
@@ -21,9 +21,10 @@ from torch import nn
 import laconic
 from conftest import make_records
 from laconic import schemes
+from laconic.audience import EVERYONE, Field, fields_of
 from laconic.data.population import Records
 from laconic.observers.tracker import Tracker
-from laconic.privacy.statement import released_row, released_statement
+from laconic.privacy.released import Statement, released_row, released_statement
 from laconic.report.model_card import model_card
 
 CLIENTS, ODD = 24, 5
@@ -144,14 +145,15 @@ def test_what_is_handed_over_is_equal_whatever_one_client_has(name: str, tmp_pat
 @pytest.mark.usefixtures("noise_by_seed")
 def test_a_field_that_counts_records_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage: the statement that is handed over says how many records there are."""
-    import laconic.privacy.statement as released
-
-    monkeypatch.setattr(released, "_PARTS", (*released._PARTS, "records"))
+    shown = Annotated[int, Field("how many records there are", EVERYONE)]
+    monkeypatch.setitem(Statement.__annotations__, "records", shown)
+    fields_of.cache_clear()
     found = []
     for number, client in enumerate((odd(2, 0), odd(9, 2))):
         result, told = world("fl_std_dp", client, tmp_path / str(number))
         result.statement["records"] = 5 * (CLIENTS - 1) + len(client.targets)
         found.append(handed_over(result, told, tmp_path / str(number)))
+    fields_of.cache_clear()
     assert found[0]["statement"] != found[1]["statement"]
     assert found[0]["weights"] == found[1]["weights"]
 

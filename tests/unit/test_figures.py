@@ -19,7 +19,8 @@ from page_tools import small_run
 
 from laconic.figures import as_flag, at_least, at_most, epsilon_text, rounded_up
 from laconic.observers.progress import PlainProgress
-from laconic.privacy.statement import released_statement, statement_lines
+from laconic.privacy.released import released_statement
+from laconic.privacy.statement import statement_lines
 from laconic.report.model_card import model_card
 from laconic.report.summary_lines import as_text, metric_text, result_lines, result_rows
 from laconic.store.finished import digests_of

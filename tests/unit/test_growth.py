@@ -32,7 +32,8 @@ from laconic.observers.operator import RecordedEvents
 from laconic.operations.events import EventLog, fields
 from laconic.parts import Part
 from laconic.privacy.accounting.releases import Rounds
-from laconic.privacy.statement import released_row, statement_lines
+from laconic.privacy.released import released_row
+from laconic.privacy.statement import statement_lines
 from laconic.report.model_card import model_card
 from laconic.report.page.metrics import asked_metric
 from laconic.report.summary_lines import result_lines

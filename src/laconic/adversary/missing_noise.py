@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from laconic.adversary.attack import Attack
+from laconic.audience import Sentence
 from laconic.figures import at_most
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
+from laconic.privacy.released import MissingNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,27 +69,36 @@ def worst_of(rounds: Iterable[Attacked]) -> Attacked | None:
 
 def about_missing_noise(
     accountant: RunAccountant, worst: Attacked, *, most: int, rounds: int, participations: int, method: str
-) -> dict[str, Any]:
+) -> MissingNoise:
     """What the statement says of it: whether the printed ε hold, and those that do, for rounds no worse than this.
 
-    `most` is the largest number of attackers in any round.
+    An outsider learns whether they hold, and nothing else: the rest tells the size of a cohort.
+
+    Args:
+        accountant: that of the run.
+        worst: the round, or group, that lacks most of the noise.
+        most: the largest number of attackers in any round.
+        rounds: how many the ε cover.
+        participations: of the client that took part most often.
+        method: the accountant whose ε is quoted.
     """
     what = "group" if accountant.groups > 1 else "cohort"
     many = f"{worst.attackers} of a {what} of {worst.cohort} clients attacked and added no noise"
     if not accountant.in_shares:
         text = f"{many} to what others send: every client adds the whole noise of its records itself, so the ε hold"
-        return {"holds": True, "noise_left": 1.0, "text": text}
+        return {"holds": True, "noise_left": 1.0, "text": _holding(text)}
     shown = ""
     if accountant.cohort_dependent and accountant.sampler.rate_in(accountant.num_clients) < 1:
         shown = "; what is missing shows how many took part, so sampling does not lower the ε against an outsider"
     if worst.covered:
         fewer = f"--max-colluders {worst.max_colluders} fewer clients"
         text = f"{many}: the ε hold, since the noise is made for {fewer}{shown}"
-        return {"holds": True, "noise_left": 1.0, "text": text}
-    found: dict[str, Any] = {"holds": False, "noise_left": worst.share}
+        return {"holds": True, "noise_left": 1.0, "text": _holding(text)}
+    found: MissingNoise = {"holds": False, "noise_left": worst.share}
     way_out = f"--max-colluders {most} makes up for them"
     if worst.share == 0:
-        return found | {"text": f"the ε do not hold: {many}, so there was no noise at all; {way_out}"}
+        text = f"the ε do not hold: {many}, so there was no noise at all; {way_out}"
+        return found | {"text": Sentence(text, outsider=_BROKEN)}
     weaker = accountant.weakened(worst.share)
     released = weaker.released(rounds, participations)
     participant = weaker.participant(participations)
@@ -98,4 +108,15 @@ def about_missing_noise(
         f" {100 * worst.share:.3g} % of the noise's variance that are left, honest clients have"
         f" {left[0]} against an outsider ({method}) and {left[1]} against the server; {way_out}{shown}"
     )
-    return found | {"released": released.to_dict(), "participant": participant.to_dict(), "text": text}
+    return found | {
+        "released": released.to_dict(),
+        "participant": participant.to_dict(),
+        "text": Sentence(text, outsider=_BROKEN),
+    }
+
+
+_BROKEN = "attackers added no noise: the ε do not hold, and the server's own statement says which do"
+
+
+def _holding(text: str) -> Sentence:
+    return Sentence(text, outsider="attackers added no noise: the ε hold")

@@ -506,7 +506,7 @@ def _cautions(accountant: RunAccountant, asked: _Asked, released: float, partici
     from laconic.privacy.statement import LARGE_UNCHECKED, cautions
 
     known, delta = asked.num_clients is not None, asked.delta
-    found = cautions(accountant, delta=delta, released=released, participant=participant, known=known)
+    found: list[str] = [*cautions(accountant, delta=delta, released=released, participant=participant, known=known)]
     if not known and delta >= LARGE_UNCHECKED:
         found.append(
             f"δ = {rounded_up(delta)} means nothing for {1 / delta:.6g} clients or more: --num-clients has it checked"

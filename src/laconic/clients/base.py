@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
+from laconic.audience import Sentence
 from laconic.clients import wire
 from laconic.data.inputs import SparseRows, dense
 from laconic.data.population import Records, first_look
@@ -165,7 +166,7 @@ class Clients(ModelView, ABC):
 
     @property
     @abstractmethod
-    def assumed(self) -> list[str]:
+    def assumed(self) -> list[Sentence]:
         """What it says of the way in which all this was run."""
 
     @abstractmethod

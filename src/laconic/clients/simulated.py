@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.audience import Sentence
 from laconic.clients import wire
 from laconic.clients.attackers import Forged
 from laconic.clients.base import Clients, Collected
@@ -77,10 +78,10 @@ class SimulatedClients(Clients):
         return about_sum(self.experiment)
 
     @property
-    def assumed(self) -> list[str]:
+    def assumed(self) -> list[Sentence]:
         """What it says of the way in which all this was run."""
-        seed = self.experiment.seed
-        return [f"noise is drawn from a seed (simulation): whoever knows seed {seed} can subtract it"]
+        text = "noise is drawn from a seed (simulation): whoever knows {} can subtract it"
+        return [Sentence(text.format(f"seed {self.experiment.seed}"), outsider=text.format("the seed"))]
 
     def recall(self, finished: list[RoundPlan]) -> None:
         """What was finished before this process, in a run that goes on."""

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laconic.audience import Sentence
 from laconic.data.files.user_file import open_file, refused
 from laconic.data.inputs import Inputs, SparseRows
 from laconic.errors import ConfigError, DataError, one_line
@@ -62,7 +63,7 @@ class Vocabulary(Protocol):
         """The words in the order of their numbers; none where any word has one."""
 
     @property
-    def revealed(self) -> tuple[str, ...]:
+    def revealed(self) -> tuple[Sentence, ...]:
         """What the privacy statement must say about it."""
 
     def numbers(self, words: Iterable[str]) -> list[int]:
@@ -87,7 +88,7 @@ class HashedWords:
 
     size: int
     listed: tuple[str, ...] = ()
-    revealed: tuple[str, ...] = ()
+    revealed: tuple[Sentence, ...] = ()
     _hashes: _Hashes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,7 +104,7 @@ class ListedWords:
     """The words of a list, in its order; all others are unknown."""
 
     listed: tuple[str, ...]
-    revealed: tuple[str, ...] = ()
+    revealed: tuple[Sentence, ...] = ()
     _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -146,7 +147,7 @@ def fitted(texts: Iterable[str], size: int) -> ListedWords:
         f"the vocabulary is the {len(most):,} words that occur in most of the clients' own texts: choosing it is not"
         " charged to ε, and a rare name in it shows that somebody wrote it (--vocabulary hash:N reveals nothing)"
     )
-    return ListedWords(listed=tuple(most), revealed=(note,))
+    return ListedWords(listed=tuple(most), revealed=(Sentence.public(note),))
 
 
 def read_words(file: Path) -> ListedWords:
@@ -175,7 +176,7 @@ def read_words(file: Path) -> ListedWords:
         found[word] = number
     name = one_line(file.name)
     note = f"the vocabulary is the list in {name}: it is public only if the clients' texts had no part in it"
-    return ListedWords(listed=tuple(found), revealed=(note,))
+    return ListedWords(listed=tuple(found), revealed=(Sentence.public(note),))
 
 
 def _size(wanted: str, number: str) -> int:

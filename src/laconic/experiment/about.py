@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from laconic.aggregate.base import Aggregator
+from laconic.audience import Sentence
 from laconic.codecs.queries import Query
 from laconic.codecs.votes import VotedSubset
 from laconic.experiment.checks import momentum_of
@@ -21,6 +22,7 @@ from laconic.guard.noise import marks_of
 from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING
 from laconic.privacy.accounting.sampling import Cyclic
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian, last_error, mean_error, sensitivity_squared
+from laconic.privacy.released import MechanismFields
 from laconic.secagg.terms import CURIOUS
 
 _MEASURED = 1 << 22
@@ -32,11 +34,11 @@ _ADDED_AT_ONCE = (
 )
 
 
-def about_mechanism(e: Experiment) -> dict[str, Any]:
+def about_mechanism(e: Experiment) -> MechanismFields:
     """What bounds and noises a code, or a record's gradient, as data."""
     scheme = e.scheme
     parts: dict[str, Any] = {"clip": scheme.clip.to_dict(), "noise": scheme.noise.to_dict(), "grid": about_grid(e)}
-    return {
+    found: dict[str, Any] = {
         "scheme": scheme.name,
         "fingerprint": scheme.fingerprint,
         **({"train": scheme.train.to_dict()} if scheme.record_level else parts),
@@ -50,6 +52,7 @@ def about_mechanism(e: Experiment) -> dict[str, Any]:
         **_queries(e),
         **_front_end(e),
     }
+    return cast(MechanismFields, found)  # the statement refuses a name that is not declared there
 
 
 def about_correlation(e: Experiment) -> dict[str, Any]:
@@ -142,10 +145,10 @@ def _about_query(e: Experiment, query: Query, asking: Mechanism) -> dict[str, An
     }
 
 
-def about_other_noise(e: Experiment) -> list[str]:
+def about_other_noise(e: Experiment) -> list[Sentence]:
     """What was drawn in rounds that do not train, and what that costs; nothing without them, or without noise."""
     kinds = e.mechanism.alone.items() if e.scheme.private else ()
-    return [f"of the {name}: " + _about_noise(kind) for name, kind in kinds if name != TRAINING]
+    return [Sentence.public(f"of the {name}: " + _about_noise(kind)) for name, kind in kinds if name != TRAINING]
 
 
 def _about_noise(kind: Mechanism) -> str:
@@ -284,17 +287,18 @@ def _grid(mechanism: Mechanism) -> dict[str, Any] | None:
     }
 
 
-def about_noise(e: Experiment) -> str:
+def about_noise(e: Experiment) -> Sentence:
     """What was drawn, and what that costs."""
     if e.scheme.record_level:
-        return e.scheme.train.about_noise
-    return e.scheme.noise.about(
+        return Sentence.public(e.scheme.train.about_noise)
+    drawn = e.scheme.noise.about(
         code_size=e.code_size,
         sensitivity=e.sensitivity,
         plan=e.mechanism.largest_plan,
         rounds=e.rounds,
         delta_slack=e.delta_slack() if e.scheme.private else 0.0,
-    ) + _at_once(e.mechanism)
+    )
+    return Sentence.public(drawn + _at_once(e.mechanism))
 
 
 def about_sum(e: Experiment) -> str:
@@ -328,12 +332,13 @@ def about_sum(e: Experiment) -> str:
     )
 
 
-def about_dropouts(e: Experiment) -> list[str]:
+def about_dropouts(e: Experiment) -> list[Sentence]:
     """What is assumed of clients that vanish, and what was made to vanish."""
     if e.scheme.record_level:
-        return ["whoever drops out or colludes: every client adds the whole noise of its records itself"]
+        text = "whoever drops out or colludes: every client adds the whole noise of its records itself"
+        return [Sentence.public(text)]
     if e.scheme.noise.central:
-        return ["whoever drops out or colludes: the server adds the whole noise"]
+        return [Sentence.public("whoever drops out or colludes: the server adds the whole noise")]
     what = "cohort" if e.scheme.groups == 1 else "group"
     texts = [f"of a {what}, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary"]
     if e.scheme.groups > 1:
@@ -355,4 +360,4 @@ def about_dropouts(e: Experiment) -> list[str]:
             f"a fraction {e.dropout_rate:g} of each cohort was made to vanish ({e.dropout_stage}), whatever its data:"
             " rounds with too few survivors are discarded and charged, and release noise alone"
         )
-    return texts
+    return [Sentence.public(text) for text in texts]

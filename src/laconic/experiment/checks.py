@@ -92,7 +92,7 @@ def planned_cautions(experiment: Experiment) -> list[str]:
         participant=min(participant, budget.participant_epsilon or participant),
     )
     ring = experiment.about_ring()
-    return found if ring is None else [*found, ring]
+    return [*found, *([] if ring is None else [ring])]
 
 
 def untested(experiment: Experiment) -> list[str]:

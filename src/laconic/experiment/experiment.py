@@ -78,7 +78,8 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         public: records that belong to no client.
         front_end: a fixed public module.
         loss: 'auto', a name, or a function from (outputs, targets) to one loss per record.
-        notes: sentences for the privacy statement.
+        notes: sentences for the privacy statement. Others may read those that are marked (`Sentence.public`); a plain
+            text is for the server's own statement alone.
         attack: what malicious clients do.
 
     Examples:

@@ -21,7 +21,7 @@ from laconic.features.base import describe
 from laconic.figures import rounded_up
 from laconic.files import replace_file
 from laconic.own_code import only
-from laconic.privacy.statement import broken
+from laconic.privacy.released import broken
 from laconic.report.model_card import model_card
 from laconic.store.finished import finished_run
 from laconic.store.folder import IDENTITY

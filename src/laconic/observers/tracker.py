@@ -20,7 +20,7 @@ from typing import Any
 
 from laconic.errors import ConfigError, how_to_install
 from laconic.observers.observer import Ended, Observer, Row, Started
-from laconic.privacy.statement import released_row, released_statement
+from laconic.privacy.released import released_row, released_summary
 from laconic.registry import Registry
 from laconic.report.model_card import model_card
 
@@ -111,7 +111,8 @@ class Tracker(Observer):
     def _files(self, summary: dict[str, Any], folder: Path) -> list[Path]:
         """Statement and report. For a private run the report is its card, without what only the server may know."""
         statement, card = folder / "statement.json", folder / "report.md"
-        statement.write_text(json.dumps(released_statement(summary["statement"]), indent=2), encoding="utf-8")
+        shared = released_summary(summary)["statement"]
+        statement.write_text(json.dumps(shared, indent=2), encoding="utf-8")
         run = self._started
         facts = {"scheme": summary["scheme"], "fingerprint": run.fingerprint, "rounds": str(summary["rounds"])}
         card.write_text(model_card(summary, facts, released_only=self._private), encoding="utf-8")

@@ -2,5 +2,6 @@
 
 `mechanism/` has clips and noise, `accounting/` samplers and accountants.
 
-statement  the privacy statement, as data and as lines; cautions; what may leave the server
+released   each field of statement, row and summary: what it is, and who may see it; what may leave the server
+statement  the privacy statement, as data and as lines; cautions
 """

@@ -6,25 +6,20 @@ worlds that differ in one client with probability 1/N only. So such a δ lets ε
 unless the user insists by name. A large ε is no mistake, but e^ε, the factor by which odds about a client may change,
 soon means nothing. And a sum of one or two codes is hardly a sum: noise hides a code in it as ε says, but secure
 aggregation hides nothing from the other one of the two.
-
-*What may leave the server*: the models, what is measured on them, and the `released` part of the statement. The
-outsider's ε holds for whoever does not know who took part, nor how many. So cohort sizes, bytes in all, the number of
-participations and the server's ε, which follows from it, stay; and the seed, with which noise can be subtracted. See
-docs/threat-model.md.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
+from laconic.audience import Sentence, check_declared
 from laconic.errors import ConfigError
 from laconic.figures import at_most, epsilon_text, rounded_up
-from laconic.metrics import columns
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.released import MechanismFields, MissingNoise, Statement
 
 LARGE_EPSILON = 20.0
 SMALL_SUM = 2
@@ -48,41 +43,53 @@ def check_delta(delta: float, *, units: int, one: str, allowed: bool) -> None:
 
 def cautions(
     accountant: RunAccountant, *, delta: float, released: float, participant: float, known: bool = True
-) -> list[str]:
+) -> list[Sentence]:
     """What must be said about these figures: ε against an outsider and against the server, at this δ.
 
-    `known` is false where nobody said how many clients there are.
+    Those about the server's ε are for the server alone: it tells how often the busiest client took part. `known` is
+    false where it was not said how many clients there are.
     """
     one, units, honest = accountant.promise.one, accountant.units, accountant.honest_cohort
     found = []
     if delta_is_large(delta, units):
+        large = f"δ = {rounded_up(delta)} {_too_large(units, one)}"
         found.append(
-            f"δ = {rounded_up(delta)} {_too_large(units, one)}: a mechanism may publish one {one}'s data in full and"
-            " still meet the definition, whatever ε is; the figures promise nothing"
+            Sentence.public(
+                f"{large}: a mechanism may publish one {one}'s data in full and still meet the definition, whatever ε"
+                " is; the figures promise nothing"
+            )
         )
     if not accountant.promise.covers_server:
         found.append(
-            "there is NO ε against the server: it adds the noise itself and sees the sums without it; quote this ε only"
-            " where the server is trusted"
+            Sentence(
+                "there is NO ε against the server: it adds the noise itself and sees the sums without it; quote this ε"
+                " only where the server is trusted",
+                outsider=None,
+            )
         )
         participant = 0.0  # said already
-    for who, figure in (("an outsider", released), ("the server", participant)):
+    for who, figure, outsiders in (("an outsider", released, True), ("the server", participant, False)):
         if figure > LARGE_EPSILON:
-            found.append(
+            text = (
                 f"ε = {rounded_up(figure, 4)} against {who} promises next to nothing: above {LARGE_EPSILON:g} or so,"
                 f" what is released may give one {one}'s data away almost surely"
             )
+            found.append(Sentence(text, outsider=text if outsiders else None))
     if honest is None or not known:
         return found
     if accountant.num_clients == 1:
         found.append(
-            "there is only one client: all noise is its own, no sum hides its code, and whoever knows that it is there"
-            " knows whose data the model is made of"
+            Sentence.public(
+                "there is only one client: all noise is its own, no sum hides its code, and whoever knows that it is"
+                " there knows whose data the model is made of"
+            )
         )
     elif honest < SMALL_SUM + 1:
         found.append(
-            f"a usual sum holds the codes of {max(honest, 1):.3g} clients, dropouts and colluders left out: secure"
-            " aggregation hides little or nothing in it, and only the noise protects a code"
+            Sentence.public(
+                f"a usual sum holds the codes of {max(honest, 1):.3g} clients, dropouts and colluders left out: secure"
+                " aggregation hides little or nothing in it, and only the noise protects a code"
+            )
         )
     return found
 
@@ -98,13 +105,13 @@ def privacy_statement(
     rounds_charged: int,
     participations: int,
     rounds_planned: int | None = None,
-    mechanism: dict[str, Any],
+    mechanism: MechanismFields,
     secure_aggregation: str,
     assumptions: Sequence[str],
     not_covered: Sequence[str],
-    attack: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The statement as data; `statement_lines` prints it.
+    attack: MissingNoise | None = None,
+) -> Statement:
+    """The statement as data; `statement_lines` prints it. What of it others may see is said by its fields.
 
     With `rounds_planned` data may end the run before its plan does: its ε is that of so many rounds, and
     `participations` are those in all of them. Without, it is that of the charged ones. `attack` says what attackers'
@@ -115,7 +122,7 @@ def privacy_statement(
             "private": False,
             "summary": "No differential privacy: this scheme adds no noise.",
             "secure_aggregation": secure_aggregation,
-            "not_covered": list(not_covered),
+            "not_covered": _sentences(not_covered),
         }
     promise = accountant.promise
     rounds = rounds_charged if rounds_planned is None else rounds_planned
@@ -131,7 +138,7 @@ def privacy_statement(
     )
     if not promise.covers_server:
         server = f"NOT against the server, which adds the noise itself; of {rounds}{planned} rounds"
-    return {
+    found: Statement = {
         "private": True,
         "summary": (
             f"({at_most(released.best(method))}, {rounded_up(budget.delta)})-DP per {promise.one} against an outsider"
@@ -164,10 +171,18 @@ def privacy_statement(
             accountant, delta=budget.delta, released=released.best(method), participant=against_server
         ),
         "secure_aggregation": secure_aggregation,
-        "assumptions": [*promise.duties, *assumptions],
-        "not_covered": [*promise.caveats, *not_covered],
-        **({} if attack is None else {"attack": attack}),
+        "assumptions": _sentences([*map(Sentence.public, promise.duties), *assumptions]),
+        "not_covered": _sentences([*map(Sentence.public, promise.caveats), *not_covered]),
     }
+    if attack is not None:
+        found["attack"] = attack
+    check_declared(Statement, found)
+    return found
+
+
+def _sentences(texts: Sequence[str]) -> list[Sentence]:
+    """Those that are not marked are for the server alone."""
+    return [text if isinstance(text, Sentence) else Sentence(text, outsider=None) for text in texts]
 
 
 def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[tuple[str, str]]:
@@ -302,50 +317,3 @@ def _figures(part: dict[str, Any], papers: bool) -> str:
     if not papers:
         return f"{at_most(figures[quoted])} ({quoted})"
     return ", ".join(f"{name} {'not available' if v is None else at_most(v)}" for name, v in figures.items())
-
-
-_ROW = ("round", "clients_noise", "epsilon")
-"""What may leave besides released metrics: also how much noise is in what clients measured, a public number."""
-_OPEN = ("cohort", "bytes_up", "bytes_down", "bytes_once", "seconds", "class_accuracy", "attack_accuracy", "groups")
-_PARTS = ("private", "unit", "adjacency", "delta", "sampler", "mechanism", "released", "budget", "secure_aggregation")
-_SEED = re.compile(r"seed \d+")
-_LEFT_OUT = re.compile(r"^\d+ (?=training records are left out)")
-"""How many: it follows from how many records clients have."""
-
-
-def released_row(row: dict[str, Any], *, private: bool) -> dict[str, float]:
-    """The numbers of a round's row that may leave. Without privacy, traffic and time may, too."""
-    names = (*_ROW, *columns(released=True), *(() if private else _OPEN))
-    found = {name: row[name] for name in names if isinstance(row.get(name), int | float)}
-    lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
-    return found | {f"{name}_{place}": value for name, values in lists.items() for place, value in enumerate(values)}
-
-
-def released_statement(statement: dict[str, Any]) -> dict[str, Any]:
-    """The statement without what only the server may know."""
-    if not statement["private"]:
-        return statement
-    released, delta = statement["released"], statement["delta"]
-    figure = released["epsilon"][released["accountant"]]
-    return {
-        **{name: statement[name] for name in _PARTS if name in statement},
-        "summary": (
-            f"({at_most(figure)}, {rounded_up(delta)})-DP for {statement['unit']} against an outsider"
-            f"{broken(statement)}"
-        ),
-        "cautions": [text for text in statement.get("cautions", ()) if "the server" not in text],
-        "assumptions": [_SEED.sub("the seed", text) for text in statement["assumptions"]],
-        "not_covered": [_LEFT_OUT.sub("", text) for text in statement["not_covered"]],
-        **({"attack": _released_attack(statement["attack"]["holds"])} if "attack" in statement else {}),
-    }
-
-
-def broken(statement: dict[str, Any]) -> str:
-    """What must follow the ε where attackers left out noise and it does not hold; nothing otherwise."""
-    return "; NOT in this run: attackers left out noise" if not statement.get("attack", {}).get("holds", True) else ""
-
-
-def _released_attack(holds: bool) -> dict[str, Any]:
-    """Whether the ε hold in spite of it. How much noise is left tells how large a cohort was, and so does the rest."""
-    what = "the ε hold" if holds else "the ε do not hold, and the server's own statement says which do"
-    return {"holds": holds, "text": f"attackers added no noise: {what}"}

@@ -8,7 +8,7 @@ from typing import Any
 from laconic import __version__
 from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.metrics import TEST, columns
-from laconic.privacy.statement import released_statement
+from laconic.privacy.released import released_summary
 from laconic.report.ledger import human_bytes
 from laconic.report.summary_lines import metric_text
 
@@ -26,7 +26,8 @@ def model_card(
     With `released_only` nothing is in it that only the server may know: how often clients took part, and what follows
     from that. The threat model asks for this where the card is read by others.
     """
-    statement = released_statement(summary["statement"]) if released_only else summary["statement"]
+    summary = released_summary(summary) if released_only else summary
+    statement = summary["statement"]
     name = _plain(summary["scheme"]) or "a model"
     parts = [
         f"# Model card: {name}",
@@ -51,13 +52,17 @@ def _in_short(statement: dict[str, Any]) -> str:
     if not statement["private"]:
         return "It has **no differential privacy**: whoever has the model may learn about the records behind it."
     if "attack" in statement and not statement["attack"]["holds"]:
-        return f"**Its promise does not hold in this run**: {_plain(statement['attack']['text'])}"
+        return f"**Its promise does not hold in this run**: {_missing(statement)}"
     released = statement["released"]
     figure = released["epsilon"][released["accountant"]]
     return (
         f"It is ({at_most(figure)}, {rounded_up(statement['delta'])})-differentially private for {statement['unit']},"
         " against whoever sees the models, under the assumptions below."
     )
+
+
+def _missing(statement: dict[str, Any]) -> str:
+    return _plain(statement["attack"].get("text", "attackers left out noise"))
 
 
 def _promise(statement: dict[str, Any], released_only: bool) -> str:
@@ -82,7 +87,7 @@ def _promise(statement: dict[str, Any], released_only: bool) -> str:
         f" {statement['adjacency']['meaning']}).",
     ]
     if "attack" in statement and not statement["attack"]["holds"]:
-        parts.append(f"**It does not hold in this run**: {_plain(statement['attack']['text'])}")
+        parts.append(f"**It does not hold in this run**: {_missing(statement)}")
     if not released_only:
         parts.append(
             "The server's ε tells how often the busiest client took part. Leave it out of a card for others"
@@ -95,13 +100,13 @@ def _promise(statement: dict[str, Any], released_only: bool) -> str:
 
 
 def _metrics(summary: dict[str, Any], released_only: bool) -> str:
-    last, best = summary["last"], summary["best"]
+    last, best = summary["last"], summary.get("best")
     names = columns(TEST, released=True)
     if not any(name in last for name in names):
         return "Not measured: the run had no test records."
     rows = [(name.replace("_", " "), f"{last[name]:.4f}") for name in names if last.get(name) is not None]
     parts = [f"After round {summary['rounds']}, on test records:", _table(("metric", "value"), rows)]
-    if best is not None and not released_only:
+    if best is not None:
         parts.append(f"The best round, chosen on the same test records and so optimistic: {metric_text(best)}.")
     return "\n\n".join(parts)
 

@@ -9,12 +9,14 @@ from typing import Any
 
 from torch import nn
 
+from laconic.audience import Sentence, check_declared
 from laconic.clients import wire
 from laconic.errors import ConfigError, how_to_install
 from laconic.experiment.about import about_dropouts, about_mechanism, about_noise, about_other_noise
 from laconic.features.base import describe
 from laconic.metrics import CLIENTS, columns
 from laconic.privacy.accounting.releases import TRAINING
+from laconic.privacy.released import Statement, Summary, released_statement
 from laconic.privacy.statement import privacy_statement
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.evaluation import ONE_CLASS
@@ -37,6 +39,7 @@ class RunResult:
         model: a copy of the module with the weights of the last round.
         history: a dictionary per round, as in `rounds.jsonl`.
         statement: the privacy statement, as in `privacy.json`.
+        released_statement: the statement without what only the server may know.
         ledger: bytes, in all and per client and round.
         best: the row of the best evaluated round; None without test records.
         last: the row of the last round.
@@ -65,7 +68,7 @@ class RunResult:
 
     model: nn.Module
     history: list[dict[str, Any]]
-    statement: dict[str, Any]
+    statement: Statement
     ledger: dict[str, Any]
     best: dict[str, Any] | None
     last: dict[str, Any]
@@ -89,6 +92,8 @@ class RunResult:
     """How many processes trained, when the run ended."""
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By query, what the last round in which it was asked has shown."""
+    released_statement: dict[str, Any] = field(default_factory=dict)
+    """The statement without what only the server may know."""
 
     def __repr__(self) -> str:
         from laconic.report.summary_lines import as_text, result_rows
@@ -120,7 +125,7 @@ class RunResult:
 
     def summary(self) -> dict[str, Any]:
         """All of it but the model and the history, for JSON."""
-        return {
+        found = {
             "scheme": self.scheme,
             "stop_reason": self.stop_reason,
             "rounds": self.last["round"],
@@ -139,11 +144,14 @@ class RunResult:
             **({} if self.federation is None else {"federation": self.federation}),
             "ledger": self.ledger,
             "statement": self.statement,
+            **({"released_statement": self.released_statement} if self.released_statement else {}),
             "seconds": round(self.seconds, 2),
             **({} if self.ranks == 1 else {"ranks": self.ranks}),
             "profile": self.profile,
             "folder": str(self.folder) if self.folder else None,
         }
+        check_declared(Summary, {name: value for name, value in found.items() if name not in ("ledger", "statement")})
+        return found
 
 
 def _profile(run: Progress, seconds: float) -> dict[str, float] | None:
@@ -192,6 +200,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         warnings=tuple(_warnings(run)),
         ranks=run.clients.num_ranks,
         answers=_answers(run),
+        released_statement=released_statement(statement) if statement["private"] else {},
     )
     if run.folder:
         run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
@@ -250,7 +259,7 @@ def planned_messages(run: Progress) -> dict[str, dict[str, int]]:
 _SHORTER = {name: f"{name}_if_planned_to_end_there" for name in ("epsilon", "participant_epsilon")}
 
 
-def _epsilons(statement: dict[str, Any]) -> dict[str, float | None]:
+def _epsilons(statement: Statement) -> dict[str, float | None]:
     """Both ε of the statement, as rows call them."""
     if not statement["private"]:
         return {}
@@ -286,24 +295,25 @@ def statement_text(run: Progress) -> str:
     return json_text(statement_of(run), indent=2) + "\n"
 
 
-def statement_of(run: Progress) -> dict[str, Any]:
+def statement_of(run: Progress) -> Statement:
     e = run.experiment
-    not_covered = list(e.notes)
+    not_covered: list[str] = list(e.notes)
     if e.scheme.private:
         if e.test is not None:
-            not_covered.append("test data was looked at in evaluated rounds; the best round was chosen on it")
+            looked = "test data was looked at in evaluated rounds; the best round was chosen on it"
+            not_covered.append(Sentence.public(looked))
         if e.holdout is not None:
-            not_covered.append("early stopping looked at a held-out set")
+            not_covered.append(Sentence.public("early stopping looked at a held-out set"))
     assumptions = [
         *run.clients.assumed,
-        *e.scheme.train.declared,
+        *map(Sentence.public, e.scheme.train.declared),
         about_noise(e),
         *about_other_noise(e),
         *about_dropouts(e),
     ]
     if e.front_end is not None:
-        what = describe(e.front_end)
-        assumptions.append(f"the front end is public, fixed and not made from the clients' data: {what}")
+        what = f"the front end is public, fixed and not made from the clients' data: {describe(e.front_end)}"
+        assumptions.append(Sentence.public(what))
     spent = rounds_covered_by_statement(run)
     return privacy_statement(
         accountant=run.accountant,

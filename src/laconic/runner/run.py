@@ -18,6 +18,7 @@ from laconic.experiment.identity import identity_of
 from laconic.observers.observer import Ended, Observer, Row, as_observer
 from laconic.plan import RoundPlan
 from laconic.planning import plan_for, plan_round
+from laconic.privacy.released import check_row
 from laconic.round import (
     elected,
     empty_sum,
@@ -290,6 +291,7 @@ class Run(Progress):
                 released = self.journal.num_released(number)
                 row |= self.spending.epsilons(released, self._busiest(plan), self.repeats(through=number))
 
+        check_row(row)
         self._committing = True
         state.weights, state.rule, state.rounds, state.findings = weights, rule, number, findings
         state.take_part(plan.drawn)

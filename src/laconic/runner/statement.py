@@ -22,6 +22,7 @@ from laconic.plan import RoundPlan
 from laconic.planning import drawn_cohort
 from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.budget import Budget
+from laconic.privacy.released import MissingNoise
 from laconic.runner.progress import Progress
 from laconic.streams import Streams
 
@@ -161,7 +162,7 @@ def _most_in_a_sum(row: dict[str, Any]) -> int:
     return int(row.get("most_malicious_in_a_group", row["malicious"]))
 
 
-def missing_noise(run: Progress, spent: Spent) -> dict[str, Any] | None:
+def missing_noise(run: Progress, spent: Spent) -> MissingNoise | None:
     """What attackers that added no noise do to the ε of the statement; None if none of it was left out."""
     e, accountant = run.experiment, run.accountant
     if e.attack is None or accountant is None or e.budget is None or not e.attack.omit_noise:

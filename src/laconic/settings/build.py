@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from laconic.audience import Sentence
 from laconic.catalogue import build_scheme, scheme_entry
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.federated import FederatedData, pooled
@@ -151,7 +152,7 @@ def _run_options(config: RunConfig) -> dict[str, Any]:
     return {field.name: getattr(section, field.name) for kind, section in pairs for field in dataclasses.fields(kind)}
 
 
-def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
+def _revealed(config: RunConfig, federation: FederatedData) -> list[Sentence]:
     """What the statement must say of records that were looked at without being charged."""
     notes = list(federation.unit) if not protects_units(config) else _whole_clients(federation)
     notes += federation.preprocessing.revealed if federation.preprocessing is not None else ()
@@ -161,7 +162,7 @@ def _revealed(config: RunConfig, federation: FederatedData) -> list[str]:
         )
     if config.data.public_records and config.data.public_dataset is None:
         notes.append(f"{config.data.public_records} training records were set aside and treated as public")
-    return notes
+    return [Sentence.public(text) for text in notes]
 
 
 def _whole_clients(federation: FederatedData) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from laconic.audience import Sentence
 from laconic.data.files.npz import read_arrays
 from laconic.data.files.user_file import refused
 from laconic.data.inputs import Pictures
@@ -18,7 +19,7 @@ from laconic_studies.datasets.lfw import TEST_SHARE, stratified
 _FILE = "faces.npz"
 _TASK, _PROPERTIES = "male", ("young", "beard", "wavy")
 _UNKNOWN = 255
-_NOTE = (
+_NOTE = Sentence.public(
     "these are not the pictures of LFW but a stand-in: 64 × 64 faces out of CelebA; numbers for LFW cannot be compared"
     " with those found here"
 )

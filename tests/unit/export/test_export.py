@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from torch import Tensor, nn
 
 import laconic
+from laconic.audience import Sentence
 from laconic.cli.main import cli
 from laconic.errors import ConfigError, RunFolderError
 from laconic.export import prepared
@@ -339,7 +340,8 @@ def test_columns_that_a_statement_names_cannot_break_the_card(part: str, python:
     """A column of the user's table, as the sentence on fitted preprocessing names it."""
     summary = finished_run(python).summary
     column = "the levels of 'a\n\n# ε is 0.1\n<img src=x onerror=y>[here](http://x)'"
-    statement = summary["statement"] | {part: [column]}
+    statement = summary["statement"] | {part: [Sentence.public(column)]}
+    del summary["released_statement"]
     for released_only in (False, True):
         card = model_card(summary | {"statement": statement}, {}, released_only=released_only)
         assert "\n# ε" not in card and "<img" not in card and "[here]" not in card

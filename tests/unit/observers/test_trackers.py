@@ -163,7 +163,7 @@ def test_a_careless_tracker_would_be_noticed(tmp_path: Path) -> None:
 
 
 def test_values_per_client_and_training_losses_have_no_way_out() -> None:
-    from laconic.privacy.statement import released_row
+    from laconic.privacy.released import released_row
 
     row = {"round": 1, "loss": 0.5, "train_loss": 0.1, "auroc_by_client": [0.1, 0.9], "cohort": 7, "host": "node1"}
     assert released_row(row, private=True) == {"round": 1, "loss": 0.5}

@@ -10,7 +10,8 @@ import torch
 import laconic
 from laconic import schemes
 from laconic.adversary.attacks.gradient_ascent import SignInversion
-from laconic.privacy.statement import released_statement
+from laconic.audience import Sentence
+from laconic.privacy.released import released_statement
 from laconic.report.model_card import model_card
 
 SCHEME = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=2.0, local_lr=0.1, local_steps=1)
@@ -55,6 +56,6 @@ def test_an_epsilon_that_does_not_hold_is_never_told_without_saying_so(attacked:
 
 
 def test_how_many_records_are_left_out_is_not_told(attacked: laconic.RunResult) -> None:
-    note = "4711 training records are left out: their hospital has fewer than 5"
-    released = released_statement(attacked.statement | {"not_covered": [note]})
-    assert released["not_covered"] == ["training records are left out: their hospital has fewer than 5"]
+    told = "training records are left out: their hospital has fewer than 5"
+    note = Sentence(f"4711 {told}", outsider=told)
+    assert released_statement(attacked.statement | {"not_covered": [note]})["not_covered"] == [told]

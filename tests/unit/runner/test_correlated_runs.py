@@ -22,7 +22,8 @@ from laconic.errors import PrivacyError, RunFolderError
 from laconic.observers.observer import Row
 from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.mechanism.correlated import UNIT, CorrelatedGaussian
-from laconic.privacy.statement import released_row, released_statement, statement_lines
+from laconic.privacy.released import released_row, released_statement
+from laconic.privacy.statement import statement_lines
 from laconic.report.model_card import model_card
 from laconic.scheme import Scheme
 

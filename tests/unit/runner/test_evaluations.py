@@ -25,7 +25,8 @@ from laconic.experiment.identity import identity_of
 from laconic.observers.progress import PlainProgress
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.tight import gaussian_epsilon
-from laconic.privacy.statement import released_row, statement_lines
+from laconic.privacy.released import released_row
+from laconic.privacy.statement import statement_lines
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.store.folder import RunFolder

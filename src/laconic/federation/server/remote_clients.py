@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor
 
+from laconic.audience import Sentence
 from laconic.clients import wire
 from laconic.clients.base import Clients, Collected
 from laconic.clients.secure_sums import sum_plan
@@ -91,10 +92,15 @@ class RemoteClients(Clients):
         )
 
     @property
-    def assumed(self) -> list[str]:
+    def assumed(self) -> list[Sentence]:
         seed = seed_for_tests()
         if seed is not None:
-            return [f"noise was drawn from seed {seed}, for a test: it protects nothing"]
+            text = "noise was drawn from {}, for a test: it protects nothing"
+            return [Sentence(text.format(f"seed {seed}"), outsider=text.format("the seed"))]
+        return [Sentence.public(text) for text in self._assumed()]
+
+    def _assumed(self) -> list[str]:
+        """What is assumed of the nodes: all of it is in the offer, or a rule for every node."""
         if self._offer.scheme.record_level:
             return [
                 "every node draws its records and its noise from the entropy of its operating system, adds the whole"

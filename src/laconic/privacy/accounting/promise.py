@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Promise:
-    """The words of a statement. `one` is the unit in one word; the others are whole sentences or parts of them."""
+    """The words of a statement, for everyone. `one` is the unit in one word; the others are (parts of) sentences."""
 
     one: str
     unit: str

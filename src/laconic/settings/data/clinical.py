@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from laconic.audience import Sentence
 from laconic.data.ehr.features import fit_preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest, load_table
@@ -20,7 +21,7 @@ from laconic.settings.data.divide import partition_of
 from laconic.streams import Streams
 
 _DEFAULT_HOSPITALS = 100
-_NOBODY = (
+_NO_PATIENTS = Sentence.public(
     "people with several rows: the schema names no patient, so every row counts as somebody else's, and rows of one"
     " person may be with several clients and in the test set"
 )
@@ -53,7 +54,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams, max_ow
         rows, aside = set_aside(rows, patients, data.public_records, streams.numpy("public records"))
     clients, notes = _clients(data, schema, table, rows, streams, max_owners)
     if schema.patient is None:
-        notes = (*notes, _NOBODY)
+        notes = (*notes, _NO_PATIENTS)
     everything = Records(preprocessing.transform(table), torch.from_numpy(labels.astype(np.int64)))
     test_records, holdout_records, public = (everything.some(r) if len(r) else None for r in (test, held, aside))
     by_column = _by_column(data, table)
@@ -115,7 +116,7 @@ def _as_asked(schema: Schema, data: DataSection) -> Schema:
 
 def _clients(
     data: DataSection, schema: Schema, table: EhrTable, rows: np.ndarray, streams: Streams, max_owners: int
-) -> tuple[list[np.ndarray], tuple[str, ...]]:
+) -> tuple[list[np.ndarray], tuple[Sentence, ...]]:
     """The rows of every client. A number of clients asks for virtual hospitals, and then the schema is not asked."""
     patients = table.patients.numbers
     if data.partition == "column" and not _by_column(data, table):
@@ -124,10 +125,10 @@ def _clients(
         found, _, left_out = hospitals(rows, patients, table.clients.numbers, schema.min_client_records, max_owners)
         other = "other records are elsewhere" if max_owners == 1 else f"records are at more than {max_owners} hospitals"
         note = (
-            f"{left_out} training records are left out: their hospital has fewer than {schema.min_client_records}, or"
-            f" the patient's {other}"
+            f"training records are left out: their hospital has fewer than {schema.min_client_records}, or the"
+            f" patient's {other}"
         )
-        return found, (note,) if left_out else ()
+        return found, (Sentence(f"{left_out} {note}", outsider=note),) if left_out else ()
     assert table.labels is not None
     labels = table.labels[rows]
     count = data.num_clients or schema.virtual_hospitals or _default_hospitals(patients[rows][labels])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from laconic.audience import Sentence
 from laconic.data.ehr.split import dealt_out, hospitals
 from laconic.data.federated import FederatedData
 from laconic.data.inputs import Pictures, SparseRows
@@ -47,10 +48,10 @@ def divided(
         kept, aside = set_aside(kept, data.public_records, streams, owners=owners)
         public = _apart(train, aside)
     shape = tuple(train.inputs.shape[1:])
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
     if whole_clients and len(kept) < len(train.targets):
         who = "clients" if patients is None else "people"
-        notes = (f"held-out and public records are those of {who} who take no part",)
+        notes = (Sentence.public(f"held-out and public records are those of {who} who take no part"),)
     if patients is None and data.augment is not None and data.augment != 1:
         train, kept, column, note = _augmented(train, kept, column, data.augment, streams)
         notes = (*notes, note)
@@ -74,13 +75,13 @@ def _of_patients(
     clients: int,
     max_owners: int,
     rng: np.random.Generator,
-) -> tuple[list[np.ndarray], tuple[str, ...]]:
+) -> tuple[list[np.ndarray], tuple[Sentence, ...]]:
     """The rows of every client, and a note where some are left out: people stay together."""
     if data.partition == "column" and column is not None:
         rows, _, left_out = hospitals(kept, patients, _numbered(data, column), 1, max_owners)
         where = "another client, where the person has more" if max_owners == 1 else f"more than {max_owners} clients"
-        note = f"{left_out} training records are left out: those of people with records at {where}"
-        return rows, (note,) if left_out else ()
+        note = f"training records are left out: those of people with records at {where}"
+        return rows, (Sentence(f"{left_out} {note}", outsider=note),) if left_out else ()
     if data.partition != "iid":
         raise ConfigError(
             f"⟨partition⟩ {data.partition} would separate the records of one person: leave out ⟨patient-column⟩, or"
@@ -111,7 +112,7 @@ def _apart(train: Records, rows: np.ndarray) -> Records:
 
 def _augmented(
     train: Records, kept: np.ndarray, column: np.ndarray | None, variants: int, streams: Streams
-) -> tuple[Records, np.ndarray, np.ndarray | None, str]:
+) -> tuple[Records, np.ndarray, np.ndarray | None, Sentence]:
     """The pool with every picture in so many variants, the variants of the kept ones, whose they are, and a note.
 
     Pictures were set aside before this, with all that could be made of them.
@@ -126,7 +127,7 @@ def _augmented(
     note = f"single pictures: each is there in {variants} shifted and mirrored variants"
     if column is None:
         note += ", which may lie with several clients"
-    return pool, rows, None if column is None else np.repeat(column, variants), note
+    return pool, rows, None if column is None else np.repeat(column, variants), Sentence.public(note)
 
 
 def partition_of(data: DataSection, default_clients: int = _DEFAULT_CLIENTS) -> Partition:

@@ -1,0 +1,257 @@
+"""What of a run may leave the server: each field of statement, row and summary says what it is and who may see it.
+
+The outsider's ε is about an adversary that does not know who took part, nor how many. So cohort sizes, bytes in all,
+the number of participations and the server's ε, which follows from it, are the server's; and the seed, with which noise
+can be subtracted. See docs/threat-model.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypedDict
+
+from laconic.audience import EVERYONE, NOT_PRIVATE, SERVER, Field, Sentence, fields_of, for_outsiders
+from laconic.figures import at_most, rounded_up
+from laconic.metrics import METRICS, columns
+
+Epsilons = dict[str, float | None]
+"""ε by accountant; None where an accountant has none to give."""
+
+
+class Adjacency(TypedDict, total=False):
+    """Which two worlds the adversary may not tell apart."""
+
+    relation: Annotated[str, Field("its name", EVERYONE)]
+    meaning: Annotated[str, Field("the same in words", EVERYONE)]
+
+
+class Released(TypedDict, total=False):
+    """The promise against an outsider."""
+
+    adversary: Annotated[str, Field("what the outsider sees", EVERYONE)]
+    rounds_charged: Annotated[int, Field("rounds that released something", EVERYONE, "rounds")]
+    rounds_planned: Annotated[int, Field("rounds that the ε covers, where data may end a run", EVERYONE, "rounds")]
+    epsilon: Annotated[Epsilons, Field("ε by accountant", EVERYONE, "nats")]
+    accountant: Annotated[str, Field("which of them to quote", EVERYONE)]
+    amplified_by_sampling: Annotated[bool, Field("whether sampling lowers the ε", EVERYONE)]
+    published: Annotated[float, Field("the papers' ε, which is not proven", EVERYONE, "nats")]
+
+
+class Participant(TypedDict, total=False):
+    """The promise against the server, which knows who took part."""
+
+    adversary: Annotated[str, Field("what it sees", SERVER)]
+    participations: Annotated[int, Field("rounds of the busiest client", SERVER, "rounds")]
+    epsilon: Annotated[Epsilons, Field("ε by accountant", SERVER, "nats")]
+    accountant: Annotated[str, Field("which of them to quote", SERVER)]
+    covered: Annotated[bool, Field("false if there is no ε against the server", SERVER)]
+
+
+class MissingNoise(TypedDict, total=False):
+    """What noise that attackers left out does to the ε. How much of it is left tells how large a cohort was."""
+
+    holds: Annotated[bool, Field("whether the ε hold in spite of it", EVERYONE)]
+    noise_left: Annotated[float, Field("share of the noise's variance that is there", SERVER)]
+    text: Annotated[Sentence, Field("the same in words", EVERYONE)]
+    released: Annotated[Epsilons, Field("the ε against an outsider that holds", SERVER, "nats")]
+    participant: Annotated[Epsilons, Field("the ε against the server that holds", SERVER, "nats")]
+
+
+class MechanismFields(TypedDict, total=False):
+    """What bounds and noises a code, or a record's gradient: all of it follows from the plan."""
+
+    scheme: Annotated[str, Field("name of the scheme", EVERYONE)]
+    fingerprint: Annotated[str, Field("digest of all its parts", EVERYONE)]
+    clip: Annotated[dict[str, Any], Field("the clip, as a part writes itself down", EVERYONE)]
+    noise: Annotated[dict[str, Any], Field("the noise, as a part writes itself down", EVERYONE)]
+    grid: Annotated[dict[str, Any] | None, Field("the grid of integer noise", EVERYONE)]
+    train: Annotated[dict[str, Any], Field("local training that noises gradients", EVERYONE)]
+    units: Annotated[dict[str, Any], Field("local training that sums clipped records or patients", EVERYONE)]
+    noise_added_by: Annotated[str, Field("who adds the noise", EVERYONE)]
+    denominator: Annotated[str, Field("what a sum is divided by", EVERYONE)]
+    correlation: Annotated[dict[str, Any], Field("how noise is correlated over rounds", EVERYONE)]
+    weighting: Annotated[str, Field("what a client counts in the mean", EVERYONE)]
+    groups: Annotated[dict[str, Any], Field("how cohorts are split into groups", EVERYONE)]
+    selection: Annotated[dict[str, Any], Field("how kept weights are chosen by votes", EVERYONE)]
+    evaluations: Annotated[dict[str, Any], Field("what clients measure on their own records", EVERYONE)]
+    queries: Annotated[dict[str, Any], Field("what else clients are asked, by name", EVERYONE)]
+    front_end: Annotated[str, Field("the fixed public features", EVERYONE)]
+    front_end_digest: Annotated[str, Field("digest of their constants", EVERYONE)]
+
+
+class Statement(TypedDict, total=False):
+    """The privacy statement of a run: `privacy.json`."""
+
+    private: Annotated[bool, Field("whether the run promises anything", EVERYONE)]
+    summary: Annotated[str, Field("the promises in one sentence, the server's ε among them", SERVER)]
+    unit: Annotated[str, Field("whose data is protected", EVERYONE)]
+    adjacency: Annotated[Adjacency, Field("which two worlds look alike", EVERYONE)]
+    delta: Annotated[float, Field("δ of both ε", EVERYONE, "probability")]
+    sampler: Annotated[dict[str, Any], Field("how cohorts are drawn, and of how many clients", EVERYONE)]
+    mechanism: Annotated[MechanismFields, Field("what bounds and noises a code", EVERYONE)]
+    released: Annotated[Released, Field("the promise against an outsider", EVERYONE)]
+    participant: Annotated[Participant, Field("the promise against the server", SERVER)]
+    budget: Annotated[dict[str, Any], Field("the limits of the run", EVERYONE)]
+    cautions: Annotated[list[Sentence], Field("where the ε promises little", EVERYONE)]
+    secure_aggregation: Annotated[str, Field("who saw what of the codes", EVERYONE)]
+    assumptions: Annotated[list[Sentence], Field("what the ε rests on", EVERYONE)]
+    not_covered: Annotated[list[Sentence], Field("what no ε covers", EVERYONE)]
+    attack: Annotated[MissingNoise, Field("what attackers' missing noise does to the ε", EVERYONE)]
+
+
+class LedgerFields(TypedDict, total=False):
+    """Traffic of a run. Bytes in all, and means over messages of several kinds, tell how many clients took part."""
+
+    bytes_up: Annotated[int, Field("sent by clients in all", NOT_PRIVATE, "bytes")]
+    bytes_down: Annotated[int, Field("sent to clients in all", NOT_PRIVATE, "bytes")]
+    bytes_once: Annotated[int, Field("told to each client once, in all", NOT_PRIVATE, "bytes")]
+    bytes_up_per_client_and_round: Annotated[float, Field("mean message up", NOT_PRIVATE, "bytes")]
+    bytes_down_per_client_and_round: Annotated[float, Field("mean message down", NOT_PRIVATE, "bytes")]
+    bytes_up_per_client_in_all: Annotated[float, Field("up, by client of the population", NOT_PRIVATE, "bytes")]
+    bytes_down_per_client_in_all: Annotated[float, Field("down, by client of the population", NOT_PRIVATE, "bytes")]
+    formula_bytes_up_per_client_in_all: Annotated[float, Field("up, by the papers' formula", EVERYONE, "bytes")]
+    formula_bytes_down_per_client_in_all: Annotated[float, Field("down, by the papers' formula", EVERYONE, "bytes")]
+    planned_messages: Annotated[dict[str, Any], Field("one client's messages, by kind of round", EVERYONE, "bytes")]
+
+
+class Summary(TypedDict, total=False):
+    """What is left of a run: `summary.json`."""
+
+    scheme: Annotated[str, Field("name of the scheme", EVERYONE)]
+    stop_reason: Annotated[str, Field("what ended the run", NOT_PRIVATE)]
+    rounds: Annotated[int, Field("finished rounds", EVERYONE, "rounds")]
+    discarded: Annotated[list[dict[str, Any]], Field("rounds that were lost, and why", SERVER)]
+    best: Annotated[dict[str, Any] | None, Field("row of the best round", SERVER)]
+    best_is_chosen_by: Annotated[str, Field("metric that chooses it", EVERYONE)]
+    best_is_chosen_on: Annotated[str, Field("records that choose it", EVERYONE)]
+    epsilon_is_of: Annotated[str, Field("what the ε of `best` and `last` covers", EVERYONE)]
+    last: Annotated[dict[str, Any], Field("row of the last round", EVERYONE)]
+    answers: Annotated[dict[str, dict[str, Any]], Field("by query, the last answer", SERVER)]
+    warnings: Annotated[list[str], Field("what makes the model worth little, on test records", EVERYONE)]
+    attack: Annotated[dict[str, Any], Field("the attack and its effect", SERVER)]
+    group_testing: Annotated[dict[str, Any], Field("who was excluded", SERVER)]
+    federation: Annotated[dict[str, Any], Field("what was agreed, who was missing", SERVER)]
+    ledger: Annotated[LedgerFields, Field("traffic", EVERYONE)]
+    statement: Annotated[Statement, Field("the privacy statement", EVERYONE)]
+    released_statement: Annotated[dict[str, Any], Field("the statement as outsiders may read it", EVERYONE)]
+    seconds: Annotated[float, Field("time of all rounds", NOT_PRIVATE, "seconds")]
+    ranks: Annotated[int, Field("processes that trained", SERVER)]
+    profile: Annotated[dict[str, float] | None, Field("where the time went", SERVER, "seconds")]
+    folder: Annotated[str | None, Field("path of the run folder", SERVER)]
+
+
+for _record in (Statement, Summary, Adjacency, Released, Participant, MissingNoise, MechanismFields, LedgerFields):
+    fields_of(_record)  # a field without an audience ends here
+
+_ROW = {
+    "round": Field("its number", EVERYONE),
+    "attempt": Field("how often it was tried before", SERVER),
+    "cohort": Field("clients drawn", NOT_PRIVATE, "clients"),
+    "malicious": Field("attackers among them", SERVER, "clients"),
+    "spoilt_groups": Field("groups with attackers", SERVER, "groups"),
+    "most_malicious_in_a_group": Field("attackers in one group at most", SERVER, "clients"),
+    "worst_group": Field("size of the group that lacks most noise", SERVER, "clients"),
+    "worst_group_malicious": Field("attackers in it", SERVER, "clients"),
+    "groups": Field("sums of the round", NOT_PRIVATE, "groups"),
+    "lost_groups": Field("groups whose sum was not opened", SERVER, "groups"),
+    "spoilt_sums": Field("sums that group testing left out", SERVER, "sums"),
+    "clearly_spoilt_sums": Field("sums that are spoilt beyond doubt", SERVER, "sums"),
+    "largest_sum": Field("largest norm of a sum, in units of the test's threshold", SERVER),
+    "suspects": Field("clients under suspicion", SERVER, "clients"),
+    "excluded": Field("clients that group testing excludes", SERVER, "clients"),
+    "newly_excluded": Field("which it excludes from now on", SERVER),
+    "no_step": Field("why the weights stayed as they were", SERVER),
+    "shrunk_to": Field("factor on the mean of noisy sums", SERVER),
+    "not_finite": Field("codes left out because they were not finite", SERVER, "codes"),
+    "diverged": Field("that weights are not finite", SERVER),
+    "discarded": Field("why the round was lost", SERVER),
+    "weights": Field("check of what was released", SERVER),
+    "vote": Field("which of the votes", SERVER),
+    "messages_up": Field("messages of clients", SERVER, "messages"),
+    "messages_down": Field("messages to clients", SERVER, "messages"),
+    "bytes_up": Field("sent by clients", NOT_PRIVATE, "bytes"),
+    "bytes_down": Field("sent to clients", NOT_PRIVATE, "bytes"),
+    "bytes_once": Field("told to clients that are new", NOT_PRIVATE, "bytes"),
+    "seconds": Field("time of the round", NOT_PRIVATE, "seconds"),
+    "one_class": Field("the class for which all test records are taken", SERVER),
+    "class_accuracies": Field("accuracy of each class", SERVER),
+    "evaluation": Field("what clients were asked to measure", SERVER),
+    "clients_noise": Field("standard deviation of the noise in what clients measured", EVERYONE),
+    "epsilon": Field("ε against an outsider so far", EVERYONE, "nats"),
+    "participant_epsilon": Field("ε against the server so far", SERVER, "nats"),
+}
+"""The fields of a row besides metrics."""
+_TRAFFIC = Field("bytes beside the payload", SERVER, "bytes")
+
+
+def row_field(name: str) -> Field | None:
+    """What a row's field is and who may see it; None for one that nothing declares.
+
+    Metrics are in their own registry. What they are by client, and the bytes of masks and carriers, are the server's.
+    """
+    if name in _ROW:
+        return _ROW[name]
+    metric = columns().get(name)
+    if metric is not None:
+        return Field(metric.title, EVERYONE if metric.released else NOT_PRIVATE)
+    if name.removesuffix("_by_client") in METRICS:
+        return Field("quantiles of a metric over clients", SERVER)
+    return _TRAFFIC if name.startswith(("secagg_", "transport_")) else None
+
+
+def check_row(row: Mapping[str, Any]) -> None:
+    """Refuse a row with a field of which nothing says who may see it."""
+    unknown = [name for name in row if row_field(name) is None]
+    if unknown:
+        raise TypeError(f"no field of a row says who may see {', '.join(unknown)}: declare it beside the others")
+
+
+def released_row(row: Mapping[str, Any], *, private: bool) -> dict[str, float]:
+    """The numbers of a round's row that may leave; of a list, each under its place."""
+    shown = {}
+    for name, value in row.items():
+        field = row_field(name)
+        if field is not None and field.shown(private=private):
+            shown[name] = value
+    found = {name: value for name, value in shown.items() if isinstance(value, int | float)}
+    lists = {name: value for name, value in shown.items() if isinstance(value, list)}
+    return found | {f"{name}_{place}": value for name, values in lists.items() for place, value in enumerate(values)}
+
+
+def released_statement(statement: Statement) -> dict[str, Any]:
+    """The statement without what only the server may know.
+
+    One that was read from a file has lost what its sentences say to outsiders: they are left out, and it says so.
+    """
+    if not statement["private"]:
+        return dict(statement)
+    found = for_outsiders(Statement, statement)
+    found["summary"] = _in_one_sentence(found)
+    lists = (statement["assumptions"], statement["not_covered"], statement.get("cautions", ()))
+    unmarked = sum(not isinstance(text, Sentence) for texts in lists for text in texts)
+    if unmarked:
+        which = "1 sentence" if unmarked == 1 else f"{unmarked} sentences"
+        found["not_covered"].append(f"{which} of the server's statement: nothing says that others may read them")
+    return found
+
+
+def released_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary without what only the server may know."""
+    statement = summary["statement"]
+    found = for_outsiders(Summary, summary, private=statement["private"])
+    found["last"] = released_row(summary["last"], private=statement["private"])
+    found["statement"] = summary.get("released_statement") or released_statement(statement)
+    return found
+
+
+def _in_one_sentence(shown: Mapping[str, Any]) -> str:
+    """The promise against an outsider, from what outsiders may see."""
+    figure = shown["released"]["epsilon"][shown["released"]["accountant"]]
+    return (
+        f"({at_most(figure)}, {rounded_up(shown['delta'])})-DP for {shown['unit']} against an outsider{broken(shown)}"
+    )
+
+
+def broken(statement: Mapping[str, Any]) -> str:
+    """What must follow the ε where attackers left out noise and it does not hold; nothing otherwise."""
+    return "; NOT in this run: attackers left out noise" if not statement.get("attack", {}).get("holds", True) else ""
