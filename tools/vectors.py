@@ -39,10 +39,9 @@ from laconic.privacy.mechanism.grid import choose_grid
 from laconic.secagg.attempts import Nonces
 from laconic.secagg.client import SecAggClient
 from laconic.secagg.crypto import labels
-from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, pair_seed, share_key
+from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, RunKey, montgomery, pair_seed, share_key
 from laconic.secagg.crypto.labels import labelled
 from laconic.secagg.crypto.masks import keystream
-from laconic.secagg.crypto.run_key import RunKey, montgomery
 from laconic.secagg.crypto.shamir import complete, to_limbs
 from laconic.secagg.server import SecAggServer
 from laconic.secagg.shares import check_value, pads

@@ -1,8 +1,11 @@
-"""Code of the user's own, named as `package.module:name`; and who may name it.
+"""Code that is not ours: the user's own, named as `package.module:name`, and that of other packages, by entry points.
 
 A configuration, a grid or a run folder is data. It may come from somebody else, so no code runs because such a file
 names it: on the command line only names that were typed in the same command are imported, or all with --allow-code.
 In Python whoever calls a function names the code, and only `laconic.load` reads a folder of somebody else's.
+
+Other installed packages add commands, data sets and front ends by entry points. Only names of installed packages are
+looked up here. No module is imported because a file or a message names it.
 """
 
 from __future__ import annotations
@@ -14,10 +17,27 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from laconic.errors import ConfigError, option_named, unknown
+
+COMMANDS = "laconic.commands"
+"""A click command by the name of the entry point."""
+DATA_SETS = "laconic.datasets"
+"""A `SourceInfo` by the name of the data set."""
+FRONT_ENDS = "laconic.front_ends"
+"""A subclass of `FileFrontEnd` by the name of the front end."""
+
+
+def added(group: str) -> dict[str, EntryPoint]:
+    """The entry points of installed packages in this group, by name and in the order of their names.
+
+    Installers write them in different orders, and help and pages are to be the same everywhere.
+    """
+    return {point.name: point for point in sorted(entry_points(group=group), key=lambda point: point.name)}
+
 
 ALLOW_CODE = "--allow-code"
 _VARIABLE = "LACONIC_OWN_CODE"

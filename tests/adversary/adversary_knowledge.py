@@ -22,8 +22,7 @@ from laconic.guard.noise import MEAN_BITS
 from laconic.secagg import client as client_module
 from laconic.secagg import messages
 from laconic.secagg.client import SecAggClient
-from laconic.secagg.crypto.keys import PublicKeys, share_key
-from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.crypto.keys import PublicKeys, RunKey, share_key
 from laconic.secagg.crypto.shamir import PRIME, from_limbs, reconstruct
 from laconic.secagg.shares import num_secrets, pads, secrets_to_open
 from laconic.secagg.terms import SumPlan, Terms

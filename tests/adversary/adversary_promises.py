@@ -6,7 +6,7 @@ from adversary_knowledge import Knowledge, Masked, Watch
 from adversary_world import RUN, World
 
 from laconic.guard.transcript import UPLOADED
-from laconic.secagg.crypto.run_key import montgomery
+from laconic.secagg.crypto.keys import montgomery
 
 
 def complaints(world: World, watch: Watch) -> list[str]:

@@ -20,8 +20,7 @@ from laconic.secagg import attempts, messages
 from laconic.secagg import client as client_module
 from laconic.secagg.attempts import Mark, Step
 from laconic.secagg.crypto import keys
-from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys
-from laconic.secagg.crypto.run_key import montgomery
+from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, montgomery
 from laconic.secagg.terms import context_of
 
 

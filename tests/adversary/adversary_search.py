@@ -27,7 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from laconic.errors import ConfigError
 from laconic.federation.offer import Offer
 from laconic.privacy.accounting.sampling import Poisson
-from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.crypto.keys import RunKey
 
 CLIENTS, COLLUDERS, DROPOUTS = 8, 2, 2
 HONEST = CLIENTS - COLLUDERS

@@ -34,8 +34,7 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.secagg import messages
 from laconic.secagg.attempts import Nonces
-from laconic.secagg.crypto.keys import PublicKeys
-from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.crypto.keys import PublicKeys, RunKey
 from laconic.secagg.terms import SumPlan, Terms
 
 SERVER = Ed25519PrivateKey.from_private_bytes(b"server".ljust(32, b"."))

@@ -35,9 +35,8 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson
 from laconic.secagg import messages
-from laconic.secagg.crypto.keys import PublicKeys
+from laconic.secagg.crypto.keys import PublicKeys, RunKey
 from laconic.secagg.crypto.masks import add_masks
-from laconic.secagg.crypto.run_key import RunKey
 
 
 @pytest.fixture

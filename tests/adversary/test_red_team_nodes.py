@@ -18,8 +18,8 @@ from adversary_world import SERVER, World, model
 from e2e_tools import call
 
 from laconic import schemes
+from laconic.federation.node.kept import KeptWork
 from laconic.federation.node.node import Node
-from laconic.federation.node.serve.kept_work import KeptWork
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.requests import REFUSED
 from laconic.guard.guard import Guard

@@ -156,8 +156,8 @@ def test_a_killed_trial_goes_on_within_a_minute(everything: bool, tmp_path: Path
 
 def expect_refused(folder: Path) -> None:
     """A node whose key was not registered is not let in."""
-    from laconic.federation.trial.certificates import make_node_key
     from laconic.federation.trial.processes import Processes, free_port
+    from laconic.federation.trial.superlink import make_node_key
 
     trial = folder / "federation"
     make_node_key(folder / "stranger")

@@ -20,8 +20,8 @@ from e2e_tools import rounds
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from laconic.federation.trial.certificates import make_certificates
 from laconic.federation.trial.processes import free_port
+from laconic.federation.trial.superlink import make_certificates
 from laconic.guard.folder import NodeFolder
 from laconic.guard.transcript import UPLOADED
 

@@ -20,12 +20,11 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation
 from laconic.federation.flower.client_app import courier_app
-from laconic.federation.flower.courier import FlowerCourier
-from laconic.federation.flower.federate import run_federation
 from laconic.federation.flower.messages import fields_of
-from laconic.federation.flower.server_app import ServerData
+from laconic.federation.flower.server_app import ServerData, run_federation
+from laconic.federation.flower.strategy import FlowerCourier
+from laconic.federation.node.kept import KeptRecords
 from laconic.federation.node.own_model import own_model
-from laconic.federation.node.serve.kept_work import KeptRecords
 from laconic.federation.node.serve.served_node import ServedNode, Serving
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.populations import Held

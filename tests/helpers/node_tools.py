@@ -14,12 +14,11 @@ from torch import nn
 
 from conftest import make_population
 from laconic import schemes
-from laconic.federation.courier import Answers
 from laconic.federation.node import refusals as node_refusals
 from laconic.federation.node.node import Node
 from laconic.federation.offer import Offer
 from laconic.federation.populations import FarRecords
-from laconic.federation.requests import Fields
+from laconic.federation.requests import Answers, Fields
 from laconic.federation.server.members import invite
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.weights import initial_weights, weights_digest

@@ -26,7 +26,7 @@ from laconic.report.summary_lines import as_text, metric_text, result_lines, res
 from laconic.store.finished import digests_of
 from laconic.store.folder import RunFolder
 from laconic.store.journal import Journal
-from laconic.store.round_rows import ROUNDS, rows_digest
+from laconic.store.saves import ROUNDS, rows_digest
 from laconic.sweeps.progress import SweepLines
 
 Capture = pytest.CaptureFixture[str]

@@ -2,9 +2,8 @@
 
 attack         `Attack`: what all attacks have in common; `Scene`: what attackers know when they forge an update
 confusion      how a model does by class: accuracy of every class, of the attacked one, and of the attack
-malicious      which clients are malicious, and how many of them are in a cohort
+malicious      which clients are malicious, how many of them are in a cohort, which records they have
 missing_noise  the ε that holds when attackers leave out their noise
-poisoned       who holds which records under an attack: classes that are left out, labels that are changed
 registry       the attacks by name, and the user's own as package.module:name
 ring           what becomes of a boosted sum in a ring that is too small for it
 

@@ -13,8 +13,7 @@ import click
 
 from laconic import __version__
 from laconic.errors import LaconicError, on_command_line, speak, speaking, unknown
-from laconic.own_code import ALLOW_CODE, only_typed
-from laconic.plugins import COMMANDS, added
+from laconic.own_code import ALLOW_CODE, COMMANDS, added, only_typed
 from laconic.ranks import under_torchrun
 
 _COMMANDS = {
@@ -22,18 +21,18 @@ _COMMANDS = {
     "sweep": ("laconic.cli.sweep", "sweep"),
     "federate": ("laconic.cli.federate", "federate"),
     "node": ("laconic.cli.node.group", "node"),
-    "keys": ("laconic.cli.keys.group", "keys"),
+    "keys": ("laconic.cli.keys", "keys"),
     "advise": ("laconic.cli.advise", "advise"),
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
-    "schema": ("laconic.cli.data.schema", "schema"),
-    "predict": ("laconic.cli.data.predict", "predict"),
-    "export": ("laconic.cli.trained.export", "export"),
+    "schema": ("laconic.cli.schema", "schema"),
+    "predict": ("laconic.cli.predict", "predict"),
+    "export": ("laconic.cli.export", "export"),
     "audit": ("laconic.cli.audit", "audit"),
-    "compare": ("laconic.cli.pages.compare", "compare"),
-    "report": ("laconic.cli.pages.report", "report"),
-    "watch": ("laconic.cli.pages.watch", "watch"),
+    "compare": ("laconic.cli.pages", "compare"),
+    "report": ("laconic.cli.pages", "report"),
+    "watch": ("laconic.cli.pages", "watch"),
     "schemes": ("laconic.cli.lists", "schemes"),
     "datasets": ("laconic.cli.lists", "datasets"),
     "models": ("laconic.cli.lists", "models"),

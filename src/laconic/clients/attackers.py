@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from laconic.adversary.attack import Attack, Scene
-from laconic.adversary.poisoned import Relabelled, union
+from laconic.adversary.malicious import Relabelled, union
 from laconic.clients.base import ModelView
 from laconic.data.population import PooledPopulation, Population
 from laconic.plan import RoundPlan

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.adversary.poisoned import without_classes
+from laconic.adversary.malicious import without_classes
 from laconic.clients import wire
 from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView

@@ -17,7 +17,7 @@ from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.registry import SOURCES, Source, SourceInfo, load_source, register, sources_kept
 from laconic.data.synthetic import SYNTHETIC
 from laconic.errors import one_line
-from laconic.plugins import DATA_SETS, added
+from laconic.own_code import DATA_SETS, added
 
 __all__ = ["SOURCES", "Source", "SourceInfo", "load_source", "register", "sources_kept"]
 

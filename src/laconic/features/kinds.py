@@ -18,8 +18,8 @@ from laconic.features.population import in_blocks
 from laconic.features.projection import RIDGE, principal_components, random_selection
 from laconic.features.scattering import ScatteringFrontEnd
 from laconic.features.tables import ComponentsFrontEnd, FourierFrontEnd, fourier_front_end
+from laconic.own_code import FRONT_ENDS, added
 from laconic.parts import non_negative
-from laconic.plugins import FRONT_ENDS, added
 
 
 class JoinedFrontEnd(FrontEnd):

@@ -28,7 +28,7 @@ from laconic.guard.keys.original import is_copy, mark_original
 from laconic.guard.keys.permissions import check_private
 from laconic.guard.keys.secret import Secret
 from laconic.guard.transcript import Transcript, take_over
-from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.crypto.keys import RunKey
 
 
 class NodeFolder:

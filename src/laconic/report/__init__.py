@@ -2,7 +2,6 @@
 
 `page/` has the report and the page of several runs.
 
-classified     the last model on test records: confusion, ROC, calibration
 dataset_view   a few records of a data set, and how they are divided among clients
 drawing        elements, tables and charts as HTML and inline SVG
 live           `laconic watch`: pages of runs that go on, from a server on this machine alone

@@ -37,14 +37,13 @@ from laconic.runner.progress import Progress, started_of
 from laconic.runner.statement import counted_attackers
 from laconic.runner.tested import Tested, sums_in_round, tested_step
 from laconic.server.rules import SCORES, VOTES
-from laconic.store.checkpoint import save_state, weights_bytes, weights_check
+from laconic.store.checkpoint import keep_front_end, save_state, weights_bytes, weights_check
 from laconic.store.finished import digests_of
 from laconic.store.folder import RunFolder
-from laconic.store.front_end import keep_front_end
 from laconic.store.identity import NOISE_NAMES, check_identity, keep_identity
 from laconic.store.journal import Journal
 from laconic.store.restore import Restored, first_state, keep_repeats
-from laconic.store.round_rows import RoundRows
+from laconic.store.saves import RoundRows
 
 DIVERGED = "diverged"
 """Why an attacked run ends whose weights are no longer finite, and the key of its last row that says so."""

@@ -18,9 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from laconic.errors import ConfigError, WireError
 from laconic.secagg import messages
 from laconic.secagg.attempts import Attempts, AttemptsInMemory, Mark, Nonces, Step, check_forward
-from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, pair_seed, share_key
+from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, RunKey, pair_seed, share_key
 from laconic.secagg.crypto.masks import SEED_BYTES, add_masks
-from laconic.secagg.crypto.run_key import RunKey
 from laconic.secagg.shares import deal, num_secrets, pack_elements, pads, secrets_to_open
 from laconic.secagg.terms import SumPlan, Terms
 

@@ -1,4 +1,4 @@
-"""The state between two rounds, in one safetensors file: weights, rule state, participations, progress."""
+"""The state between two rounds in one safetensors file: weights, rule state, participations. The front end."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from laconic.errors import RunFolderError
+from laconic.features.base import FrontEnd
 from laconic.group_testing import Findings
 from laconic.server.rules import State
 from laconic.store.chain import WAY_OUT, digest_of
-from laconic.store.folder import BEST, STATE, STATEMENT, RunFolder
-from laconic.store.journal import Journal
-from laconic.store.participations import Participations
-from laconic.store.round_rows import RoundRows
-from laconic.store.saves import Save
+from laconic.store.folder import BEST, FRONT_END, STATE, STATEMENT, RunFolder
+from laconic.store.journal import Journal, Participations
+from laconic.store.saves import RoundRows, Save
 
 
 @dataclass
@@ -200,3 +199,9 @@ def weights_bytes(parameters: dict[str, Tensor], about: dict[str, str]) -> bytes
 
     data: bytes = save({k: v.detach().cpu().contiguous() for k, v in parameters.items()}, metadata=about)
     return data
+
+
+def keep_front_end(folder: RunFolder, front_end: nn.Module | None) -> None:
+    """Write it into the folder of a run that starts: computed again elsewhere, its numbers could differ."""
+    if isinstance(front_end, FrontEnd) and not (folder.path / FRONT_END).exists():
+        folder.write(FRONT_END, front_end.to_bytes())

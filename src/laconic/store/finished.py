@@ -15,8 +15,7 @@ from laconic.errors import RunFolderError
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.folder import BEST, FRONT_END, IDENTITY, STATE, STATEMENT, RunFolder
 from laconic.store.journal import Journal
-from laconic.store.round_rows import ROUNDS, rows_digest
-from laconic.store.saves import Save, Saves
+from laconic.store.saves import ROUNDS, Save, Saves, rows_digest
 
 if TYPE_CHECKING:
     from laconic.report.page.reading import RunView

@@ -12,8 +12,7 @@ from laconic.errors import RunFolderError
 from laconic.experiment.identity import NOISE_DRAWS
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.folder import IDENTITY, STATE, RunFolder
-from laconic.store.round_rows import ROUNDS
-from laconic.store.saves import Saves
+from laconic.store.saves import ROUNDS, Saves
 
 NOISE_NAMES = "noise names"
 """What is in the names of a simulation's noise: older versions had the seed and the round alone."""

@@ -22,10 +22,8 @@ from laconic.round import first_server_state
 from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.checkpoint import RunState, parsed_state
 from laconic.store.folder import BEST, STATE, RunFolder, parsed_row
-from laconic.store.journal import Charge, Journal, released_charges
-from laconic.store.participations import Participations
-from laconic.store.round_rows import ROUNDS, rows_digest
-from laconic.store.saves import Save
+from laconic.store.journal import Charge, Journal, Participations, released_charges
+from laconic.store.saves import ROUNDS, Save, rows_digest
 
 
 def check_cohorts(experiment: Experiment, clients: Clients, folder: RunFolder, charges: Sequence[Charge]) -> None:

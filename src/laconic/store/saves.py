@@ -1,4 +1,4 @@
-"""What was saved when: the journal of checkpoints, in one chain with the charges.
+"""The rows of finished rounds, and what was saved when: the journal of checkpoints, in one chain with the charges.
 
 A save is announced before any file is replaced, and confirmed afterwards. So after a kill the files are those of the
 last confirmed save or of the announced one, and anything else was put there by somebody.
@@ -9,12 +9,59 @@ tail of charges cannot be lost without a trace: what may have been charged since
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from laconic.errors import RunFolderError
 from laconic.store.chain import SAVES, WAY_OUT, Chain
+from laconic.store.folder import RunFolder, json_text
+
+ROUNDS = "rounds.jsonl"
+
+
+class RoundRows:
+    """`rounds.jsonl` while a run goes on. `lines` are those to begin with: all others in the file are cut off."""
+
+    def __init__(self, folder: RunFolder, lines: list[bytes]) -> None:
+        self._folder = folder
+        self._before, self._digest = _hash(lines[:-1]), _hash(lines)
+        self._completed: bytes | None = None
+        folder.keep_lines(ROUNDS, lines)
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def append(self, row: dict[str, Any]) -> None:
+        self._folder.append(ROUNDS, row)
+        self._before = self._digest.copy()
+        self._digest.update(_line(row) + b"\n")
+
+    def complete(self, row: dict[str, Any]) -> None:
+        """The last row has more to say. The file is changed by `flush`, once the new digest has been written down."""
+        self._completed = _line(row)
+        self._digest = self._before.copy()
+        self._digest.update(self._completed + b"\n")
+
+    def flush(self) -> None:
+        if self._completed is not None:
+            self._folder.keep_lines(ROUNDS, [*self._folder.lines(ROUNDS)[:-1], self._completed])
+            self._completed = None
+
+
+def rows_digest(lines: list[bytes]) -> str:
+    return _hash(lines).hexdigest()
+
+
+def _hash(lines: list[bytes]) -> hashlib.blake2b:
+    return hashlib.blake2b(b"".join(line + b"\n" for line in lines), digest_size=16)
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    return json_text(row).encode()
+
 
 T = TypeVar("T")
 

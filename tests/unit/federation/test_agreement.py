@@ -12,10 +12,9 @@ from node_tools import SERVER, SIZES, Small, make_offer, model
 from laconic.data.ehr.schema import Schema
 from laconic.data.meaning import LONGEST, Meaning
 from laconic.errors import ConfigError, WireError
-from laconic.federation.agreement import OtherRecords, check_meaning
 from laconic.federation.node.node import Node
 from laconic.federation.node.own_records import own_meaning
-from laconic.federation.offer import Offer, read_offer, sign_offer
+from laconic.federation.offer import Offer, OtherRecords, check_meaning, read_offer, sign_offer
 from laconic.guard.folder import NodeFolder
 from laconic.guard.policy import Policy
 from laconic.guard.transcript import REFUSED

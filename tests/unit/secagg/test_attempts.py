@@ -14,7 +14,7 @@ from laconic.errors import PrivacyError
 from laconic.guard.transcript import LoggedAttempts, Transcript
 from laconic.secagg.attempts import Attempts, AttemptsInMemory, Mark, Step
 from laconic.secagg.client import SecAggClient
-from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.crypto.keys import RunKey
 from laconic.secagg.server import SecAggServer
 
 RUN, OTHER = b"r" * 16, b"s" * 16

@@ -11,8 +11,7 @@ import torch
 
 from laconic.plan import RoundPlan
 from laconic.store.checkpoint import RunState, parsed_state, state_bytes
-from laconic.store.journal import Journal, released_charges
-from laconic.store.participations import Participations
+from laconic.store.journal import Journal, Participations, released_charges
 
 
 def cohorts(count: int, clients: int = 60) -> list[np.ndarray]:

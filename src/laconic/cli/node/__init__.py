@@ -1,9 +1,8 @@
 """`laconic node`: the commands of a data owner.
 
-courier         `laconic node courier`
-group           `laconic node` itself
-predict         `laconic node predict`
-record_options  how an owner says that records are read
-serve           `laconic node serve`
-status          `laconic node status` and `identity`
+courier  `laconic node courier`
+group    `laconic node` itself
+predict  `laconic node predict`
+serve    `laconic node serve`
+status   `laconic node status` and `identity`
 """

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from laconic.cli.keys.secret import secret_for, secret_options
-from laconic.cli.node.record_options import record_options
+from laconic.cli.keys import secret_for, secret_options
 
 if TYPE_CHECKING:
-    from laconic.federation.node.serve.kept_work import KeptRecords
+    from laconic.federation.node.kept import KeptRecords
     from laconic.guard.keys.secret import Secret
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_OPTIONS = (
+    click.option("--target", metavar="COLUMN", help="The column that is predicted, without a schema.  [target]"),
+    click.option(
+        "--patient-column",
+        metavar="COLUMN",
+        help="The column, or array, that says whose each record is. It is not learnt from.",
+    ),
+    click.option("--schema", metavar="FILE", help="A schema that fixes everything, as all nodes have it."),
+    click.option("--text-column", metavar="COLUMN", help="The column with texts; see --vocabulary, --max-length."),
+    click.option("--vocabulary", metavar="hash:N|FILE", help="How words are numbered, alike on all nodes."),
+    click.option("--max-length", type=int, help="Words of a text."),
+    click.option("--classes", metavar="A,B,…", help="The names of all classes in the order of the run, for pictures."),
+    click.option("--image-size", metavar="HEIGHTxWIDTH", help="To which pictures are resized, alike on all nodes."),
+    click.option("--channels", type=int, help="Of pictures: 3 is colour, 1 is grey.  [3]"),
+    click.option("--model", metavar="MODULE:FACTORY", help="Your own model, if the run's is none of laconic's."),
+    click.option(
+        "--front-end-module",
+        metavar="MODULE:FACTORY",
+        help="Your own frozen module, if the run's front end uses one. No server's name is imported.",
+    ),
+)
+
+
+def record_options(command: _F) -> _F:
+    """All of them, in this order."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -84,12 +115,12 @@ def serve(
     status FOLDER` says what it did. Records are read when it starts, and again when a run begins after they changed.
     """
     from laconic.features.module import find_factory
-    from laconic.federation.agreement import UNCHECKED
     from laconic.federation.front_ends import read_front_end
     from laconic.federation.node.own_model import own_model
     from laconic.federation.node.own_records import own_meaning
     from laconic.federation.node.serve.served_node import Serving
     from laconic.federation.node.serve.served_node import serve as serve_node
+    from laconic.federation.offer import UNCHECKED
     from laconic.models.registry import find_model
 
     _check_made(folder.expanduser())
@@ -153,8 +184,8 @@ def _say_ready(path: Path) -> None:
 def _records(function: str | None, own: dict[str, Any]) -> KeptRecords:
     """Where this node's records come from."""
     from laconic.errors import ConfigError, DataError
+    from laconic.federation.node.kept import KeptRecords
     from laconic.federation.node.own_records import own_meaning, own_records, tells_patients
-    from laconic.federation.node.serve.kept_work import KeptRecords
     from laconic.federation.populations import Held
     from laconic.own_code import imported
 

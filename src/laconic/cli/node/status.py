@@ -90,7 +90,7 @@ def _process(folder: Path) -> dict[str, Any]:
     """What is known of the process that serves the folder."""
     from laconic.federation.node.serve.daemon import HELLO
     from laconic.federation.node.serve.hand_over import hand_over
-    from laconic.federation.node.serve.lock import serving
+    from laconic.federation.node.serve.place import serving
     from laconic.federation.node.serve.served_node import read_state
 
     state = read_state(folder)

@@ -15,8 +15,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from laconic.errors import LaconicError
-from laconic.federation.flower.messages import TYPES, fields_of, to_reply
-from laconic.federation.flower.orphan import end_if_orphaned
+from laconic.federation.flower.messages import TYPES, end_if_orphaned, fields_of, to_reply
 from laconic.federation.node.serve.hand_over import hand_over
 from laconic.federation.requests import REFUSED, Fields
 

@@ -1,21 +1,31 @@
-"""Fields as Flower messages, and back. Each kind of exchange is a message type of its own.
+"""Fields as Flower messages, and back; and the end of an app whose Flower process is gone.
+
+Each kind of exchange is a message type of its own.
 
 keys        query.keys      once per run
 ready       query.ready     before a round, to nodes that the server has not heard of lately
 upload      train.upload    every round
 consent     query.consent   every round, in signed mode
 unmask      query.unmask    every round in which sums are masked
+
+Flower runs an app in a process of its own, and asks it to end when that process's parent is gone. One that waits for an
+answer from a SuperLink or SuperNode that is gone can hang while it does, with the run folder or the node's log of
+attempts locked. Nothing is lost by ending it at once: whatever counts is on disk before it is sent.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from laconic.errors import WireError
-from laconic.federation.courier import fields_bytes
-from laconic.federation.requests import Fields
+from laconic.federation.requests import Fields, fields_bytes
 
 TYPES = {
     "keys": "query.keys",
@@ -63,3 +73,19 @@ def _content(fields: Fields) -> RecordDict:
     if shared:
         content["shared"] = ConfigRecord(dict(shared))
     return content
+
+
+_POLL, _GRACE = 0.5, 3.0
+
+
+def end_if_orphaned() -> None:
+    """Watch the parent process from now on. Does nothing where an app is called in some other process, as in tests."""
+    if Path(sys.argv[0]).name.startswith("flwr-"):
+        threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_POLL)
+    time.sleep(_GRACE)
+    os._exit(1)

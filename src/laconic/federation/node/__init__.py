@@ -1,7 +1,7 @@
 """The node: it answers a server within its owner's policy.
 
 backup       a node's folder as one archive, and a folder from it that knows what it does not know
-last_answers  the last answers of a run: asked the same again, a node sends the same bytes
+kept         what is kept between messages: records and work in memory, the last answers in the folder
 lifetime     `Cost` and `spent`: what a node's data has cost over all runs
 node         `Node`: answers a server within its policy
 own_model    the model of an offered run, built on the node

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laconic.errors import DataError, LaconicError, PrivacyError, RunFolderError, WireError, one_line
-from laconic.federation.agreement import UNCHECKED, check_meaning, check_patients
 from laconic.federation.entropy import TEST_SEED, StreamWords, federation_streams, refuse_test_seed, seed_for_tests
 from laconic.federation.front_ends import kept_front_end, own_front_end
-from laconic.federation.node.last_answers import LastAnswers
+from laconic.federation.node.kept import LastAnswers
+from laconic.federation.offer import UNCHECKED, check_meaning, check_patients
 from laconic.federation.requests import NONCE, Fields, UploadRequest, bytes_in, run_in
 from laconic.figures import rounded_up
 from laconic.guard.contract import CLIENT
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from laconic.data.meaning import Meaning
     from laconic.data.population import Records
+    from laconic.federation.node.kept import KeptWork
     from laconic.federation.node.lifetime import Cost
-    from laconic.federation.node.serve.kept_work import KeptWork
     from laconic.federation.node.training import NodeWork
     from laconic.federation.offer import Offer
     from laconic.federation.populations import Held

@@ -21,11 +21,10 @@ from laconic.data.files.user_file import suffix
 from laconic.data.inputs import dense
 from laconic.errors import ConfigError, RunFolderError
 from laconic.features.population import in_blocks
-from laconic.federation.agreement import check_meaning
 from laconic.federation.front_ends import kept_front_end
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.own_records import own_meaning
-from laconic.federation.offer import Offer, read_offer
+from laconic.federation.offer import Offer, check_meaning, read_offer
 from laconic.federation.weights import check_model
 from laconic.guard.folder import NodeFolder
 from laconic.guard.transcript import JOINED

@@ -14,10 +14,9 @@ from laconic.data.meaning import Meaning
 from laconic.errors import ConfigError, LaconicError, PrivacyError, RunFolderError
 from laconic.features.base import FrontEnd
 from laconic.features.scattering import ScatteringFrontEnd
-from laconic.federation.courier import Answers, Courier, fields_bytes
 from laconic.federation.front_ends import OfferedFrontEnd
 from laconic.federation.offer import Offer, sign_offer
-from laconic.federation.requests import Fields, bytes_in
+from laconic.federation.requests import Answers, Courier, Fields, bytes_in, fields_bytes
 from laconic.federation.server.settings import Settings
 from laconic.federation.weights import initial_weights, weights_digest
 from laconic.guard.roster import beacon_of, read_roster, write_roster

@@ -17,9 +17,8 @@ from laconic.errors import LaconicError, WireError
 from laconic.experiment.about import about_sum
 from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
-from laconic.federation.courier import Answers, Courier, fields_bytes
 from laconic.federation.entropy import federation_streams, seed_for_tests
-from laconic.federation.requests import Fields, UploadRequest, bytes_in
+from laconic.federation.requests import Answers, Courier, Fields, UploadRequest, bytes_in, fields_bytes
 from laconic.federation.server.members import Members
 from laconic.federation.weights import write_shared
 from laconic.packing import SIGNS

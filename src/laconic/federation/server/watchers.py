@@ -1,7 +1,9 @@
-"""Who watches a server: a log of events and figures for Prometheus, where its options ask for them."""
+"""Who watches a server: events, figures for Prometheus, and warnings about nodes for the operator."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from logging import WARNING, getLogger
 from pathlib import Path
 
 from laconic.observers.observer import Observer, Together
@@ -9,6 +11,7 @@ from laconic.observers.operator import RecordedEvents, RunFigures
 from laconic.operations.events import EventLog
 from laconic.options.sections import FederationSection
 from laconic.stopwatch import Stopwatch
+from laconic.store.folder import RunFolder
 
 
 class Watchers:
@@ -41,3 +44,23 @@ class Watchers:
         for one in (self.events, self.figures):
             if one is not None:
                 one.close()
+
+
+_FILE = "notices.jsonl"
+_LOG = getLogger("laconic.federation")
+
+
+class Notices:
+    """Rows of `notices.jsonl` in the run folder; also logged, and told to whoever watches."""
+
+    def __init__(
+        self, folder: RunFolder | None = None, watch: Callable[[int, int, int, str], None] = lambda *notice: None
+    ) -> None:
+        self._folder, self._watch = folder, watch
+
+    def add(self, round: int, client: int, node: int, reason: str) -> None:
+        """`node` is the carrier's name for the client; round 0 is before the first one."""
+        self._watch(round, client, node, reason)
+        _LOG.log(WARNING, "round %d: node %d (%d) %s", round, client, node, reason)
+        if self._folder:
+            self._folder.append(_FILE, {"round": round, "client": client, "node": str(node), "reason": reason})

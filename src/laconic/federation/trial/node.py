@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from laconic.errors import LaconicError
+from laconic.federation.node.kept import KeptRecords
 from laconic.federation.node.own_model import own_model
-from laconic.federation.node.serve.kept_work import KeptRecords
 from laconic.federation.node.serve.served_node import Serving, serve
 from laconic.federation.trial.data import part_of
 from laconic.settings.config import RunConfig, read_toml

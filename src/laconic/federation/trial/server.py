@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from laconic.federation.flower.app_config import config_of
-from laconic.federation.flower.server_app import server_app
+from laconic.federation.flower.server_app import config_of, server_app
 from laconic.federation.trial.data import TrialData, load_trial
 
 app = server_app(lambda context: TrialData(load_trial(config_of(context.run_config))))

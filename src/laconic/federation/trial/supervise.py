@@ -18,7 +18,7 @@ from laconic.errors import (
     TrainingError,
     WireError,
 )
-from laconic.federation.server.lost_rounds import what_became
+from laconic.federation.server.outcome import what_became
 from laconic.federation.trial.trial import Trial, last_words
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder

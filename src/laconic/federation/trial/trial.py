@@ -26,12 +26,9 @@ from laconic.errors import RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.federation.entropy import seed_for_tests
 from laconic.federation.node.refusals import planned_epsilons
-from laconic.federation.trial.certificates import TlsFiles, make_certificates, make_node_key
-from laconic.federation.trial.keeper import Keeper
-from laconic.federation.trial.leases import sign_off
 from laconic.federation.trial.node import SOCKET
-from laconic.federation.trial.processes import Processes, environment, free_port, program
-from laconic.federation.trial.registration import register
+from laconic.federation.trial.processes import Keeper, Processes, environment, free_port, program
+from laconic.federation.trial.superlink import TlsFiles, make_certificates, make_node_key, register, sign_off
 from laconic.files import private_folder
 from laconic.guard.contract import CLIENT
 from laconic.guard.keys.keyring import server_key

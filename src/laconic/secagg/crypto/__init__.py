@@ -1,8 +1,7 @@
 """The building blocks of secure aggregation: keys, masks, secret sharing, arithmetic mod 2^b.
 
-keys     identities, announced keys, and what is derived from them
-labels   the labels of all hashes, keys and signatures
-masks    `Ring`: vectors mod 2^b, and AES-256-CTR keystreams that are added to them
-run_key  `RunKey`: one key that agrees on masks and can show that it is there
-shamir   secret sharing for many secrets at once
+keys    identities, announced keys, and what is derived from them
+labels  the labels of all hashes, keys and signatures
+masks   `Ring`: vectors mod 2^b, and AES-256-CTR keystreams that are added to them
+shamir  secret sharing for many secrets at once
 """

@@ -19,9 +19,9 @@ from flower_tools import FIRST_NODE, LocalGrid
 from flwr.app import Context, Message, RecordDict
 
 from laconic.federation.flower.client_app import courier_app
+from laconic.federation.node.kept import KeptRecords
 from laconic.federation.node.own_model import own_model
 from laconic.federation.node.own_records import own_meaning, own_records
-from laconic.federation.node.serve.kept_work import KeptRecords
 from laconic.federation.node.serve.served_node import ServedNode, Serving
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

@@ -20,9 +20,9 @@ from flwr.common.constant import ErrorCode
 from laconic.data.population import Records
 from laconic.errors import PrivacyError, RunFolderError, TrainingError
 from laconic.federation.entropy import TEST_SEED
-from laconic.federation.flower.courier import FlowerCourier
 from laconic.federation.flower.messages import to_reply
-from laconic.federation.server.lost_rounds import LostRounds
+from laconic.federation.flower.strategy import FlowerCourier
+from laconic.federation.server.outcome import LostRounds
 from laconic.federation.server.settings import Settings
 from laconic.guard.transcript import REFUSED, REVEALED, UPLOADED
 

@@ -19,8 +19,7 @@ from laconic.data.federated import FederatedData
 from laconic.data.population import Records
 from laconic.errors import ConfigError, PrivacyError, WireError
 from laconic.federation.entropy import TEST_SEED
-from laconic.federation.flower.federate import run_federation
-from laconic.federation.flower.server_app import ServerData
+from laconic.federation.flower.server_app import ServerData, run_federation
 from laconic.federation.front_ends import OfferedFrontEnd, own_front_end
 from laconic.federation.offer import Offer, read_offer, sign_offer
 from laconic.runner.outcome import RunResult

@@ -20,8 +20,7 @@ from laconic.data.population import Records
 from laconic.errors import DataError
 from laconic.federation.entropy import TEST_SEED
 from laconic.federation.node.node import Node
-from laconic.federation.node.serve.figures import NodeFigures
-from laconic.federation.node.serve.watched import WatchedNode
+from laconic.federation.node.serve.watched import NodeFigures, WatchedNode
 from laconic.federation.trial.processes import free_port
 from laconic.guard.policy import Policy
 from laconic.operations.events import EventLog
@@ -78,7 +77,7 @@ def run_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
     federation.population = Marked()  # type: ignore[assignment]
     scrapes: list[str] = []
     monkeypatch.setattr(
-        "laconic.federation.flower.federate._show",
+        "laconic.federation.flower.server_app._show",
         lambda row: scrapes.append(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()),
     )
     result = federation.run()

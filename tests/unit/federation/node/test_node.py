@@ -18,11 +18,10 @@ from node_tools import SERVER, SIZES, DirectCourier, Small, make_offer
 
 from laconic import schemes
 from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
-from laconic.federation.courier import Answers
 from laconic.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
 from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.offer import Offer, read_offer, sign_offer
-from laconic.federation.requests import REFUSED, Fields, UploadRequest, bytes_in
+from laconic.federation.requests import REFUSED, Answers, Fields, UploadRequest, bytes_in
 from laconic.federation.server import remote_clients as server
 from laconic.federation.server.members import Members
 from laconic.guard.folder import NodeFolder
@@ -37,8 +36,7 @@ from laconic.operations.events import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
 from laconic.secagg.attempts import Nonces
-from laconic.secagg.crypto.keys import PublicKeys
-from laconic.secagg.crypto.run_key import RunKey
+from laconic.secagg.crypto.keys import PublicKeys, RunKey
 from laconic.streams import Streams
 
 

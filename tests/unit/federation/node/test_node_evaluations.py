@@ -21,13 +21,12 @@ from laconic.clients import wire
 from laconic.clients.secure_sums import sum_plan
 from laconic.codecs.measured import Evaluations
 from laconic.errors import LaconicError
-from laconic.federation.courier import Answers
 from laconic.federation.node import refusals
 from laconic.federation.node.lifetime import Cost, accountant_of, logged_costs, spent
 from laconic.federation.node.node import Node
 from laconic.federation.offer import Offer
 from laconic.federation.populations import FarRecords
-from laconic.federation.requests import REFUSED, Fields
+from laconic.federation.requests import REFUSED, Answers, Fields
 from laconic.federation.server.members import invite
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.guard.folder import NodeFolder

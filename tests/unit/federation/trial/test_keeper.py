@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 from laconic.federation.trial import guard
-from laconic.federation.trial.keeper import HEALTHY, MOST_STARTS, PAUSES, Keeper
+from laconic.federation.trial.processes import HEALTHY, MOST_STARTS, PAUSES, Keeper
 
 
 class Ending:

@@ -22,11 +22,11 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from flower_tools import config_for, run_config
 
 from laconic.errors import ConfigError, Incomplete, PrivacyError, RunFolderError
-from laconic.federation.flower.app_config import config_of
+from laconic.federation.flower.server_app import config_of
 from laconic.federation.trial import processes, supervise
-from laconic.federation.trial.certificates import make_certificates, make_node_key
 from laconic.federation.trial.data import part_of
-from laconic.federation.trial.keeper import Keeper
+from laconic.federation.trial.processes import Keeper
+from laconic.federation.trial.superlink import make_certificates, make_node_key
 from laconic.federation.trial.supervise import Supervisor, lives
 from laconic.federation.trial.trial import last_words
 from laconic.guard.policy import read_policy
@@ -149,9 +149,9 @@ def test_an_app_that_flower_left_alone_ends(tmp_path: Path) -> None:
     """Even if its main thread hangs."""
     app = """
 import os, sys, threading
-from laconic.federation.flower import orphan
-orphan._POLL, orphan._GRACE, sys.argv[0] = 0.05, 0.1, "/some/where/flwr-serverapp"
-orphan.end_if_orphaned()
+from laconic.federation.flower import messages
+messages._POLL, messages._GRACE, sys.argv[0] = 0.05, 0.1, "/some/where/flwr-serverapp"
+messages.end_if_orphaned()
 print(os.getpid(), flush=True)
 threading.Event().wait()
 """

@@ -15,9 +15,8 @@ from laconic.errors import WireError
 from laconic.secagg import messages
 from laconic.secagg.client import SecAggClient
 from laconic.secagg.crypto import keys, labels
-from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, pair_seed, share_key
+from laconic.secagg.crypto.keys import KeyBook, PairSecrets, PublicKeys, RunKey, montgomery, pair_seed, share_key
 from laconic.secagg.crypto.labels import labelled
-from laconic.secagg.crypto.run_key import RunKey, montgomery
 from laconic.secagg.server import ServerRound
 
 RUN = b"r" * 16

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from logging import getLogger
 
 from laconic.errors import WireError, one_line
-from laconic.federation.node.serve import frames
-from laconic.federation.node.serve.hand_over import ANSWER
+from laconic.federation.node.serve.hand_over import ANSWER, receive, send
 from laconic.federation.requests import REFUSED, Fields
 from laconic.guard.withheld import WITHHELD
 
@@ -63,7 +62,7 @@ class Daemon:
         with stream, contextlib.suppress(OSError):
             stream.settimeout(_WRITING)
             if not self._room.acquire(blocking=False):
-                frames.send(stream, ANSWER, {REFUSED: f"this node is busy: {self._waiting} messages wait already"})
+                send(stream, ANSWER, {REFUSED: f"this node is busy: {self._waiting} messages wait already"})
                 return
             try:
                 self._one_message(stream)
@@ -72,22 +71,22 @@ class Daemon:
 
     def _one_message(self, stream: socket.socket) -> None:
         try:
-            message = frames.receive(stream, most=self._most_bytes(), within=self._reading)
+            message = receive(stream, most=self._most_bytes(), within=self._reading)
             stream.settimeout(_WRITING)
         except WireError as error:
-            frames.send(stream, ANSWER, {REFUSED: one_line(error, 300)})
+            send(stream, ANSWER, {REFUSED: one_line(error, 300)})
             return
         if message is None:
             return
         kind, fields = message
         if kind == HELLO:
-            frames.send(stream, ANSWER, {HELLO: 1})
+            send(stream, ANSWER, {HELLO: 1})
             return
         with self._turn:
             if self._ended.is_set():
                 return  # whoever starts next will be asked again
             answer = self._safe(kind, fields)
-        frames.send(stream, ANSWER, answer)
+        send(stream, ANSWER, answer)
 
     def _safe(self, kind: str, fields: Fields) -> Fields:
         try:

@@ -1,20 +1,146 @@
-"""What a courier does with a message: open the node's socket, hand the fields over, take the answer.
+"""Messages between a courier and the node's process, over a Unix socket.
 
-The node's process may be restarted at any time, so a courier tries again for a while. That is safe: the node writes
-down what it will send before it sends it, and masks no second vector in an attempt.
+*The courier's side* opens the socket, hands the fields over and takes the answer. The node's process may be restarted
+at any time, so a courier tries again for a while. That is safe: the node writes down what it will send before it sends
+it, and masks no second vector in an attempt.
+
+*A message as bytes* is a kind and its named fields:
+
+4 magic · 1 version · 4 length of the head · 8 length of the body · head (JSON) · body
+
+The head has the kind and, for each field, its name, its type and its length in the body. Nothing here needs more than
+the standard library: a courier starts quickly, and has nothing in it that could be attacked.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import socket
+import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from laconic.errors import WireError
-from laconic.federation.node.serve import frames
-from laconic.federation.node.serve.address import address
 from laconic.federation.requests import REFUSED, Fields
+
+_LONGEST = 100
+
+
+@contextmanager
+def address(path: str | Path) -> Iterator[str]:
+    """What `bind` and `connect` take for this path."""
+    path = Path(path)
+    if len(os.fsencode(path)) <= _LONGEST or not Path("/proc/self/fd").is_dir():
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+_HEAD = struct.Struct("<4sBIQ")
+_MAGIC, _VERSION = b"LNOD", 1
+_MOST_HEAD = 1 << 16
+_TYPES = ("bytes", "int", "str")
+MOST_BYTES = 1 << 30
+"""Of a body, where nothing smaller is asked for."""
+
+
+def send(stream: socket.socket, kind: str, fields: Fields) -> None:
+    """Write one message."""
+    parts, described = [], []
+    for name, value in fields.items():
+        data = value if isinstance(value, bytes) else str(value).encode()
+        described.append([name, type(value).__name__, len(data)])
+        parts.append(data)
+    head = json.dumps({"kind": kind, "fields": described}).encode()
+    stream.sendall(_HEAD.pack(_MAGIC, _VERSION, len(head), sum(map(len, parts))) + head)
+    for part in parts:
+        stream.sendall(part)
+
+
+def receive(stream: socket.socket, *, most: int = MOST_BYTES, within: float | None = None) -> tuple[str, Fields] | None:
+    """Read one message; None if the other side has closed the connection before it began one.
+
+    It has to be here `within` so many seconds, however it drips.
+    """
+    end = None if within is None else time.monotonic() + within
+    start = _some(stream, 1, end)
+    if not start:
+        return None
+    magic, version, head_size, body_size = _HEAD.unpack(start + _exactly(stream, _HEAD.size - 1, end))
+    if magic != _MAGIC or version != _VERSION:
+        raise WireError("this socket does not speak the node's protocol, or another version of it")
+    if head_size > _MOST_HEAD or body_size > most:
+        raise WireError(f"a message of {body_size:,} bytes, more than {most:,}")
+    kind, described = _described(_exactly(stream, head_size, end))
+    if sum(size for _, _, size in described) != body_size:
+        raise WireError("a message whose fields are not as long as it is")
+    return kind, {name: _value(type_, _exactly(stream, size, end)) for name, type_, size in described}
+
+
+def _described(head: bytes) -> tuple[str, list[tuple[str, str, int]]]:
+    try:
+        values = json.loads(head)
+        kind, fields = values["kind"], [(name, type_, size) for name, type_, size in values["fields"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise WireError("a message whose head cannot be read") from None
+    names = [name for name, _, _ in fields]
+    if not isinstance(kind, str) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise WireError("a message whose head cannot be read")
+    for _, type_, size in fields:
+        if (
+            not isinstance(type_, str)
+            or type_ not in _TYPES
+            or isinstance(size, bool)
+            or not isinstance(size, int)
+            or size < 0
+        ):
+            raise WireError("a message whose head cannot be read")
+    return kind, fields
+
+
+def _value(type_: str, data: bytes) -> Any:
+    if type_ == "bytes":
+        return data
+    try:
+        text = data.decode()
+        return text if type_ == "str" else _number(text)
+    except ValueError:
+        raise WireError("a message with a field that is not what it says") from None
+
+
+def _number(text: str) -> int:
+    if len(text) > 20:  # no field of ours is longer, and Python's own limit is an error of another kind
+        raise ValueError
+    return int(text)
+
+
+def _some(stream: socket.socket, most: int, end: float | None) -> bytes:
+    if end is not None:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the message did not come in time")
+        stream.settimeout(left)
+    return stream.recv(most)
+
+
+def _exactly(stream: socket.socket, size: int, end: float | None) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        chunk = _some(stream, min(size - len(data), 1 << 20), end)
+        if not chunk:
+            raise ConnectionError("the connection ended in the middle of a message")
+        data += chunk
+    return bytes(data)
+
 
 PATIENCE = 30.0
 """Seconds in which a node's process that is gone has to come back."""
@@ -49,8 +175,8 @@ def _asked(path: str | Path, kind: str, fields: Fields, within: float | None) ->
         with address(path) as short:
             stream.connect(short)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            frames.send(stream, kind, fields)  # a busy node answers and hangs up before it reads: its answer waits
-        answer = frames.receive(stream)
+            send(stream, kind, fields)  # a busy node answers and hangs up before it reads: its answer waits
+        answer = receive(stream)
     if answer is None:
         raise ConnectionError("the node's process ended before it answered")
     return answer[1]

@@ -1,21 +1,25 @@
-"""The node's socket: where it is, and who may open it.
+"""Where a node is served: one process holds the lock of its folder, and listens at the node's socket.
 
-By default it lies in the node's folder, which only its owner may enter. For a SuperNode that runs as another user it
-lies elsewhere, and belongs to a group that both are in. Whoever may open it may send the node messages, and nothing
-else: no file of the node can be reached by it.
+*The socket.* By default it lies in the node's folder, which only its owner may enter. For a SuperNode that runs as
+another user it lies elsewhere, and belongs to a group that both are in. Whoever may open it may send the node messages,
+and nothing else: no file of the node can be reached by it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import os
 import shlex
 import socket
 import stat
+import time
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from laconic.errors import ConfigError
-from laconic.federation.node.serve.address import address
+from laconic.errors import ConfigError, RunFolderError
+from laconic.federation.node.serve.hand_over import address
 
 _PROBE = 5.0
 
@@ -100,3 +104,67 @@ def _give_to(path: Path, group: str) -> None:
         path.chmod(0o660)
     except OSError as error:
         raise ConfigError(f"--group {group}: {error.strerror}; the owner must be in that group") from None
+
+
+_NAME = "serving.lock"
+_PATIENCE = 0.5
+
+
+class ServingLock:
+    """Held while a process serves the folder. The file has its process number, for people."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _NAME
+        self._file: int | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from None
+        try:
+            self._lock(file)
+            os.ftruncate(file, 0)
+            os.write(file, str(os.getpid()).encode())
+        except OSError as error:
+            os.close(file)
+            raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from None
+        except RunFolderError:
+            os.close(file)
+            raise
+        self._file = file
+        return self
+
+    def _lock(self, file: int) -> None:
+        """Take the lock; somebody who only looks whether it is held has it for an instant."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    other = os.read(file, 20).decode(errors="replace").strip()
+                    raise RunFolderError(
+                        f"process {other or '?'} serves {self._path.parent} already: stop it first"
+                    ) from None
+            time.sleep(0.05)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+
+def serving(folder: Path) -> int | None:
+    """The number of the process that serves the folder, if one does."""
+    try:
+        with open(folder / _NAME, "r+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look do not see each other
+            except OSError:
+                return int(file.read().strip() or 0)
+    except (FileNotFoundError, ValueError):
+        return None
+    return None

@@ -1,4 +1,8 @@
-"""The node that a process serves: its owner's settings, one `Node` for each message, and what is kept between them."""
+"""The node that a process serves: its owner's settings, one `Node` for each message, and what is kept between them.
+
+The policy is read as its owner has saved it, never as half of it: an editor empties the file before it writes it again.
+Half a policy is valid, and limits less than the whole. Whoever may send messages could wait for that instant.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,20 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 from laconic import __version__
 from laconic.errors import LaconicError, one_line
-from laconic.federation.agreement import UNCHECKED
+from laconic.federation.node.kept import KeptRecords, KeptWork, Signature, signature
 from laconic.federation.node.node import Node
 from laconic.federation.node.serve.daemon import Daemon
-from laconic.federation.node.serve.figures import NodeFigures
-from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
-from laconic.federation.node.serve.lock import ServingLock
-from laconic.federation.node.serve.place import open_socket
-from laconic.federation.node.serve.settled_policy import SettledPolicy
-from laconic.federation.node.serve.watched import WatchedNode
+from laconic.federation.node.serve.place import ServingLock, open_socket
+from laconic.federation.node.serve.watched import NodeFigures, WatchedNode
+from laconic.federation.offer import UNCHECKED
 from laconic.federation.requests import REFUSED, Fields
 from laconic.guard.folder import NodeFolder
 from laconic.guard.keys.files import replace_file
 from laconic.guard.keys.secret import Secret
-from laconic.guard.policy import read_policy
+from laconic.guard.policy import Policy, read_policy
 from laconic.guard.withheld import WITHHELD
 from laconic.operations.events import EventLog
 from laconic.operations.metrics import Endpoint
@@ -39,6 +41,32 @@ if TYPE_CHECKING:
 
     from laconic.data.meaning import Meaning
     from laconic.federation.offer import Offer
+
+
+SETTLING = 0.5
+"""Seconds in which a changed file must not have changed again."""
+
+
+class SettledPolicy:
+    """A policy file that is read anew for every message."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.expanduser()
+        self._known: Signature | None = None
+
+    def read(self) -> Policy:
+        """The policy; `ConfigError` if it is none. A file that was changed is read once it stays as it is."""
+        while True:
+            before = signature(self._path)
+            if self._known is not None and before != self._known:
+                time.sleep(SETTLING)
+                if signature(self._path) != before:
+                    continue
+            policy = read_policy(self._path)
+            if signature(self._path) == before:
+                self._known = before
+                return policy
+
 
 STATE = "serving.json"
 

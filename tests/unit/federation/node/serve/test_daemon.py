@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.node.serve import frames, place
+from laconic.federation.node.serve import hand_over as frames
+from laconic.federation.node.serve import place
 from laconic.federation.node.serve.daemon import HELLO, Daemon
 from laconic.federation.node.serve.hand_over import hand_over
-from laconic.federation.node.serve.lock import ServingLock, serving
-from laconic.federation.node.serve.place import open_socket
+from laconic.federation.node.serve.place import ServingLock, open_socket, serving
 from laconic.federation.requests import REFUSED, Fields
 from laconic.guard.withheld import WITHHELD
 
@@ -252,7 +252,7 @@ def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path, monkeypatch: pytes
     def write(handle: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("laconic.federation.node.serve.lock.os.write", write)
+    monkeypatch.setattr("laconic.federation.node.serve.place.os.write", write)
     with pytest.raises(RunFolderError, match="serving.lock: No space left on device"), ServingLock(tmp_path):
         pass
     assert serving(tmp_path) is None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laconic.errors import WireError
-from laconic.federation.node.serve import frames
+from laconic.federation.node.serve import hand_over as frames
 
 VALUES = st.one_of(st.binary(max_size=200), st.text(max_size=50), st.integers(-(2**63), 2**63))
 

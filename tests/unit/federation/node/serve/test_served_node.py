@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from conftest import make_population
 from laconic.data.population import Records
+from laconic.federation.node.kept import KeptRecords, KeptWork
 from laconic.federation.node.node import Node
-from laconic.federation.node.serve import served_node, settled_policy
-from laconic.federation.node.serve.figures import NodeFigures
-from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
+from laconic.federation.node.serve import served_node
 from laconic.federation.node.serve.served_node import ServedNode, Serving
+from laconic.federation.node.serve.watched import NodeFigures
 from laconic.federation.offer import sign_offer
 from laconic.federation.requests import REFUSED
 from laconic.guard.folder import NodeFolder
@@ -26,7 +26,7 @@ from laconic.guard.withheld import WITHHELD
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_policy, "SETTLING", 0.05)
+    monkeypatch.setattr(served_node, "SETTLING", 0.05)
 
 
 def served(path: Path, policy: str = "max_nodes = 10\n") -> ServedNode:
@@ -53,7 +53,7 @@ def test_half_a_policy_is_not_the_policy(tmp_path: Path, monkeypatch: pytest.Mon
     """Somebody who sends messages all the time meets the instant in which the owner saves the file."""
     path = tmp_path / "policy.toml"
     path.write_text("max_nodes = 10\nmax_participations = 3\n")
-    policy = settled_policy.SettledPolicy(path)
+    policy = served_node.SettledPolicy(path)
     assert policy.read().max_participations == 3
     saving = iter(["max_nodes = 10\nmax_partic", "max_nodes = 10\n", "max_nodes = 10\nmax_participations = 2\n"])
     path.write_text("max_nodes = 10\n")
@@ -62,14 +62,14 @@ def test_half_a_policy_is_not_the_policy(tmp_path: Path, monkeypatch: pytest.Mon
         if (text := next(saving, None)) is not None:
             path.write_text(text)
 
-    monkeypatch.setattr(settled_policy.time, "sleep", meanwhile)
+    monkeypatch.setattr(served_node.time, "sleep", meanwhile)
     assert policy.read().max_participations == 2
 
 
 def test_a_policy_that_is_saved_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("max_nodes = 10\nmax_participations = 3\n")
-    policy, read, times = settled_policy.SettledPolicy(path), settled_policy.read_policy, []
+    policy, read, times = served_node.SettledPolicy(path), served_node.read_policy, []
 
     def saved_meanwhile(name: Path) -> Policy:
         times.append(1)
@@ -80,7 +80,7 @@ def test_a_policy_that_is_saved_while_it_is_read_is_read_again(tmp_path: Path, m
         path.write_text("max_nodes = 10\nmax_participations = 2\n")
         return half
 
-    monkeypatch.setattr(settled_policy, "read_policy", saved_meanwhile)
+    monkeypatch.setattr(served_node, "read_policy", saved_meanwhile)
     assert policy.read().max_participations == 2
     assert len(times) == 2
 

@@ -19,8 +19,8 @@ from scrapes import read_scrape
 
 from laconic.data.population import Records
 from laconic.errors import ConfigError
+from laconic.federation.node.kept import KeptRecords
 from laconic.federation.node.serve.hand_over import hand_over
-from laconic.federation.node.serve.kept_work import KeptRecords
 from laconic.federation.node.serve.served_node import Serving, read_state, serve
 from laconic.federation.trial.processes import free_port
 from laconic.guard.folder import NodeFolder

@@ -7,8 +7,8 @@ from typing import Any
 
 from node_tools import Small
 
+from laconic.federation.node.kept import KeptRecords, KeptWork
 from laconic.federation.node.node import Node
-from laconic.federation.node.serve.kept_work import KeptRecords, KeptWork
 from laconic.guard.folder import NodeFolder
 
 

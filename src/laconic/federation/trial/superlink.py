@@ -1,18 +1,35 @@
-"""Certificates and node keys for a trial on one machine. A federation of several hosts brings its own."""
+"""What a trial's SuperLink is told: certificates and node keys, which nodes there are, and which were killed.
+
+A SuperLink takes a node for online until a minute after its last heartbeat. Until then it lets no SuperNode with the
+same key in, also after it was started again itself, since the time is in its database. A SuperNode that ends in the
+usual way signs off with a request of Flower's fleet API, signed with the node's key. Here the same request is sent for
+one that is gone. The SuperLink refuses it if the node is not online, which does no harm.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 from cryptography.x509.oid import NameOID
+
+from laconic.errors import RunFolderError
 
 _LIFE = datetime.timedelta(days=30)
 
@@ -84,3 +101,41 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePri
 def _write(path: Path, data: bytes) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
         stream.write(data)
+
+
+def register(address: str, authority: Path, public: Path) -> int:
+    """The number that the SuperLink gives to the node with this key."""
+    import httpx
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    key = load_ssh_public_key(public.read_bytes()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
+    try:
+        with ControlHttpClient.from_server_address(address, False, authority.read_bytes(), interceptors) as client:
+            return int(client.RegisterNode(RegisterNodeRequest(public_key=key)).node_id)
+    except httpx.HTTPError as error:
+        raise RunFolderError(f"the SuperLink does not register {public}: {error}") from None
+
+
+def sign_off(address: str, authority: Path, key: Path, node: int) -> None:
+    """Tell the SuperLink that the node with this key is gone. Whoever calls it knows that no SuperNode has the key."""
+    import httpx
+    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+    from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    private = load_ssh_private_key(key.read_bytes(), None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    signing: list[Any] = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(private, private.public_key()),
+    ]
+    # Whatever goes wrong, the SuperNode is started again until the SuperLink's minute is over.
+    with (
+        contextlib.suppress(httpx.HTTPError),
+        FleetHttpClient.from_server_address(address, False, authority.read_bytes(), signing) as client,
+    ):
+        client.DeactivateNode(DeactivateNodeRequest(node_id=node))

@@ -18,7 +18,7 @@ from laconic.federation.trial.processes import free_port
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
 __all__ = ["cheap_scrypt"]
-PAGE = Path(__file__).parents[4] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 
 def lines() -> list[str]:

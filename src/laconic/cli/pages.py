@@ -1,8 +1,10 @@
-"""`laconic compare`: several runs side by side, by one metric."""
+"""`laconic compare`, `report` and `watch`: runs in a table, as a page, live in a browser."""
 
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,6 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
 
     Takes run folders, finished or not. A run that does not have the metric has a dash.
     """
-    from laconic.cli.pages.writing import write_page
     from laconic.report.page.metrics import asked_metric
     from laconic.report.page.overlay import overlay_page, short_names
     from laconic.report.plots import plot_curves, read_history
@@ -135,3 +136,117 @@ def _figures(row: dict[str, Any]) -> list[str]:
         ("–" if outsider is None else "none") if server is None else at_most(server),
     ]
     return [str(row["rounds"]), *figures, *(human_bytes(row[key]) for key in ("bytes_up", "bytes_down"))]
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Where to write the page.  [report.html in the folder]")
+@click.option("--json", "as_json", is_flag=True, help="Print where the page is as JSON.")
+def report(folder: Path, out: Path | None, as_json: bool) -> None:
+    """The report of a run as one HTML file: of one that goes on, was stopped, or was made by an earlier version.
+
+    A finished run has its report.html already. `laconic watch` shows the same page live.
+    """
+    from laconic.errors import RunFolderError
+    from laconic.report.page.document import run_page
+    from laconic.store.finished import shown_run
+
+    view = shown_run(folder)
+    if not view.rows and not view.config:
+        raise RunFolderError(f"{folder} is not a run folder: there is no rounds.jsonl and no config.toml")
+    path = out or folder / "report.html"
+    write_page(path, run_page(view), "--out")
+    if as_json:
+        from laconic.store.folder import json_text
+
+        click.echo(json_text({"report": str(path)}))
+    else:
+        click.echo(str(path))
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on.  [a free one]")
+@click.option("--open/--no-browser", "open_browser", default=False, help="Open the address in a browser.  [no]")
+@click.option("--metric", help="The metric of all rows and curves, where there are several runs.  [AUROC or accuracy]")
+@click.option("--json", "as_json", is_flag=True, help="Print the address as JSON.")
+def watch(folders: tuple[Path, ...], port: int, open_browser: bool, metric: str | None, as_json: bool) -> None:
+    """The report of runs while they go on, in a browser, until Ctrl-C.
+
+    \b
+    laconic watch runs/fl-std-dp-digits
+    laconic watch runs
+    laconic watch runs/a runs/b --port 8808 --open
+
+    Takes run folders of simulations and federations, and folders of several runs; one that is not there yet is waited
+    for. The page is served to this machine only, under an address with a random token. Nothing is changed. From another
+    machine: ssh -L 8808:127.0.0.1:8808 HOST, with --port 8808.
+    """
+    from laconic.cli.run import stop_like_ctrl_c
+    from laconic.report.live import Runs, WatchServer
+    from laconic.store.finished import watched_run
+
+    metric = _checked(folders, metric)
+    stop_like_ctrl_c()
+    with WatchServer(Runs(folders, metric, watched_run), port) as server:
+        _announce(server.address, folders, as_json)
+        if open_browser:
+            threading.Thread(target=_open, args=(server.ticket(),), daemon=True).start()  # a browser may wait for us
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            print("laconic: watch has ended; no run was touched", file=sys.stderr)
+
+
+def _open(address: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(address):
+        print("laconic: --open found no browser here: open the address yourself", file=sys.stderr)
+
+
+def _checked(folders: tuple[Path, ...], metric: str | None) -> str | None:
+    """The metric as rows call it; what cannot be watched is refused."""
+    from laconic.errors import ConfigError, RunFolderError, unknown
+    from laconic.metrics import titles
+    from laconic.report.page.metrics import spelt
+
+    for folder in folders:
+        if folder.exists() and not folder.is_dir():
+            raise RunFolderError(f"{folder} is a file, not a run folder: give the folder that holds rounds.jsonl")
+    if metric is not None and spelt(metric) not in titles():
+        raise ConfigError(f"--metric: {unknown('metric', metric, titles())}")
+    return None if metric is None else spelt(metric)
+
+
+def _announce(address: str, folders: tuple[Path, ...], as_json: bool) -> None:
+    """The address goes to standard output at once, also into a pipe."""
+    missing = [str(folder) for folder in folders if not folder.exists()]
+    if as_json:
+        from laconic.store.folder import json_text
+
+        print(json_text({"address": address, "not_there_yet": missing}), flush=True)
+        return
+    print(address, flush=True)
+    for folder in missing:
+        print(f"laconic: {folder} is not there yet: waiting for it", file=sys.stderr)
+    print("laconic: only this machine can open the address, and only with its token; Ctrl-C ends it", file=sys.stderr)
+
+
+_BEGINNING = b"<!doctype html"
+
+
+def write_page(path: Path, page: str, flag: str) -> None:
+    """Write the page. A file that is there and is no page stays: a slip must not cost a run its files."""
+    from laconic.errors import ConfigError
+
+    try:
+        if path.is_file():
+            with open(path, "rb") as stream:
+                begins = stream.read(len(_BEGINNING)).lower()
+            if begins not in (b"", _BEGINNING):
+                raise ConfigError(f"{flag} {path}: this file is there and is not a page; choose another name")
+        path.write_text(page, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot write {path}: {reason}; say where with {flag}") from None

@@ -7,7 +7,7 @@ import pytest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
-from laconic.report.classified import classified_figures
+from laconic.runner.evaluation import classified_figures
 
 
 def records(classes: int, count: int = 2000) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,0 @@
-"""Commands for a model that is trained.
-
-export  `laconic export`
-"""
