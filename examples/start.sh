@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A SuperLink and a node for each data file, on this machine:
 #   examples/start.sh TRIAL_FOLDER POLICY DATA_FILE... [-- OPTIONS OF laconic node serve]
-# Plain connections on loopback, on ports that are free. For real hosts use TLS and node keys: see docs/flower.md.
+# Plain connections on loopback, on ports that are free. For real hosts use TLS and node keys: see docs/federation.md.
 # Ctrl-C stops everything.
 set -euo pipefail
 umask 077

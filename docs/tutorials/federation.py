@@ -54,7 +54,7 @@ print(*sorted(path.name for path in Path("clinics").iterdir()))
 # ## Run it
 #
 # `laconic federate` starts a server and three nodes, makes temporary certificates and keys, runs three rounds and stops
-# everything again. On real hosts you start the same programs one by one: see [Flower](../flower.md#host-by-host).
+# everything again. On real hosts you start the same programs one by one, [host by host](../federation.md#host-by-host).
 
 # %%
 # !laconic federate fl-std-dp --dataset clinics --target benign --model logistic \
@@ -102,6 +102,6 @@ print(rows[0]["bytes_up"] // rows[0]["messages_up"], "bytes of update from each 
 # %% [markdown]
 # ## Next
 #
-# - [Federations on Flower](../flower.md): separate hosts, policies, what happens when a node fails.
-# - [Secure aggregation](../secure-aggregation.md): how masks work, and what they guarantee.
+# - [Federations](../federation.md): separate hosts, policies, what happens when a node fails.
+# - [The protocol](../protocol.md): how masks work, and what they guarantee.
 # - [The threat model](../threat-model.md#who-sees-what): who sees what.

@@ -6,7 +6,8 @@
                          sampling_rate=0.2, rounds=60, delta=1e-5)
     print(result.last, result.statement["summary"], result.ledger["bytes_up"])
 
-The names below are imported when they are first used, so that importing the package costs nothing.
+The names below are imported when they are first used, so that importing the package costs nothing. They are stable, as
+are the run folder and the privacy statement; docs/reference/index.md says what is provisional or experimental.
 """
 
 from __future__ import annotations

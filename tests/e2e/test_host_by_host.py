@@ -1,4 +1,4 @@
-"""The commands of "Host by host" in docs/flower.md, as they stand there: a server and two hospitals, to the end."""
+"""The commands of "Host by host" in docs/federation.md, as they stand there: a server and two hospitals, to the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECONDS = 240.0
 
 def blocks() -> list[str]:
     """The commands of the section, block by block."""
-    page = (ROOT / "docs/flower.md").read_text()
+    page = (ROOT / "docs/federation.md").read_text()
     section = page.partition("## Host by host")[2].partition("\n## ")[0]
     return re.findall(r"```\n(.*?)```", section, flags=re.S)
 

@@ -51,7 +51,7 @@ def commands(path: Path) -> Iterator[list[str]]:
         "docs/front-end.md",
         "docs/extending.md",
         "docs/attacks.md",
-        "docs/secure-aggregation.md",
+        "docs/protocol.md",
     ],
 )
 def test_python_of_the_documents_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

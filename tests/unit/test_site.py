@@ -94,7 +94,9 @@ def test_pages_link_to_nothing_outside_the_documents() -> None:
 
 def test_every_page_is_in_the_navigation_or_named_as_left_out() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    listed = set(re.findall(r"[\w/.-]+\.md", text.partition("\nnav:")[2]))
+    entries = re.findall(r"[\w/.-]+\.md", text.partition("\nnav:")[2])
+    listed = set(entries)
+    assert len(listed) == len(entries)  # each page once
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     assert listed <= pages
     tables = re.compile(r"results/(tables/[^/]+|clinical/tables|clinical/tables/[^/]+|integer-accuracy)/\w+\.md")

@@ -135,7 +135,7 @@ def moved(folder: Path, yes: bool) -> None:
 def keys() -> None:
     """The private keys of a node or a server: encrypt them, change what opens them, rotate, back up.
 
-    docs/operations.md says when to use which. A secret is never given on the command line: name a file, or be asked.
+    docs/federation.md says when to use which. A secret is never given on the command line: name a file, or be asked.
     """
 
 

@@ -1,4 +1,4 @@
-"""A federation of separate machines: what is sent, independent of the transport.
+"""A federation of separate machines: what is sent, independent of the transport. Provisional: messages may change.
 
 entropy      randomness from the operating system; seeds for tests only
 front_ends   `OfferedFrontEnd`: a front end as an offer describes it, and as a node makes it

@@ -1,5 +1,7 @@
 """What a node must be trusted for, in few lines and without torch: its imports from the project are all that it trusts.
 
+Provisional: contracts and folders may change from one version to the next.
+
 contract    what a signed offer makes a node keep: who, how often, with which bound and which noise
 folder      `NodeFolder`: the node's identity, its keys and what it was told, by run
 guard       `Guard`: joins, charges, noises, masks; the order in which that happens

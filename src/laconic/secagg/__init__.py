@@ -1,6 +1,7 @@
 """Secure aggregation: the server learns the sum of the clients' integer vectors mod 2^b and nothing else.
 
-Read `client.py` and `server.py` first; they are the protocol. `docs/secure-aggregation.md` says what it promises.
+Read `client.py` and `server.py` first; they are the protocol. `docs/protocol.md` says what it promises.
+Provisional: the messages may change from one version to the next.
 
 attempts  which attempts a client has used; the nonces that make every plan new
 client    `SecAggClient`: keys, upload, consent, reveal

@@ -4,7 +4,7 @@ Every message but the announcement of keys begins with
 
 4 magic · 1 version · 1 kind · 16 run · 4 round · 4 attempt · 4 sender · 32 hash of the plan, little-endian
 
-and those of clients end with 64 bytes of Ed25519 signature over all before it. `docs/secure-aggregation.md` has the
+and those of clients end with 64 bytes of Ed25519 signature over all before it. `docs/protocol.md` has the
 bodies.
 """
 

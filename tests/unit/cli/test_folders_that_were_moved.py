@@ -1,4 +1,4 @@
-"""What docs/operations.md says of folders that are copied, moved, restored and deleted, done as a person does it."""
+"""What docs/federation.md says of folders that are copied, moved, restored and deleted, done as a person does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md, executed in the order of the page."""
+"""The commands of docs/federation.md, executed in the order of the page."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from laconic.federation.trial.processes import free_port
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
 __all__ = ["cheap_scrypt"]
-PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 
 
 def lines() -> list[str]:
-    """The command lines of the page's fenced blocks."""
-    blocks = re.findall(r"^ *```\n(.*?)^ *```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    """The command lines of the fenced blocks on operation: from services on to metrics."""
+    page = PAGE.read_text(encoding="utf-8").partition("## A node as a service")[2].partition("## Bytes")[0]
+    blocks = re.findall(r"^ *```\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)
     return [
         line.strip()
         for block in blocks

@@ -12,7 +12,7 @@ from laconic.secagg import messages
 from laconic.secagg.crypto.keys import ANNOUNCEMENT_BYTES, ENTRY_BYTES
 
 ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "docs/secure-aggregation.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_sizes_is_right() -> None:

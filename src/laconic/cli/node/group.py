@@ -28,5 +28,5 @@ class NodeCommands(LazyGroup):
 def node() -> None:
     """A node of a federation: the process of a data owner, which holds the data, the keys, the policy and the log.
 
-    docs/flower.md goes from an exported table to a node that answers, host by host.
+    docs/federation.md goes from an exported table to a node that answers, host by host.
     """

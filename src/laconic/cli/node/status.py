@@ -79,7 +79,7 @@ def identity(folder: Path) -> None:
     \b
     laconic node identity /srv/laconic
 
-    Servers have one, too: the same file, as server-key. docs/flower.md says who needs to know which.
+    Servers have one, too: the same file, as server-key. docs/federation.md says who needs to know which.
     """
     from laconic.guard.folder import NodeFolder
 

@@ -141,7 +141,7 @@ def test_fewer_discarded_rounds_end_nothing(lost: set[int], most: int, tmp_path:
 
 
 def test_a_discarded_round_moves_the_model_by_noise_alone(tmp_path: Path) -> None:
-    """What docs/flower.md says: the weights change although nothing was opened; without privacy they stay."""
+    """What docs/federation.md says: the weights change although nothing was opened; without privacy they stay."""
     private = federation(tmp_path / "private", run__rounds=1)
     plain = LocalFederation(tmp_path / "plain", config_for("fl-std", run__rounds=1))
     changes = []
