@@ -59,8 +59,8 @@ def federate(
     laconic federate examples/federation.toml --nodes 5
     laconic federate --out runs/fl-std-dp-digits-federation --resume
 
-    It is a trial: certificates and keys are made for it, and end with it. docs/federation.md says how to run the same on
-    real hosts.
+    It is a trial: certificates and keys are made for it, and end with it. docs/federation.md says how to run the
+    same on real hosts.
     """
     stop_like_ctrl_c()
     given = {} if nodes is None else {"federation.nodes": nodes}
