@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.federation_page import page
 from benchmarks.machine import machine
-from laconic.federation.server.settings import settle_federated
+from laconic.federation.server.members import settle_federated
 from laconic.federation.trial.processes import Processes
 from laconic.federation.trial.supervise import Supervisor
 from laconic.federation.trial.trial import Trial, trial_policy

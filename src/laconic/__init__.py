@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from laconic.api import audit_run as audit_run
     from laconic.api import run as run
     from laconic.audit.result import AuditResult as AuditResult
-    from laconic.codecs.measured import Evaluations as Evaluations
+    from laconic.codecs.queries import Evaluations as Evaluations
     from laconic.data.population import FunctionPopulation as FunctionPopulation
     from laconic.data.population import Population as Population
     from laconic.data.population import Records as Records
@@ -87,7 +87,7 @@ _HOMES = {
     "Experiment": "laconic.experiment.experiment",
     "Calibration": "laconic.experiment.calibrated",
     "calibrated": "laconic.experiment.calibrated",
-    "Evaluations": "laconic.codecs.measured",
+    "Evaluations": "laconic.codecs.queries",
     "DiscreteGaussian": "laconic.privacy.mechanism.discrete_gaussian",
     "Gaussian": "laconic.privacy.mechanism.gaussian",
     "NoNoise": "laconic.privacy.mechanism.gaussian",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from laconic.aggregate.protocol import SecureSum
-from laconic.codecs.sign import Sign
+from laconic.codecs.base import Sign
 from laconic.errors import ConfigError, UnknownArgument, option_named, several, unknown
 from laconic.parts import one_of
 from laconic.privacy.accounting.releases import CLIENT, UNITS

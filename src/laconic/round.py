@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.aggregate.blocks import blocks
+from laconic.aggregate.base import blocks
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import Diverged, PrivacyError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers

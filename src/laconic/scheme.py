@@ -14,8 +14,7 @@ from typing import Any
 from laconic.aggregate.base import Aggregator, WeightedMean
 from laconic.aggregate.protocol import PlainSum, SumProtocol
 from laconic.codecs.base import Codec, Identity
-from laconic.codecs.measured import Evaluations
-from laconic.codecs.queries import Answers, Query
+from laconic.codecs.queries import Answers, Evaluations, Query
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import ConfigError
 from laconic.parts import Part, one_of, positive_int

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 import laconic.aggregate.names  # noqa: F401 - a node that reads a scheme must know every rule
+from laconic.codecs.base import Sign
 from laconic.codecs.dct import LowPassDCT
-from laconic.codecs.sign import Sign
 from laconic.codecs.solvers import Fista
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, Subset, TopSubset
 from laconic.codecs.votes import Ballot, VotedSubset

@@ -16,7 +16,7 @@ from laconic.errors import ConfigError
 from laconic.federation.node.node import Node
 from laconic.federation.node.training import NodeWork
 from laconic.federation.offer import Offer
-from laconic.federation.server.settings import settle_federated
+from laconic.federation.server.members import settle_federated
 from laconic.guard.guard import Guard, Ticket
 from laconic.plan import RoundPlan
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from conftest import make_population
 from laconic.clients import simulated
 from laconic.clients.simulated import SimulatedClients
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.data.population import FunctionPopulation
 from laconic.errors import ConfigError, LaconicError
 from laconic.experiment.experiment import Experiment

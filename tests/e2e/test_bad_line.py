@@ -9,7 +9,7 @@ from lossy_line import HERE, LossyLine, missing
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from laconic.federation.server.settings import settle_federated
+from laconic.federation.server.members import settle_federated
 from laconic.federation.trial import processes
 from laconic.federation.trial.processes import Processes
 from laconic.federation.trial.supervise import Supervisor

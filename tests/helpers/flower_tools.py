@@ -29,8 +29,7 @@ from laconic.federation.node.serve.served_node import ServedNode, Serving
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.populations import Held
 from laconic.federation.requests import REFUSED
-from laconic.federation.server.members import make_offer
-from laconic.federation.server.settings import settle_federated
+from laconic.federation.server.members import make_offer, settle_federated
 from laconic.guard.folder import NodeFolder
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from laconic.privacy.accounting import composed_loss
-from laconic.privacy.accounting.composed_loss import ComposedLoss, Loss
+from laconic.privacy.accounting import tight
+from laconic.privacy.accounting.tight import ComposedLoss, Loss
 
 
 def exact_tail(loss: Loss, count: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -79,9 +79,9 @@ def test_without_the_bound_of_rounding_errors_it_would_be_too_small(monkeypatch:
     loss = Loss(np.arange(-40, 41), np.log(np.full(81, 1 / 81)), 1e-2, 0.0)
     tail = exact_tail(loss, 30)
     epsilons = np.linspace(0.1, 0.9, 50)
-    for roundoff, sound in ((composed_loss._UNIT_ROUNDOFF, True), (0.0, False)):
-        monkeypatch.setattr(composed_loss, "_UNIT_ROUNDOFF", roundoff)
-        monkeypatch.setattr(composed_loss, "_LEFT_OUT", 1e-15 if sound else 1e-300)
+    for roundoff, sound in ((tight._UNIT_ROUNDOFF, True), (0.0, False)):
+        monkeypatch.setattr(tight, "_UNIT_ROUNDOFF", roundoff)
+        monkeypatch.setattr(tight, "_LEFT_OUT", 1e-15 if sound else 1e-300)
         composed = ComposedLoss(loss, 32, 1e-9)
         shortfalls = [exact_delta(tail, e) - composed.delta(30, e) for e in epsilons]
         assert (max(shortfalls) <= 0) == sound

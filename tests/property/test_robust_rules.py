@@ -174,7 +174,7 @@ def test_many_blocks_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> Non
     codes = drawn(5, 13, 1000, dtype=torch.float32)
     every = {name: rule for name, (rule, _) in RULES.items()} | {"geometric-median": GeometricMedian()}
     whole = {name: combined(rule, codes) for name, rule in every.items()}
-    monkeypatch.setattr("laconic.aggregate.blocks._VALUES", 13 * 64)
+    monkeypatch.setattr("laconic.aggregate.base._VALUES", 13 * 64)
     for name, rule in every.items():
         assert torch.allclose(combined(rule, codes), whole[name], atol=1e-5), name
 
@@ -183,7 +183,7 @@ def test_distances_of_close_codes_survive_their_length() -> None:
     """‖x‖² + ‖y‖² − 2xy loses all digits in float32 here: the codes differ by 1e-4 of their length."""
     x = torch.full((100_000,), 30.0) + torch.randn(100_000, generator=torch.Generator().manual_seed(0))
     y = x + 0.003 * torch.randn(100_000, generator=torch.Generator().manual_seed(1))
-    from laconic.aggregate.blocks import squared_distances
+    from laconic.aggregate.base import squared_distances
 
     exact = float((x.double() - y.double()).square().sum())
     assert float(squared_distances(torch.stack([x, y]))[0, 1]) == pytest.approx(exact, rel=1e-4)

@@ -15,7 +15,7 @@ import torch
 
 from laconic import Poisson, schemes
 from laconic.audit.bounds import at_least, at_most
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.experiment.mechanism import Mechanism
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian

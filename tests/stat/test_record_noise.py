@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from laconic.privacy.mechanism.record_noise import noisy_sum, record_delta_slack, record_grid
+from laconic.privacy.mechanism.discrete_gaussian import noisy_sum, record_delta_slack, record_grid
 from laconic.streams import Stream
 
 SIZE = 40_000

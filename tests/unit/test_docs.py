@@ -16,8 +16,8 @@ import torch
 from e2e_tools import call
 
 from laconic.catalogue import SCHEMES
+from laconic.cli.lists import as_markdown
 from laconic.cli.main import cli
-from laconic.cli.reference import as_markdown
 from laconic.data.sources import SOURCES
 from laconic.parts import Part
 from laconic.settings.config import every_option

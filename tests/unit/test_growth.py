@@ -28,14 +28,14 @@ from laconic.entry import SchemeEntry
 from laconic.errors import ConfigError
 from laconic.experiment.mechanism import accountant_of
 from laconic.federation.offer import Offer
-from laconic.observers.operator import RecordedEvents
-from laconic.operations.events import EventLog, fields
+from laconic.federation.server.watchers import RecordedEvents
+from laconic.operations import EventLog, fields
 from laconic.parts import Part
 from laconic.privacy.accounting.releases import Rounds
 from laconic.privacy.released import released_row
 from laconic.privacy.statement import statement_lines
 from laconic.report.model_card import model_card
-from laconic.report.page.metrics import asked_metric
+from laconic.report.page.reading import asked_metric
 from laconic.report.summary_lines import result_lines
 from laconic.scheme import Scheme
 

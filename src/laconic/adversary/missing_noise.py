@@ -1,4 +1,4 @@
-"""The ε that holds when attackers leave out their noise.
+"""What breaks where attackers leave the protocol: the ε without their noise, and a ring that their boost overflows.
 
 The noise of a sum is the shares of its clients. It is made for |𝕂| − max_dropouts − max_colluders of them, so attackers
 that add none are covered as long as they are no more than max_colluders. Of a cohort with m > max_colluders attackers
@@ -9,19 +9,27 @@ is left is (S·σ)² times
 
 That follows from |𝕂|, and the server, which does not know who attacks, tops the noise up as if every message had a
 share in it. So an outsider can read the size of a cohort from what is released (`attackers_show_cohort`).
+
+*Boosted votes.* A ring of b bits holds whole numbers up to ±2^(b−1). Attackers that boost signs by η add B = |𝕄_t|·η to
+every coordinate. What does not fit comes out as B mod 2^b, centred, and may be a vote for the opposite. That is no
+defence: an attacker who knows b stays below the edge, and needs only a few standard deviations of the noise.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from laconic.adversary.attack import Attack
 from laconic.audience import Sentence
 from laconic.figures import at_most
+from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.sampling import FixedSize, Sampler
+from laconic.privacy.mechanism.grid import WRAP_BITS, Grid
 from laconic.privacy.released import MissingNoise
+from laconic.scheme import Scheme
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,3 +128,35 @@ _BROKEN = "attackers added no noise: the ε do not hold, and the server's own st
 
 def _holding(text: str) -> Sentence:
     return Sentence(text, outsider="attackers added no noise: the ε hold")
+
+
+def centred(value: int, bits: int) -> int:
+    """The residue of a whole number, between −2^(b−1) and 2^(b−1) − 1."""
+    half = 1 << (bits - 1)
+    return (value + half) % (1 << bits) - half
+
+
+def about_ring(scheme: Scheme, attack: Attack, plan: RoundPlan, code_size: int, attackers: int) -> str | None:
+    """That so many attackers' votes do not fit, and what would; None if they do, or if nobody can say beforehand."""
+    noise = scheme.noise
+    if not (noise.for_signs and attack.omit_noise and attackers):
+        return None
+    grid = noise.grid(code_size=code_size, sensitivity=scheme.clip.sensitivity(code_size), plan=plan)
+    assert grid is not None
+    added, others = round(attackers * attack.boost * grid.units), _others(grid, plan, code_size)
+    edge = (1 << (grid.bits - 1)) - 1
+    if added + others <= edge:
+        return None
+    needed = math.ceil(math.log2(2 * (added + others) + 1))
+    fits = math.floor(max(0.0, edge - others) / (attackers * grid.units))
+    return (
+        f"{attackers} attackers add {added:,} to every coordinate, but a ring of {grid.bits} bits ends at {edge:,}:"
+        f" the sum wraps around, and {added:,} counts as {centred(added, grid.bits):,}. Use --ring-bits {needed} for"
+        f" the attack as it is meant, or --attack-boost {fits} as an attacker would who knows the ring"
+    )
+
+
+def _others(grid: Grid, plan: RoundPlan, code_size: int) -> float:
+    """What honest signs and the noise can add, but for a chance of 2^−41."""
+    tail = math.sqrt(2 * (math.log(2) * (WRAP_BITS + 2) + math.log(code_size)))
+    return tail * grid.released_scale + grid.units * plan.usual_cohort

@@ -1,7 +1,6 @@
 """From the codes of a round to one code, which the server rule then decodes.
 
-base      `Aggregator`, and `WeightedMean`, for which the sum of the codes is enough
-blocks    sorting, distances and combinations of large codes, a block of coordinates at a time
+base      `Aggregator`, and `WeightedMean`, for which the sum of the codes is enough; large codes, by blocks
 clipping  `NormBound`: no code is longer than a bound; `CentredClipping`: bounded steps from the last aggregate
 krum      `Krum` and `MultiKrum`: the codes with the nearest neighbours; `Bulyan`: Krum again and again, then a
           trimmed mean

@@ -2,18 +2,24 @@
 
 A weighted mean needs the sum of the codes and nothing else, so it can be masked. Every other aggregator looks at single
 codes; a scheme refuses it together with a secure sum, which hides them.
+
+*What robust rules share* sorts, measures and combines large codes, a block of coordinates at a time. A hundred codes of
+a CNN are 0.7 GB. No function here copies more than a block of them per thread. Distances and sums are taken in float64:
+an attacker may send values of any size, and honest codes may be close to each other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from laconic.parts import Part
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,3 +65,88 @@ class WeightedMean(Aggregator):
     def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
         mean: Tensor = weights @ codes / weights.sum()
         return mean
+
+
+_VALUES = 1 << 20
+"""Values in a block: it stays in a processor's caches."""
+_VALUES_ON_A_GPU = 1 << 26
+
+
+def blocks(codes: Tensor) -> Iterator[slice]:
+    """Coordinates of one block after another."""
+    width = max(1, (_VALUES_ON_A_GPU if codes.is_cuda else _VALUES) // len(codes))
+    return (slice(start, start + width) for start in range(0, codes.shape[1], width))
+
+
+def of_sorted(codes: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    """What `reduce` makes of the values of each coordinate, (coordinates, clients) in ascending order.
+
+    On a CPU numpy sorts, on as many threads as torch has: torch's sort is some ten times slower for short rows.
+    """
+    if codes.is_cuda:
+        return torch.cat([reduce(codes[:, block].T.contiguous().sort(dim=1).values) for block in blocks(codes)])
+    result = codes.new_empty(codes.shape[1])
+
+    def work(block: slice) -> None:
+        values = np.ascontiguousarray(codes[:, block].numpy().T)
+        values.sort(axis=1)
+        result[block] = reduce(torch.from_numpy(values))
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(work, blocks(codes)))
+    return result
+
+
+def middle(values: Tensor) -> Tensor:
+    """The median of sorted rows: the middle value, or the mean of the two in the middle."""
+    count = values.shape[1]
+    return 0.5 * values[:, (count - 1) // 2] + 0.5 * values[:, count // 2]
+
+
+def squared_distances(codes: Tensor) -> Tensor:
+    """‖x_i − x_j‖² for all pairs, (clients, clients) in float64: ‖x_i‖² + ‖x_j‖² − 2·x_i·x_j, by one matrix product.
+
+    The error is some 1e-13·‖x_i‖², so two codes are told apart if they differ by more than 1e-6 of their length; what
+    others send does not matter.
+    """
+    products = torch.zeros(len(codes), len(codes), dtype=torch.float64, device=codes.device)
+    for block in blocks(codes):
+        some = codes[:, block].double()
+        products.addmm_(some, some.T)
+    products = (products + products.T) / 2  # to the last bit the same for both of a pair: ties are ties
+    squares = products.diagonal()
+    distances = (squares[:, None] + squares[None] - 2 * products).clamp_(min=0)
+    distances.fill_diagonal_(0)
+    return distances
+
+
+def combination(shares: Tensor, codes: Tensor) -> Tensor:
+    """Σ_k shares_k·c_k (m), in float64."""
+    result = torch.empty(codes.shape[1], dtype=torch.float64, device=codes.device)
+    for block in blocks(codes):
+        result[block] = shares.double() @ codes[:, block].double()
+    return result
+
+
+def centre_and_distances(shares: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """(v = Σ_k shares_k·c_k, ‖c_k − v‖ of every code), in float64, in one pass over the codes."""
+    centre = torch.empty(codes.shape[1], dtype=torch.float64, device=codes.device)
+    squares = torch.zeros(len(codes), dtype=torch.float64, device=codes.device)
+    for block in blocks(codes):
+        some = codes[:, block].double()
+        centre[block] = shares @ some
+        squares += (some - centre[block]).square_().sum(dim=1)
+    return centre, squares.sqrt_()
+
+
+def distances_to(point: Tensor, codes: Tensor) -> Tensor:
+    """‖c_k − point‖ of every code (clients), in float64."""
+    squares = torch.zeros(len(codes), dtype=torch.float64, device=codes.device)
+    for block in blocks(codes):
+        squares += (codes[:, block].double() - point[block]).square_().sum(dim=1)
+    return squares.sqrt_()
+
+
+def norms(codes: Tensor) -> Tensor:
+    """‖c_k‖ of every code (clients), in float64."""
+    return distances_to(torch.zeros(codes.shape[1], dtype=torch.float64, device=codes.device), codes)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from laconic.aggregate.base import Aggregator
-from laconic.aggregate.blocks import combination, distances_to, norms
+from laconic.aggregate.base import Aggregator, combination, distances_to, norms
 from laconic.parts import positive, positive_int
 
 if TYPE_CHECKING:

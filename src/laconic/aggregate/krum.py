@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from laconic.aggregate.base import Aggregator
-from laconic.aggregate.blocks import combination, middle, of_sorted, squared_distances
+from laconic.aggregate.base import Aggregator, combination, middle, of_sorted, squared_distances
 from laconic.parts import non_negative_int, positive_int
 
 if TYPE_CHECKING:

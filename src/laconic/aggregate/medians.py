@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laconic.aggregate.base import Aggregator
-from laconic.aggregate.blocks import centre_and_distances, middle, of_sorted
+from laconic.aggregate.base import Aggregator, centre_and_distances, middle, of_sorted
 from laconic.parts import non_negative, non_negative_int, positive, positive_int
 
 if TYPE_CHECKING:

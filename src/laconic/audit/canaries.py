@@ -23,9 +23,8 @@ from laconic.aggregate.base import Aggregator
 from laconic.clients.base import Collected, ModelView
 from laconic.clients.simulated import SimulatedClients
 from laconic.clients.work import ClientWork, Tamper, coins_stream, drawn_units
-from laconic.codecs.base import Codec
+from laconic.codecs.base import Codec, Sign
 from laconic.codecs.dct import LowPassDCT
-from laconic.codecs.sign import Sign
 from laconic.codecs.solvers import Adjoint
 from laconic.data.population import Population, Records
 from laconic.errors import ConfigError

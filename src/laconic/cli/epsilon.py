@@ -219,7 +219,7 @@ class _Asked:
     def _of_records(self, noise_multiplier: float, record_rate: float) -> Release:
         from laconic.errors import ConfigError
         from laconic.privacy.accounting.releases import EACH, RECORD, Release, most_rounds
-        from laconic.privacy.mechanism.record_noise import record_delta_slack
+        from laconic.privacy.mechanism.discrete_gaussian import record_delta_slack
 
         if not self.sampler.amplifies:
             raise ConfigError(

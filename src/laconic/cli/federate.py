@@ -114,7 +114,7 @@ def _supervised(
     show: bool,
     quiet: bool,
 ) -> dict[str, Any]:
-    from laconic.federation.server.settings import Settings
+    from laconic.federation.server.members import Settings
     from laconic.federation.trial.processes import Processes
     from laconic.federation.trial.supervise import Supervisor
     from laconic.federation.trial.trial import Trial, trial_policy
@@ -180,7 +180,7 @@ def _dealt_to(config: RunConfig, nodes: int | None) -> RunConfig:
 def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     """The experiment, for the display and for mistakes that can be seen before anything is started."""
     from laconic.errors import ConfigError
-    from laconic.federation.server.settings import Settings, settle_federated
+    from laconic.federation.server.members import Settings, settle_federated
     from laconic.runner.progress import Spending
     from laconic.settings.data.datasets import says_its_clients
 

@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,6 +15,38 @@ from laconic import __version__
 from laconic.errors import LaconicError, on_command_line, speak, speaking, unknown
 from laconic.own_code import ALLOW_CODE, COMMANDS, added, only_typed
 from laconic.ranks import under_torchrun
+
+
+class LazyGroup(click.Group):
+    """Commands that are imported when they are called.
+
+    `subcommands`: name → (module, its click command). `what` is how a command is called in errors.
+    """
+
+    def __init__(
+        self, *arguments: Any, subcommands: Mapping[str, tuple[str, str]], what: str = "command", **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._subcommands, self._what = subcommands, what
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._subcommands)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self._subcommands:
+            return None
+        module, attribute = self._subcommands[name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in known:
+            raise click.UsageError(unknown(self._what, args[0], known), ctx)
+        return super().resolve_command(ctx, args)
+
 
 _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
@@ -36,8 +68,8 @@ _COMMANDS = {
     "schemes": ("laconic.cli.lists", "schemes"),
     "datasets": ("laconic.cli.lists", "datasets"),
     "models": ("laconic.cli.lists", "models"),
-    "options": ("laconic.cli.reference", "options"),
-    "completion": ("laconic.cli.reference", "completion"),
+    "options": ("laconic.cli.lists", "options"),
+    "completion": ("laconic.cli.lists", "completion"),
     "doctor": ("laconic.cli.doctor", "doctor"),
 }
 
@@ -56,8 +88,8 @@ def _with_code(command: click.Command) -> click.Command:
     return command
 
 
-class Commands(click.Group):
-    """Subcommands that are imported when they are called: Laconic's own, and those of other installed packages.
+class Commands(LazyGroup):
+    """Laconic's own subcommands, and those of other installed packages.
 
     Another package adds one with an entry point in the group `laconic.commands`.
     """
@@ -66,9 +98,8 @@ class Commands(click.Group):
         return [*_COMMANDS, *(name for name in added(COMMANDS) if name not in _COMMANDS)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name in _COMMANDS:
-            module, attribute = _COMMANDS[name]
-            command: click.Command = getattr(importlib.import_module(module), attribute)
+        command = super().get_command(ctx, name)
+        if command is not None:
             return _with_code(command) if name in _CONFIGURED else command
         found = added(COMMANDS).get(name)
         return None if found is None else found.load()
@@ -81,18 +112,16 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-"):
-            known = self.list_commands(ctx)
-            if args[0] not in known:
-                raise click.UsageError(unknown("command", args[0], known), ctx)
-            if args[0] != "run" and under_torchrun():
-                raise click.UsageError(
-                    f"only laconic run takes several ranks: start laconic {args[0]} without torchrun"
-                )
+        if args and args[0] != "run" and args[0] in self.list_commands(ctx) and under_torchrun():
+            raise click.UsageError(f"only laconic run takes several ranks: start laconic {args[0]} without torchrun")
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Commands,
+    subcommands=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="laconic")
 def cli() -> None:
     """Federated learning that is differentially private and frugal with bandwidth.

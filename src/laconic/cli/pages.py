@@ -27,8 +27,8 @@ def compare(folders: tuple[Path, ...], metric: str | None, page: Path | None, pl
 
     Takes run folders, finished or not. A run that does not have the metric has a dash.
     """
-    from laconic.report.page.metrics import asked_metric
     from laconic.report.page.overlay import overlay_page, short_names
+    from laconic.report.page.reading import asked_metric
     from laconic.report.plots import plot_curves, read_history
     from laconic.store.finished import shown_run
     from laconic.store.folder import json_text
@@ -74,8 +74,7 @@ def _doubts(named: dict[str, RunView]) -> list[str]:
 
 def _row(view: RunView, metric: str | None) -> dict[str, Any]:
     """Both ε are of all that is known to be spent; where attackers left out noise, those that hold all the same."""
-    from laconic.report.page.metrics import best, curve
-    from laconic.report.page.reading import number
+    from laconic.report.page.reading import best, curve, number
 
     found = curve(view.rows, metric) if metric else []
     top = best(view.rows, metric) if metric else None
@@ -98,7 +97,7 @@ def _print(rows: dict[str, dict[str, Any]], metric: str | None) -> None:
     from rich.console import Console
 
     from laconic.metrics import titles
-    from laconic.report.page.metrics import smaller_is_better
+    from laconic.report.page.reading import smaller_is_better
 
     label = "metric" if metric is None else titles()[metric]
     head = [["rounds"], *([*label.replace(",", "").split(), what] for what in ("last", "best")), ["at", "round"]]
@@ -126,7 +125,7 @@ def _print(rows: dict[str, dict[str, Any]], metric: str | None) -> None:
 def _figures(row: dict[str, Any]) -> list[str]:
     from laconic.figures import at_most
     from laconic.report.ledger import human_bytes
-    from laconic.report.page.metrics import short
+    from laconic.report.page.reading import short
 
     figures = ["–" if row[key] is None else short(row[key]) for key in ("last", "best")]
     figures.append("–" if row["best_round"] is None else str(row["best_round"]))
@@ -209,7 +208,7 @@ def _checked(folders: tuple[Path, ...], metric: str | None) -> str | None:
     """The metric as rows call it; what cannot be watched is refused."""
     from laconic.errors import ConfigError, RunFolderError, unknown
     from laconic.metrics import titles
-    from laconic.report.page.metrics import spelt
+    from laconic.report.page.reading import spelt
 
     for folder in folders:
         if folder.exists() and not folder.is_dir():

@@ -1,11 +1,9 @@
 """Compression: `encode` and `decode` of one codec side by side.
 
-base      `Codec`, and `Identity`, which changes nothing
-dct       the discrete cosine transform, and `LowPassDCT`, which sends its first coefficients
-queries   `Query`: what clients are asked in some rounds; `Answers`, the code of these rounds
-measured  `Evaluations`: the query that measures the model on the clients' own records
-sign      `Sign`: one bit per weight
-solvers   `Solver`: sparse reconstruction from low frequencies, `Adjoint` and `Fista`
-subset    some coordinates: new at random, fixed at random, or chosen with public data
-votes     `VotedSubset`: coordinates on which clients vote in the first rounds, with `Ballot`
+base     `Codec`, `Identity`, which changes nothing, and `Sign`, one bit a weight
+dct      the discrete cosine transform, and `LowPassDCT`, which sends its first coefficients
+queries  `Query`: what clients are asked in some rounds; `Answers`, the code of these rounds; `Evaluations`
+solvers  `Solver`: sparse reconstruction from low frequencies, `Adjoint` and `Fista`
+subset   some coordinates: new at random, fixed at random, or chosen with public data
+votes    `VotedSubset`: coordinates on which clients vote in the first rounds, with `Ballot`
 """

@@ -6,7 +6,7 @@ inputs      `Inputs`: a tensor, sparse rows or pictures, and what holds for all 
 meaning     `Meaning`: what records mean, as a text and its digest
 partition   which records each client holds: `IIDShards`, `Dirichlet`, `LabelsPerClient`, `ByColumn`
 population  `Population`, `Records`, and populations from arrays or functions
-registry    `SourceInfo`, `Source`, `register`: what a data set with a name is, and where its files are looked for
+registry    `SourceInfo`, `Source`, `register`: what a data set with a name is, where its files are; the user's own
 sources     the data sets that come with the library, and those of other installed packages
 synthetic   records from a seed: clients made on demand, and public images of dead leaves
 text        texts as numbers: words, vocabularies, bags of words

@@ -1,4 +1,4 @@
-"""What a data set with a name is, where its files are, and the list of all.
+"""What a data set with a name is, where its files are, the list of all, and one of the user's own.
 
 One `register` makes a data set known to every command. Files are in the folder that the user named, in LACONIC_DATA, in
 the cache, or among the system's data sets.
@@ -6,18 +6,20 @@ the cache, or among the system's data sets.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from laconic.data.population import Records
+from laconic.data.population import Records, check_records
 from laconic.data.text import Wording
-from laconic.errors import ConfigError, DataError, option_named, unknown
+from laconic.errors import ConfigError, DataError, LaconicError, one_line, option_named, unknown
+from laconic.own_code import imported
 
 SYSTEM_DATASETS = Path("/usr/share/datasets")  # where Debian's dataset-* packages put their files
 
@@ -264,3 +266,72 @@ def sources_kept() -> Iterator[None]:
         yield
     finally:
         _kept = before
+
+
+def own_source(name: str) -> SourceInfo:
+    """What stands behind the name: a `SourceInfo`, or a function that returns one or a whole `Source`.
+
+    The function is called without arguments when the name is first looked at.
+    """
+    file, _, column = name.rpartition(":")
+    if Path(file).is_file():
+        way = f"--dataset {file} --target {column}"
+        raise ConfigError(f"⟨dataset⟩ {name}: {file} is a file; name its column with {way}")
+    made = imported("dataset", name)
+    if callable(made):
+        made = _called(name, made)
+    if isinstance(made, Source):
+        return _info_of(name, _checked(name, made))
+    if not isinstance(made, SourceInfo):
+        raise ConfigError(
+            f"⟨dataset⟩ {name} is a {type(made).__name__}: it must be, or return, a SourceInfo or a Source"
+            " (laconic.data.sources)"
+        )
+    load = made.load
+    if load is None:
+        raise ConfigError(f"⟨dataset⟩ {name}: its SourceInfo has no load function")
+    return replace(made, load=lambda info, data_dir: _checked(name, load(made, data_dir)))
+
+
+def _called(name: str, function: Any) -> Any:
+    needed = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    if needed:
+        raise ConfigError(f"⟨dataset⟩ {name} must work without arguments, but needs {', '.join(needed)}")
+    try:
+        return function()
+    except LaconicError:
+        raise
+    except Exception as error:  # whatever a user's function raises
+        reason = one_line(error, 200) or type(error).__name__
+        raise ConfigError(f"⟨dataset⟩ {name} cannot be loaded: {reason}") from None
+
+
+def _checked(name: str, source: Source) -> Source:
+    for what, records in (("training", source.train), ("test", source.test)):
+        check_records(records, f"--dataset {name}, {what} records")
+    for what, owners, records in (
+        ("owners", source.owners, source.train),
+        ("test_owners", source.test_owners, source.test),
+    ):
+        if owners is not None and owners.shape != records.targets.shape[:1]:
+            raise DataError(f"⟨dataset⟩ {name}: {what} of shape {owners.shape} for {len(records.targets)} records")
+    return source
+
+
+def _info_of(name: str, source: Source) -> SourceInfo:
+    natural = source.owners is not None
+    return SourceInfo(
+        name=name,
+        description=source.description,
+        licence="your own",
+        origin="your own function",
+        num_train=len(source.train.targets),
+        num_test=len(source.test.targets),
+        input_shape=source.input_shape,
+        classes=tuple(str(label) for label in range(source.num_classes)),
+        client="an owner of records" if natural else "a random shard of records",
+        default_clients=len(set(source.owners.tolist())) if source.owners is not None else 100,
+        natural=natural,
+        load=lambda info, data_dir: source,
+        how_to_get="made by the function",
+    )

@@ -10,8 +10,7 @@ from torch import nn
 
 from laconic.adversary.attack import Attack
 from laconic.adversary.malicious import Infiltration, malicious_clients
-from laconic.adversary.missing_noise import attackers_show_cohort
-from laconic.adversary.ring import about_ring
+from laconic.adversary.missing_noise import about_ring, attackers_show_cohort
 from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records, most_owners, units_of
 from laconic.errors import ConfigError, several

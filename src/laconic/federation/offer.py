@@ -27,7 +27,7 @@ from laconic.parts import non_negative_int, one_of, positive_int
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import Rounds
 from laconic.privacy.accounting.sampling import Sampler
-from laconic.privacy.mechanism.record_noise import record_grid
+from laconic.privacy.mechanism.discrete_gaussian import record_grid
 from laconic.scheme import Phase, Scheme
 from laconic.secagg.terms import RUN_BYTES, Terms
 from laconic.train.local import LocalDPSGD, UnitGradients

@@ -1,7 +1,6 @@
 """Who watches a run: displays, trackers, and functions of the user's own.
 
 observer        `Observer`: `start`, `row`, `note`, `end`; plain functions of a row work as well
-operator        `RunFigures` for Prometheus and `RecordedEvents` as JSON lines, for the operator of a server
 progress        a live bar on a terminal or in a notebook, a line now and then elsewhere
 to_mlflow       `--track mlflow`
 to_tensorboard  `--track tensorboard`

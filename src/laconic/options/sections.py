@@ -571,7 +571,7 @@ class AttackSection:
 
 @dataclass(frozen=True, kw_only=True)
 class FederationSection:
-    """Only for federations of separate machines; what is not set has the values in `federation/server/settings.py`."""
+    """Only for federations of separate machines; what is not set has the values in `federation/server/members.py`."""
 
     nodes: int | None = option(None, "How many nodes the server waits for.", flag="", shown="5", check=positive_int)
     min_nodes: int | None = option(

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from laconic.operations.local_server import LOOPBACK, LocalHandler, LocalServer
+from laconic.operations import LOOPBACK, LocalHandler, LocalServer
 from laconic.report.drawing import Markup, tag
 from laconic.report.page.document import run_page, run_parts
-from laconic.report.page.metrics import common_metric
 from laconic.report.page.overlay import overlay_page, overlay_parts, short_names
-from laconic.report.page.reading import FILES, RunView, read_run
+from laconic.report.page.reading import FILES, RunView, common_metric, read_run
 
 _DEEPEST, _LOOKED, _MOST = 4, 2000, 200
 """How deep runs are looked for, into how many folders, and how many runs are shown."""

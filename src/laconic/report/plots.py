@@ -11,7 +11,7 @@ from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError, how_to_install, unknown
 from laconic.report.ledger import human_bytes
-from laconic.report.page.metrics import curve, sent_up
+from laconic.report.page.reading import curve, sent_up
 
 Histories = Mapping[str, list[dict[str, Any]]]
 """The rows of several runs, by what the runs are called."""

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from laconic.adversary.confusion import CHANCE, last_rounds, majority_rate
 from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
@@ -23,6 +22,7 @@ from laconic.planning import drawn_cohort
 from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.released import MissingNoise
+from laconic.runner.evaluation import CHANCE, last_rounds, majority_rate
 from laconic.runner.progress import Progress
 from laconic.streams import Streams
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.errors import ConfigError, option_named
 from laconic.experiment.checks import momentum_of
 from laconic.experiment.mechanism import taking_turns

@@ -16,14 +16,16 @@ from laconic.errors import ConfigError, unknown
 from laconic.figures import at_most
 from laconic.metrics import titles
 from laconic.report.ledger import human_bytes
-from laconic.report.page.metrics import (
+from laconic.report.page.reading import (
+    RunView,
     asked_metric,
     best,
     curve,
+    number,
+    section,
     short,
     smaller_is_better,
 )
-from laconic.report.page.reading import RunView, number, section
 from laconic.report.plots import line_style, plot_curves, pyplot
 from laconic.store.finished import watched_run
 from laconic.store.folder import IDENTITY

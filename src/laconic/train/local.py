@@ -13,7 +13,7 @@ from laconic.parts import Part, decided, non_negative, one_of, positive, positiv
 from laconic.privacy.accounting.record_sampling import RecordSampler
 from laconic.privacy.accounting.releases import CLIENT, EACH, PATIENT, RECORD, UNITS, Release
 from laconic.privacy.mechanism.clip import check_norm
-from laconic.privacy.mechanism.record_noise import NOISES, record_delta_slack, record_grid
+from laconic.privacy.mechanism.discrete_gaussian import NOISES, record_delta_slack, record_grid
 
 if TYPE_CHECKING:
     from laconic.guard.contract import Steps

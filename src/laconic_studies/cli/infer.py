@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from laconic.cli.lazy import LazyGroup
+from laconic.cli.main import LazyGroup
 
 _SUBCOMMANDS = {
     "membership": ("laconic_studies.cli.membership", "infer_membership"),

@@ -16,9 +16,8 @@ from conftest import make_population
 from laconic import schemes
 from laconic.adversary.attack import Attack, Scene
 from laconic.adversary.attacks.gradient_ascent import GradientAscent, RandomUpdate
-from laconic.adversary.missing_noise import Attacked, about_missing_noise, worst_of
+from laconic.adversary.missing_noise import Attacked, about_missing_noise, centred, worst_of
 from laconic.adversary.registry import ATTACKS, build_attack
-from laconic.adversary.ring import centred
 from laconic.aggregate.medians import Median
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError

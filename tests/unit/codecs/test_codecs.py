@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laconic.codecs.sign import Sign
+from laconic.codecs.base import Sign
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset, TopSubset
 from laconic.errors import ConfigError
 from laconic.plan import RoundPlan

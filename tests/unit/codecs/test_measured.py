@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.errors import ConfigError
 from laconic.train.losses import binary_cross_entropy, cross_entropy
 

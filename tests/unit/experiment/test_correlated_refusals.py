@@ -12,7 +12,7 @@ import laconic
 from conftest import make_population
 from laconic.adversary.attacks.gradient_ascent import RandomUpdate
 from laconic.audit.setups import check_auditable
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.budget import Budget

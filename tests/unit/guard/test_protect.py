@@ -18,7 +18,7 @@ from laconic.guard.contract import ENTRIES, L2, MARKS, PARTS, Release, Steps
 from laconic.guard.protect import bounded, noisy_step, residues
 from laconic.plan import RoundPlan
 from laconic.planning import plan_of_sum
-from laconic.privacy.mechanism.record_noise import noisy_sum
+from laconic.privacy.mechanism.discrete_gaussian import noisy_sum
 from laconic.round import noisy_codes, noisy_terms
 from laconic.streams import Stream, Streams
 

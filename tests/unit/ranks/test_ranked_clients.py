@@ -16,7 +16,7 @@ import laconic
 from conftest import make_population, make_records
 from laconic.adversary.attacks.gradient_ascent import SignInversion
 from laconic.aggregate.medians import Median
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.data.population import FunctionPopulation
 from laconic.errors import PrivacyError, RankFailed, RankLost
 from laconic.experiment.experiment import Experiment

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from page_tools import rows_of, small_run, write_rows
 
+from laconic import operations
 from laconic.errors import ConfigError
-from laconic.operations import local_server
 from laconic.report import live as module
 from laconic.report.live import Runs, WatchServer
 
@@ -118,7 +118,7 @@ def test_this_machine_may_ask_also_through_a_forwarded_port(server: WatchServer,
 
 
 def test_a_missing_check_of_the_name_would_be_noticed(server: WatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_server, "names_this_machine", lambda hosts: True)
+    monkeypatch.setattr(operations, "names_this_machine", lambda hosts: True)
     assert SECRET in asked(server, f"/{server.token}/", "evil.example")[1]
 
 
@@ -168,7 +168,7 @@ def test_it_listens_on_one_address_of_this_machine_only(server: WatchServer) -> 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 def test_listening_everywhere_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_server, "LOOPBACK", "0.0.0.0")
+    monkeypatch.setattr(operations, "LOOPBACK", "0.0.0.0")
     with WatchServer(Runs([folder])) as everywhere:
         socket.create_connection(("127.0.0.2", everywhere.server_address[1]), timeout=1).close()
 

@@ -17,11 +17,11 @@ from laconic import schemes
 from laconic.adversary.attack import Attack
 from laconic.adversary.attacks.gradient_ascent import GradientAscent, RandomUpdate
 from laconic.adversary.attacks.labels import InBackdoor, OutBackdoor
-from laconic.adversary.confusion import last_rounds
 from laconic.errors import RunFolderError, TrainingError
 from laconic.report.page.document import run_page
 from laconic.report.page.reading import RunView
 from laconic.report.summary_lines import result_lines
+from laconic.runner.evaluation import last_rounds
 from laconic.scheme import Scheme
 
 STD, SIGN = schemes.fl_std(**TRAIN), schemes.fl_sign(**TRAIN, sign_step=0.05)

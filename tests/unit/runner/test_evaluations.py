@@ -16,7 +16,7 @@ from scheme_tools import model, scheme
 import laconic
 from conftest import make_population, make_records
 from laconic.clients.work import split_rows
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError
 from laconic.experiment.checks import untested

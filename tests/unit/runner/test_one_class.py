@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import laconic
 from laconic import schemes
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.data.population import Records
 from laconic.runner.evaluation import ONE_CLASS, Evaluation, OneClass
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from laconic.errors import ConfigError
-from laconic.federation.server.settings import settle_federated
+from laconic.federation.server.members import settle_federated
 from laconic.privacy.accounting.sampling import Cyclic
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian, choose_bands
 from laconic.settings.build import settle

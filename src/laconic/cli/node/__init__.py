@@ -1,8 +1,7 @@
 """`laconic node`: the commands of a data owner.
 
-courier  `laconic node courier`
 group    `laconic node` itself
 predict  `laconic node predict`
-serve    `laconic node serve`
+serve    `laconic node serve` and `courier`; how an owner says that records are read
 status   `laconic node status` and `identity`
 """

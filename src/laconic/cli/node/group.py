@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from laconic.cli.lazy import LazyGroup
+from laconic.cli.main import LazyGroup
 
 _SUBCOMMANDS = {
     "identity": ("laconic.cli.node.status", "identity"),
     "predict": ("laconic.cli.node.predict", "predict"),
     "serve": ("laconic.cli.node.serve", "serve"),
     "status": ("laconic.cli.node.status", "status"),
-    "courier": ("laconic.cli.node.courier", "courier"),
+    "courier": ("laconic.cli.node.serve", "courier"),
 }
 
 

@@ -4,5 +4,4 @@ cifar     CIFAR-10 in binary batches
 embedded  8 × 8 digits and a small table of tumours, both inside scikit-learn
 imdb      film reviews as numbers of words, and as text
 mnist     MNIST and Fashion-MNIST in IDX files
-plugin    a data set of the user's own, `package.module:function`
 """

@@ -32,10 +32,9 @@ from laconic.federation.flower.messages import end_if_orphaned
 from laconic.federation.flower.strategy import FlowerCourier, SchemeStrategy
 from laconic.federation.populations import FarRecords
 from laconic.federation.requests import Answers
-from laconic.federation.server.members import Members, invite, make_offer
+from laconic.federation.server.members import Members, Settings, invite, make_offer, settle_federated
 from laconic.federation.server.outcome import LostRounds, outcome, what_became
 from laconic.federation.server.remote_clients import RemoteClients
-from laconic.federation.server.settings import Settings, settle_federated
 from laconic.federation.server.watchers import Notices, Watchers
 from laconic.figures import at_most
 from laconic.guard.keys.keyring import server_key

@@ -31,7 +31,7 @@ from laconic.errors import ConfigError, RunFolderError
 from laconic.guard.limits import Upload, charges
 from laconic.guard.transcript import JOINED, UPLOADED
 from laconic.privacy.accounting.accountant import RunAccountant, largest
-from laconic.privacy.accounting.record_events import Occasional, RecordEvent
+from laconic.privacy.accounting.record_sampling import Occasional, RecordEvent
 from laconic.privacy.accounting.releases import (
     CLIENT,
     EVALUATIONS,

@@ -7,7 +7,7 @@ from typing import Any
 
 from laconic.errors import TrainingError
 from laconic.federation.offer import Offer
-from laconic.federation.server.settings import Settings
+from laconic.federation.server.members import Settings
 from laconic.plan import RoundPlan
 from laconic.runner.run import Run
 from laconic.secagg.attempts import StaleNonce

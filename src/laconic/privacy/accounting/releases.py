@@ -23,7 +23,7 @@ import numpy as np
 from laconic.errors import ConfigError, PrivacyError
 from laconic.figures import rounded_up
 from laconic.parts import Part, any_coin, non_negative_int, one_of, positive_int, rate
-from laconic.privacy.accounting.record_events import FirstThenLater, Occasional, RecordEvent
+from laconic.privacy.accounting.record_sampling import FirstThenLater, Occasional, RecordEvent
 from laconic.privacy.accounting.sampling import REPLACE_ONE, Cyclic, Sampler
 from laconic.privacy.accounting.tight import tight_epsilon
 from laconic.privacy.mechanism.correlated import sensitivity_squared

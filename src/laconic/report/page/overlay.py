@@ -12,8 +12,7 @@ from laconic.report.drawing import Axis, Markup, Series, axis_for, chart, joined
 from laconic.report.ledger import human_bytes
 from laconic.report.page.curves import round_axis, round_bytes, value_axis
 from laconic.report.page.document import document
-from laconic.report.page.metrics import best, curve, sent_up, short, smaller_is_better
-from laconic.report.page.reading import RunView, number
+from laconic.report.page.reading import RunView, best, curve, number, sent_up, short, smaller_is_better
 
 _DRAWN = 21
 """More curves in one picture cannot be told apart."""

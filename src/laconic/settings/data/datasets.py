@@ -6,13 +6,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from laconic.data.datasets.plugin import own_source
 from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData
 from laconic.data.files.folder import FolderPopulation, load_table
 from laconic.data.files.labels import ClassCount, num_classes
 from laconic.data.files.user_file import looks_like_a_path, no_such_file
 from laconic.data.population import Records
+from laconic.data.registry import own_source
 from laconic.data.sources import SOURCES, SourceInfo, load_source
 from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
 from laconic.options.sections import DataSection

@@ -21,7 +21,7 @@ from laconic.data.inputs import Inputs, SparseRows, dense
 from laconic.data.population import gather_rows
 from laconic.errors import ConfigError
 from laconic.guard.noise import SAFE
-from laconic.privacy.mechanism.record_noise import noisy_sum
+from laconic.privacy.mechanism.discrete_gaussian import noisy_sum
 from laconic.streams import hashed
 from laconic.train.engines.engine import Task, Updates, make_optimizer, products_in
 from laconic.train.flat import FlatModel

@@ -22,8 +22,8 @@ from laconic.errors import PrivacyError, RunFolderError, TrainingError
 from laconic.federation.entropy import TEST_SEED
 from laconic.federation.flower.messages import to_reply
 from laconic.federation.flower.strategy import FlowerCourier
+from laconic.federation.server.members import Settings
 from laconic.federation.server.outcome import LostRounds
-from laconic.federation.server.settings import Settings
 from laconic.guard.transcript import REFUSED, REVEALED, UPLOADED
 
 STAGES = [(kind, when) for kind in ("upload", "unmask") for when in ("request", "reply")]

@@ -19,7 +19,7 @@ from laconic.errors import ConfigError, Incomplete
 from laconic.federation.flower.server_app import ServerData, server_app
 from laconic.federation.node.refusals import planned_epsilons
 from laconic.federation.offer import Offer
-from laconic.federation.server import settings
+from laconic.federation.server import members
 from laconic.federation.server.members import Members
 from laconic.federation.server.outcome import ATTEMPTS
 from laconic.privacy.accounting.sampling import Poisson
@@ -153,4 +153,4 @@ def test_what_was_agreed_cannot_grow(tmp_path: Path) -> None:
 def test_spare_rounds_are_a_number_from_zero(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="spare_rounds"):
         config_for("fl-std-dp", federation__spare_rounds=-1)
-        settings.Settings.of(replace(config_for("fl-std-dp").federation, spare_rounds=-1))
+        members.Settings.of(replace(config_for("fl-std-dp").federation, spare_rounds=-1))

@@ -23,7 +23,7 @@ from laconic.federation.node.node import Node
 from laconic.federation.node.serve.watched import NodeFigures, WatchedNode
 from laconic.federation.trial.processes import free_port
 from laconic.guard.policy import Policy
-from laconic.operations.events import EventLog
+from laconic.operations import EventLog
 
 PATIENT = "MRN-4711-77"
 MARKS = ("731.9137", "7319137", "0.21474", PATIENT, "4711", "hypertension")

@@ -32,7 +32,7 @@ from laconic.guard.policy import Policy
 from laconic.guard.roster import read_roster
 from laconic.guard.transcript import Transcript
 from laconic.guard.withheld import WITHHELD
-from laconic.operations.events import EventLog
+from laconic.operations import EventLog
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.sampling import FixedSize, Poisson
 from laconic.secagg.attempts import Nonces

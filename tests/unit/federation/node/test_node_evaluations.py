@@ -19,7 +19,7 @@ from laconic import schemes
 from laconic.cli.main import cli
 from laconic.clients import wire
 from laconic.clients.secure_sums import sum_plan
-from laconic.codecs.measured import Evaluations
+from laconic.codecs.queries import Evaluations
 from laconic.errors import LaconicError
 from laconic.federation.node import refusals
 from laconic.federation.node.lifetime import Cost, accountant_of, logged_costs, spent

@@ -11,7 +11,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, PoissonSampl
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from benchmarks.accountant import main as benchmark
-from laconic.privacy.accounting import composed_loss, tight
+from laconic.privacy.accounting import tight
 from laconic.privacy.accounting.accountant import Accountant
 from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.accounting.sampling import Poisson
@@ -67,7 +67,7 @@ def test_it_grows_from_round_to_round_and_does_not_depend_on_what_was_asked_befo
 def test_the_library_answers_where_rounding_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     event = sampled(5.0, 0.02)
     forget()
-    monkeypatch.setattr(composed_loss, "_TOLERANCE", 1e-30)
+    monkeypatch.setattr(tight, "_TOLERANCE", 1e-30)
     assert tight_epsilon(event, 50, 1e-5) == tight._distribution(event).self_compose(50).get_epsilon_for_delta(1e-5)
     forget()
 

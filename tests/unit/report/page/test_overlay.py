@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from page_tools import HOSTILE, Elements
 
-from laconic.report.page.metrics import best, common_metric, main_metric
 from laconic.report.page.overlay import overlay_page, short_names
-from laconic.report.page.reading import RunView
+from laconic.report.page.reading import RunView, best, common_metric, main_metric
 
 
 def view(name: str, **metrics: float) -> RunView:

@@ -21,7 +21,7 @@ import pytest
 from page_tools import HOSTILE, Elements, hostile, rows_of, small_run, two_classes, write_rows
 
 from laconic.report.page import reading
-from laconic.report.page.classes import by_class
+from laconic.report.page.curves import by_class
 from laconic.report.page.document import PARTS, run_page
 from laconic.report.page.reading import read_run
 

@@ -32,8 +32,7 @@ from laconic.guard.keys.files import replace_file
 from laconic.guard.keys.secret import Secret
 from laconic.guard.policy import Policy, read_policy
 from laconic.guard.withheld import WITHHELD
-from laconic.operations.events import EventLog
-from laconic.operations.metrics import Endpoint
+from laconic.operations import Endpoint, EventLog
 from laconic.secagg.attempts import Nonces
 
 if TYPE_CHECKING:

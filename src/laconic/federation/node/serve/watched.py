@@ -17,8 +17,7 @@ from laconic.federation.requests import REFUSED, Fields, fields_bytes
 from laconic.guard import transcript
 from laconic.guard.folder import NodeFolder
 from laconic.guard.policy import Policy
-from laconic.operations.events import EventLog
-from laconic.operations.metrics import Family, counter, exposition, gauge
+from laconic.operations import EventLog, Family, counter, exposition, gauge
 from laconic.secagg.terms import RUN_BYTES
 
 KINDS = ("keys", "ready", "upload", "consent", "unmask")

@@ -1,20 +1,57 @@
-"""Figures for Prometheus: the format, the port, and who may ask."""
+"""What an operator watches: events with listed fields, figures for Prometheus, the port, and who may ask."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import math
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from scrapes import read_scrape
 
+from laconic import operations
 from laconic.errors import ConfigError
-from laconic.operations import metrics
-from laconic.operations.metrics import CONTENT_TYPE, MOST_CONNECTIONS, Endpoint, counter, exposition, gauge
+from laconic.operations import CONTENT_TYPE, MOST_CONNECTIONS, Endpoint, EventLog, counter, exposition, gauge
+
+
+def test_an_event_is_one_line_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = EventLog(tmp_path / "log")
+    log.write("refused", level="warning", round=2, reason="two\nlines " + "x" * 400, seconds=math.inf, cohort=None)
+    log.close()
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    row = json.loads(line)
+    assert (row["event"], row["level"], row["round"], row["seconds"]) == ("refused", "warning", 2, "inf")
+    assert row["reason"].startswith("two lines")
+    assert len(row["reason"]) == 300
+    assert "cohort" not in row
+    assert (tmp_path / "log").stat().st_mode & 0o077 == 0
+    EventLog().write("note", text="to stderr")
+    assert json.loads(capsys.readouterr().err)["text"] == "to stderr"
+
+
+def test_no_other_field_can_be_written(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "log")
+    with pytest.raises(ValueError, match="no fields of an event"):
+        log.write("answered", label=3)
+    log.close()
+
+
+def test_a_full_disk_does_not_end_what_is_watched() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full on this system")
+    log = EventLog(Path("/dev/full"))
+    log.write("note", text="lost")
+    log.close()
+
+
+def test_a_log_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot write the log"):
+        EventLog(tmp_path / "none" / "log")
 
 
 def written() -> str:
@@ -110,7 +147,7 @@ def test_many_silent_connections_take_few_threads_and_keep_no_scrape_out() -> No
 def test_a_connection_that_is_being_answered_is_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no thread ends in time, the new connection is closed; afterwards scrapes are answered again."""
     free = threading.Event()
-    monkeypatch.setattr(metrics, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(operations, "MOST_CONNECTIONS", 1)
     endpoint = Endpoint(0, lambda: written() if free.wait(10) else "")
     try:
         with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5) as first:
