@@ -21,8 +21,8 @@ from laconic.settings.config import RunConfig, every_option, in_file
 from laconic.sweeps.grid import Grid
 
 SOURCE = Path(laconic.__file__).parent
-ABOVE = ("cli", "federation", "guard", "train/units")
-"""The command line itself, what is only ever run from it, and sums of units, which are to follow."""
+ABOVE = ("cli", "train/units")
+"""The command line itself, and sums of units, which are to follow."""
 FLAG = re.compile(r"(?<![\w`-])--[a-z][a-z-]+")
 COMMAND = re.compile(r"laconic [a-z]+ |pip install|python -m|torchrun|nproc-per-node")
 """A whole command stays one on every surface."""

@@ -43,7 +43,7 @@ class SystemStream(Stream):
     """Noise from the operating system's generator: every word is read from it, and none can be read again."""
 
     def normal(self, shape: tuple[int, ...], device: device) -> Tensor:
-        raise PrivacyError("a federation draws its noise on integers: leave out --noise continuous")
+        raise PrivacyError("a federation draws its noise on integers: leave out ⟨noise⟩ continuous")
 
     def words(self, count: int, device: device) -> Tensor:
         import torch

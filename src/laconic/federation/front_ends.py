@@ -165,7 +165,7 @@ def _check_module(offered: OfferedFrontEnd, module: str | None) -> None:
     if wanted is not None and wanted != module:
         raise WireError(
             f"the run's front end is made by {wanted}, which is code: no node takes that from a server. An owner who"
-            " has it, and trusts it, names it with --front-end-module where the node is started"
+            " has it, and trusts it, names it with ⟨front-end-module⟩ where the node is started"
         )
 
 
@@ -175,7 +175,7 @@ def _agreed(offer: Offer, found: FrontEnd) -> FrontEnd:
         raise WireError(
             f"this node's front end ({found.digest[:8]}…) is not the server's ({offer.front_end.digest[:8]}…): use the"
             " same version of torch on all machines, or give every node the server's front_end.safetensors"
-            " (--front-end)"
+            " (⟨front-end⟩)"
         )
     if found.output_shape != offer.head_shape:
         raise WireError(f"the front end has features of {found.output_shape}, the offer says {offer.head_shape}")
@@ -208,7 +208,7 @@ def _made(offer: Offer) -> FrontEnd:
         found = wanted.source or (files[0].found_on if files else "public images")
         raise WireError(
             f"the front end was found on {found}, and no node can make it again: give every node the server's"
-            " front_end.safetensors (--front-end)"
+            " front_end.safetensors (⟨front-end⟩)"
         )
     if looks:
         images = dead_leaves(wanted.leaves, offer.input_shape, streams.numpy("front end images"))

@@ -276,12 +276,12 @@ def check_federated_records(scheme: Scheme, size: int) -> None:
     if train.noise != "integer":
         raise ConfigError(
             f"{scheme.name}: the noise of a federation is drawn on integers, from the operating system's entropy: add"
-            " --noise integer"
+            " ⟨noise⟩ integer"
         )
     if train.records.caveat:
         raise ConfigError(
             f"{scheme.name}: batches as published have a rate that depends on how many records a node has, and no proof"
-            " covers them: use --balance per-class or --balance none"
+            " covers them: use ⟨balance⟩ per-class or ⟨balance⟩ none"
         )
     # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
     grid = record_grid(size, train.clip_norm, train.sigma)
@@ -361,7 +361,7 @@ def check_patients(offer: Offer, told: bool | None) -> None:
     if offer.scheme.unit == PATIENT and told is False:
         raise PrivacyError(
             "the offer protects patients, and this node was not told which column says whose each record is: its owner"
-            " names it (--patient-column, or patient in the schema)"
+            " names it (⟨patient-column⟩, or patient in the schema)"
         )
 
 

@@ -61,7 +61,7 @@ def kept_model(folder: NodeFolder, run: str | None = None) -> KeptModel:
         what = "has joined no run" if run is None else f"has joined no run {run}"
         raise RunFolderError(f"the node in {folder.path} {what}; its runs: {known}")
     if run is not None and len(set(named)) > 1:
-        raise ConfigError(f"--run {run} is several runs: {', '.join(name[:16] for name in named)}")
+        raise ConfigError(f"⟨run⟩ {run} is several runs: {', '.join(name[:16] for name in named)}")
     for name in reversed(named):
         data, offered = folder.kept(bytes.fromhex(name), WEIGHTS), folder.kept(bytes.fromhex(name), "offer")
         if data is None or offered is None:
@@ -70,11 +70,11 @@ def kept_model(folder: NodeFolder, run: str | None = None) -> KeptModel:
         weights = torch.from_numpy(np.frombuffer(data[4:], dtype=np.float32).copy()) if len(data) % 4 == 0 else None
         if weights is None or len(weights) != offer.size or not bool(torch.isfinite(weights).all()):
             file = folder.path / name / WEIGHTS
-            raise RunFolderError(f"{file} is damaged, or training diverged: it cannot predict; choose another --run")
+            raise RunFolderError(f"{file} is damaged, or training diverged: it cannot predict; choose another ⟨run⟩")
         front_end = folder.file(bytes.fromhex(name), "front_end")
         return KeptModel(name, int.from_bytes(data[:4], "little"), offer, weights, front_end)
     raise RunFolderError(
-        f"the node in {folder.path} has kept no weights of its runs: serve it with --keep-weights, and take part in a"
+        f"the node in {folder.path} has kept no weights of its runs: serve it with ⟨keep-weights⟩, and take part in a"
         " round"
     )
 
@@ -123,7 +123,7 @@ def _read(offer: Offer, data: Path, settings: Mapping[str, object], like: Path |
         return schema_kind(schema, preprocessing.num_features), read_patients(preprocessing, data)
     classes = tuple(name.strip() for name in str(settings.get("classes") or "").split(",") if name.strip())
     if classes and len(classes) != offer.num_classes:
-        raise ConfigError(f"--classes names {len(classes)} classes, and the run has {offer.num_classes}: name them all")
+        raise ConfigError(f"⟨classes⟩ names {len(classes)} classes, and the run has {offer.num_classes}: name them all")
     kind = RecordKind(shape=offer.input_shape, num_classes=offer.num_classes, classes=classes)
     section = DataSection()
     if settings.get("text-column"):
@@ -144,7 +144,7 @@ def _columns(like: Path | None, apart: Collection[object]) -> tuple[str, ...]:
     """The columns of the table that the node trains on, without those that it does not learn from."""
     if like is None:
         raise ConfigError(
-            "a table may have its columns in another order than the node's own: name the node's table with --like, or"
-            " its schema with --schema"
+            "a table may have its columns in another order than the node's own: name the node's table with ⟨like⟩, or"
+            " its schema with ⟨schema⟩"
         )
     return tuple(str(name) for name in read_frame(like.expanduser()).columns if name not in apart)

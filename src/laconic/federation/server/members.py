@@ -73,13 +73,13 @@ def settle_federated(
     """The configuration settled as for a simulation, if separate machines can run it."""
     if config.scheme.options.get("clip_norm") == "median":
         raise ConfigError(
-            "--clip-norm median is measured on the clients' own updates, which no server of a federation sees:"
+            "⟨clip-norm⟩ median is measured on the clients' own updates, which no server of a federation sees:"
             " give a number, or 'public'"
         )
     if config.aggregator.group_testing:
         raise ConfigError(
-            "--group-testing is for simulations: a node is told who else is in its group, so an attacker could spoil"
-            " just the groups of others that it wants excluded; use --groups with --aggregator median"
+            "⟨group-testing⟩ is for simulations: a node is told who else is in its group, so an attacker could spoil"
+            " just the groups of others that it wants excluded; use ⟨groups⟩ with ⟨aggregator⟩ median"
         )
     if config.attack.kind is not None:
         raise ConfigError(
@@ -87,20 +87,20 @@ def settle_federated(
         )
     if config.privacy.noise_bands > 1:
         raise ConfigError(
-            "--noise-bands is for simulations: its noise is added by a trusted server, and the nodes of a federation"
+            "⟨noise-bands⟩ is for simulations: its noise is added by a trusted server, and the nodes of a federation"
             " add their own shares; leave it out"
         )
     if config.sampler.kind == "cyclic":
         raise ConfigError(
-            "--sampler cyclic is for simulations: what nodes may spend is worked out for cohorts that are drawn by"
-            " chance; use --sampler poisson or fixed-size"
+            "⟨sampler⟩ cyclic is for simulations: what nodes may spend is worked out for cohorts that are drawn by"
+            " chance; use ⟨sampler⟩ poisson or fixed-size"
         )
     if config.secagg.dropout_rate:
-        raise ConfigError("--dropout-rate is for simulations: the nodes of a federation drop out by themselves")
+        raise ConfigError("⟨dropout-rate⟩ is for simulations: the nodes of a federation drop out by themselves")
     if config.secagg.noise_draws == "per-sum":
-        raise ConfigError("--noise-draws per-sum is for simulations: every node draws its own share of the noise")
+        raise ConfigError("⟨noise-draws⟩ per-sum is for simulations: every node draws its own share of the noise")
     if config.privacy.allow_large_delta:
-        raise ConfigError("--allow-large-delta is for simulations: the nodes of a federation refuse such a δ")
+        raise ConfigError("⟨allow-large-delta⟩ is for simulations: the nodes of a federation refuse such a δ")
     if config.scheme.name.lower() == "centralized":
         raise ConfigError("centralized has no clients, so it is no federation: use laconic run")
     # Written into the configuration: noise that is calibrated to an ε allows for the spare rounds.

@@ -19,7 +19,7 @@ def load_trial(config: RunConfig) -> FederatedData:
     """The data set, unless its name is code: a node imports nothing that a run's configuration names."""
     if ":" in config.data.dataset:
         raise ConfigError(
-            f"--dataset {config.data.dataset} names code, which the nodes of a federation do not import: give a named"
+            f"⟨dataset⟩ {config.data.dataset} names code, which the nodes of a federation do not import: give a named"
             " data set, a folder or a table"
         )
     streams = Streams(config.run.seed)

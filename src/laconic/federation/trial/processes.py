@@ -104,7 +104,7 @@ def _locked(path: Path) -> int:
             if time.monotonic() > end:
                 os.close(file)
                 raise RunFolderError(
-                    f"another trial is running in {path.parent}: end it, or choose another --out"
+                    f"another trial is running in {path.parent}: end it, or choose another ⟨out⟩"
                 ) from None
         time.sleep(0.2)
 

@@ -78,7 +78,7 @@ def check_elsewhere(secret: Secret, folder: Path) -> None:
 def found_secret(key_file: Path | None = None, passphrase_file: Path | None = None) -> Secret | None:
     """The secret that was named, or that the environment has; None if there is none."""
     if key_file is not None and passphrase_file is not None:
-        raise ConfigError("give --key-file or --passphrase-file, not both")
+        raise ConfigError("give ⟨key-file⟩ or ⟨passphrase-file⟩, not both")
     if key_file is not None:
         return read_key_file(key_file)
     if passphrase_file is not None:
@@ -118,7 +118,7 @@ def _text(path: Path) -> str:
     try:
         lines = _content(path, "passphrase file").decode().splitlines()
     except UnicodeDecodeError:
-        raise ConfigError(f"the passphrase file {path} is no text: did you mean --key-file?") from None
+        raise ConfigError(f"the passphrase file {path} is no text: did you mean ⟨key-file⟩?") from None
     if not lines or not lines[0]:
         raise ConfigError(f"the passphrase file {path} is empty: its first line is the passphrase")
     return lines[0]

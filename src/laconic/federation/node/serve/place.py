@@ -57,17 +57,17 @@ def _check_folder(path: Path) -> None:
     except OSError:
         found = None
     if found is None or not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"--socket {path}: there is no folder {path.parent}")
+        raise ConfigError(f"⟨socket⟩ {path}: there is no folder {path.parent}")
     folder = shlex.quote(str(path.parent))
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
         raise ConfigError(
-            f"--socket {path}: others may write to {path.parent}, and could put a socket of theirs there:"
+            f"⟨socket⟩ {path}: others may write to {path.parent}, and could put a socket of theirs there:"
             f" chmod go-w {folder}"
         )
     user = os.geteuid()
     if found.st_uid not in (0, user) and user != 0:
         raise ConfigError(
-            f"--socket {path}: {path.parent} belongs to another user (number {found.st_uid}): chown {user} {folder}"
+            f"⟨socket⟩ {path}: {path.parent} belongs to another user (number {found.st_uid}): chown {user} {folder}"
         )
 
 
@@ -78,9 +78,9 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ConfigError(f"--socket {path}: {error.strerror}") from None
+        raise ConfigError(f"⟨socket⟩ {path}: {error.strerror}") from None
     if not stat.S_ISSOCK(mode):
-        raise ConfigError(f"--socket {path} is a file that is no socket: name another path")
+        raise ConfigError(f"⟨socket⟩ {path} is a file that is no socket: name another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE)
         try:
@@ -90,20 +90,20 @@ def _clear(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except OSError as error:  # a process that hangs, or one of another user
-            raise ConfigError(f"--socket {path}: another process may be there ({error.strerror or error})") from None
-    raise ConfigError(f"--socket {path}: another process answers there already")
+            raise ConfigError(f"⟨socket⟩ {path}: another process may be there ({error.strerror or error})") from None
+    raise ConfigError(f"⟨socket⟩ {path}: another process answers there already")
 
 
 def _give_to(path: Path, group: str) -> None:
     try:
         number = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     except KeyError:
-        raise ConfigError(f"--group {group}: there is no such group on this machine") from None
+        raise ConfigError(f"⟨group⟩ {group}: there is no such group on this machine") from None
     try:
         os.chown(path, -1, number)
         path.chmod(0o660)
     except OSError as error:
-        raise ConfigError(f"--group {group}: {error.strerror}; the owner must be in that group") from None
+        raise ConfigError(f"⟨group⟩ {group}: {error.strerror}; the owner must be in that group") from None
 
 
 _NAME = "serving.lock"
