@@ -34,6 +34,8 @@ class Metric:
         places: where it is measured.
         of_scores: for two classes, the figure from scores (positive for class 1) and targets; None where it is computed
             elsewhere.
+        of_values: for quantities, the figure from predictions and targets.
+        in_units: whether it is in the unit of the targets.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Metric:
     released: bool = True
     places: tuple[str, ...] = PLACES
     of_scores: Callable[[np.ndarray, np.ndarray], float] | None = None
+    of_values: Callable[[np.ndarray, np.ndarray], float] | None = None
+    in_units: bool = False
 
 
 def _balanced_accuracy(scores: np.ndarray, targets: np.ndarray) -> float:
@@ -56,16 +60,33 @@ def _auroc(scores: np.ndarray, targets: np.ndarray) -> float:
     return float(roc_auc_score(targets, scores))
 
 
+def _rmse(predicted: np.ndarray, targets: np.ndarray) -> float:
+    return float(((predicted - targets) ** 2).mean() ** 0.5)
+
+
+def _mae(predicted: np.ndarray, targets: np.ndarray) -> float:
+    return float(abs(predicted - targets).mean())
+
+
+def _r2(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """1 − Σ(y − ŷ)²/Σ(y − ȳ)²: 0 for always saying the mean of these very targets. NaN where they are all the same."""
+    spread = float(((targets - targets.mean()) ** 2).sum())
+    return 1 - float(((targets - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")
+
+
 _KNOWN = (
     Metric("accuracy", "accuracy"),
     Metric("class_accuracy", "accuracy of the attacked class", released=False, places=(TEST,)),
     Metric("attack_accuracy", "success of the attack", released=False, places=(TEST,)),
     Metric("balanced_accuracy", "balanced accuracy", of_scores=_balanced_accuracy),
     Metric("auroc", "AUROC", of_scores=_auroc),
+    Metric("r2", "R²", of_values=_r2),
+    Metric("rmse", "root mean squared error", smaller_is_better=True, of_values=_rmse, in_units=True),
+    Metric("mae", "mean absolute error", smaller_is_better=True, of_values=_mae, in_units=True),
     Metric("loss", "loss", smaller_is_better=True),
 )
 METRICS = Registry[Metric]("metric", {metric.name: metric for metric in _KNOWN})
-MAIN = ("auroc", "accuracy", "loss")
+MAIN = ("auroc", "accuracy", "r2", "loss")
 """Which one stands for a run that is judged by none in particular: the first that there is."""
 
 

@@ -296,7 +296,8 @@ def test_a_metric_is_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     row = result.last
     assert 0 <= row["precision_of_ones"] <= 1 and "holdout_precision_of_ones" in row
     assert result.best is not None and "precision_of_ones" in result.best
-    assert set(metrics.judging()) == {"accuracy", "balanced_accuracy", "auroc", "loss", "precision_of_ones"}
+    known = {"accuracy", "balanced_accuracy", "auroc", "r2", "rmse", "mae", "loss"}
+    assert set(metrics.judging()) == known | {"precision_of_ones"}
     assert f"precision_of_ones {row['precision_of_ones']:.4f}" in dict(result_lines(result.summary()))["Last round"]
     assert {"precision_of_ones", "holdout_precision_of_ones"} <= set(released_row(row, private=True))
     assert "precision_of_ones" in json.loads(log.read_text().splitlines()[-2])

@@ -52,7 +52,7 @@ def show_predictions(found: Predictions, out: Path | None, as_json: bool) -> Non
     from laconic.store.folder import json_text
 
     if found.meaning:
-        click.echo(f"probability: {found.meaning}", err=True)
+        click.echo(found.meaning, err=True)
     columns = {name: list(values) for name, values in found.columns.items()}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if as_json:

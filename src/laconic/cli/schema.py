@@ -21,6 +21,9 @@ def schema() -> None:
 @click.argument("table", type=click.Path(path_type=Path))
 @click.option("--target", help="The column to be predicted.  [guessed]")
 @click.option("--positive", multiple=True, help="A value of it that counts as positive; may be repeated.  [guessed]")
+@click.option(
+    "--kind", default="auto", help="What is predicted: yes-no, classes, quantity, or auto.", show_default=True
+)
 @click.option("--patient", help="The column that says which rows are of one person.  [by its name, or none]")
 @click.option("--client", help="The column that says whose each row is.  [by its name, or none]")
 @click.option("--scale", default="auto", help="Numbers: min-max, clipped, standard, or auto.", show_default=True)
@@ -31,6 +34,7 @@ def init(
     table: Path,
     target: str | None,
     positive: tuple[str, ...],
+    kind: str,
     patient: str | None,
     client: str | None,
     scale: str,
@@ -44,8 +48,9 @@ def init(
     laconic schema init stays.csv --target died
     laconic run fl-std --dataset stays.csv --schema stays.schema.toml
 
-    Every column is looked at: types, levels, missing cells, identifiers, and how well it tells the label by itself.
-    What looks like the label in disguise is left out. Check the file before you use it: it says what to check.
+    A label with two values is taken for yes or no, one with a few for classes, and other numbers for a quantity between
+    bounds. Every column is looked at: types, levels, missing cells, identifiers, and how well it tells the label by
+    itself. What looks like the label in disguise is left out. Check the file before you use it: it says what to check.
     """
     from laconic.data.ehr.draft import draft_schema
     from laconic.data.ehr.draft_text import draft_toml
@@ -55,7 +60,13 @@ def init(
     if file.exists() and not force:
         raise DataError(f"{file} is there already: choose another --out, or replace it with --force")
     draft = draft_schema(
-        table, target=target, positive=positive, patient=patient, client=client, scale=scale.strip().lower()
+        table,
+        target=target,
+        positive=positive,
+        patient=patient,
+        client=client,
+        scale=scale.strip().lower(),
+        kind=kind.strip().lower(),
     )
     try:
         file.write_text(draft_toml(draft), encoding="utf-8")
@@ -73,7 +84,8 @@ def _as_dict(draft: Draft, file: Path) -> dict[str, Any]:
     return {
         "schema": str(file),
         "rows": draft.rows,
-        "positives": draft.positives,
+        "predicted": draft.kind,
+        "positives": draft.positives if draft.schema.positive else None,
         "columns": [
             {
                 "column": finding.column,
@@ -105,12 +117,10 @@ def _show(draft: Draft, file: Path) -> None:
         noted = [finding for finding in draft.findings if finding.note and finding.used != left_out]
         for line in [heading, *(f"  {finding.column}: {finding.note}" for finding in noted)] if noted else []:
             console.print(line, markup=False, soft_wrap=True)
-    share = draft.positives / max(1, draft.rows)
     whose = f"column {schema.client}" if schema.client else "no such column; say --num-clients N when you run it"
     alone = "" if schema.patient else "; every row counts as a person of its own (if not, write patient = COLUMN)"
     for line in (
-        f"{draft.rows:,} rows with a label, {draft.positives:,} ({share:.1%}) positive: {schema.label} ="
-        f" {' or '.join(schema.positive)}",
+        f"{draft.rows:,} rows with a label; predicted: {_predicted(draft)}",
         f"Whose rows: {whose}{alone}",
         "Not private: bounds, levels, codes and medians that a run fits to your table are not counted in ε. The file"
         " says how to give public ones instead, and holds figures of your table: keep it as you keep the table.",
@@ -119,3 +129,18 @@ def _show(draft: Draft, file: Path) -> None:
         console.print(line, markup=False)
     data = ["--dataset", str(draft.table), "--schema", str(file)]
     console.print("  " + shlex.join(["laconic", "run", "fl-std", *data]), markup=False, soft_wrap=True)
+
+
+def _predicted(draft: Draft) -> str:
+    schema = draft.schema
+    if schema.positive:
+        share = draft.positives / max(1, draft.rows)
+        return f"yes or no, {schema.label} = {' or '.join(schema.positive)} ({draft.positives:,}, {share:.1%})"
+    if schema.classes:
+        return (
+            f"one of {len(schema.classes)} classes of {schema.label}: {draft.seen}. If not: --kind yes-no or quantity"
+        )
+    return (
+        f"a quantity, {schema.label}, between low = {schema.low:g} and high = {schema.high:g} (seen: {draft.seen})."
+        " Write bounds that are publicly known. If not: --kind classes"
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from laconic.data.ehr.features import Preprocessing
+from laconic.data.ehr.outcome import Quantity
 from laconic.data.meaning import Meaning
 from laconic.data.population import PooledPopulation, Population, Records, pooled_records
 from laconic.data.text import Wording
@@ -38,6 +39,8 @@ class FederatedData:
     """The names of the classes, where only the data know them."""
     features: tuple[str, ...] = ()
     """The names of a table's columns that are learnt from, in their order."""
+    quantity: Quantity | None = None
+    """The public bounds of what is predicted, where the targets are scaled by them."""
     meaning: Meaning | None = None
     """What the records mean, where whoever gave them said so."""
     wording: Wording | None = None

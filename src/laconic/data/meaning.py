@@ -56,7 +56,7 @@ class Meaning:
             for entry in schema.features
         ]
         filters = [entry.to_dict() for entry in schema.filters]
-        label = {"label": schema.label, "positive": sorted(schema.positive), "missing": sorted(schema.missing)}
+        label = schema.outcome.to_meaning() | {"missing": sorted(schema.missing)}
         return cls.of("health", label | {"features": features, "filters": filters})
 
     @classmethod

@@ -53,7 +53,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     sentences for the privacy statement: what was chosen on private data without being charged. `best_by` is the metric
     by which the best round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where
     there is none. `test_clients` says whose each test record is, for metrics by client (not in a private run).
-    `class_names` are for the report.
+    `class_names` are for the report. Of targets that are values an error of 1 is `target_unit` in the user's unit.
 
     `secagg` says how the sums of a private run come about: 'simulated' adds the clients' integers in the open, 'masked'
     sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
@@ -101,6 +101,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     test: Records | None = None
     test_clients: np.ndarray | None = None
     class_names: tuple[str, ...] = ()
+    target_unit: float = 1.0
     holdout: Records | None = None
     public: Records | None = None
     front_end: nn.Module | None = None

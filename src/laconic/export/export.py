@@ -204,6 +204,8 @@ def _facts(
         facts[f"input '{name}'"] = f"{about['type']}, batch × {shape}: {about['meaning']}"
     if trained is not None and (classes := _classes(trained)):
         facts["outputs"] = f"one for each class: {', '.join(classes)}"
+    if trained is not None and (quantity := trained.record.quantity) is not None:
+        facts["outputs"] = f"a quantity in the unit of the table, learnt between {quantity.low:g} and {quantity.high:g}"
     facts["scheme"] = f"{summary['scheme']}, fingerprint {identity.get('scheme', 'unknown')}"
     facts["rounds"] = str(summary["rounds"])
     return facts

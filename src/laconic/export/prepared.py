@@ -1,4 +1,4 @@
-"""What comes before a model, as modules: pixels as bytes, and the preprocessing of health records."""
+"""What comes before and after a model, as modules: pixels as bytes, the preprocessing of health records, units."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from laconic.data.ehr.features import CUT, Preprocessing
+from laconic.data.ehr.outcome import Quantity
 from laconic.data.ehr.schema import UNKNOWN, Numeric
 
 
@@ -57,6 +58,19 @@ class PreparedRecords(nn.Module):
             parts.append((chosen == torch.arange(count + 1)).float())
         parts.append(codes)
         found: Tensor = self.model(torch.cat(parts, dim=1))
+        return found
+
+
+class InUnits(nn.Module):
+    """A model whose outputs are a scaled quantity → the quantity in the unit of the table."""
+
+    def __init__(self, model: nn.Module, quantity: Quantity) -> None:
+        super().__init__()
+        self.model = model
+        self.quantity = quantity
+
+    def forward(self, numbers: Tensor, levels: Tensor, codes: Tensor) -> Tensor:
+        found: Tensor = self.quantity.restored(self.model(numbers, levels, codes))
         return found
 
 

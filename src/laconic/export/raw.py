@@ -15,7 +15,7 @@ from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Numeric
 from laconic.data.ehr.table import CodeLists, EhrTable, Levels
 from laconic.export.plain_lstm import with_plain_loops
-from laconic.export.prepared import Pixels, PreparedRecords, affine, codes_of, levels_of
+from laconic.export.prepared import InUnits, Pixels, PreparedRecords, affine, codes_of, levels_of
 from laconic.export.real_scattering import without_complex_numbers
 from laconic.export.trained import Trained
 from laconic.features.base import with_head
@@ -116,9 +116,13 @@ def _health_records(preprocessing: Preprocessing, module: nn.Module, reference: 
 
     def expected(batch: Batch) -> Tensor:
         outputs: Tensor = reference(preprocessing.transform(_table(preprocessing, *batch)).dense())
-        return outputs
+        return outputs if quantity is None else quantity.restored(outputs)
 
-    return Raw(PreparedRecords(preprocessing, module).eval(), inputs, draw, expected)
+    quantity = schema.outcome.quantity
+    prepared: nn.Module = PreparedRecords(preprocessing, module)
+    if quantity is not None:
+        prepared = InUnits(prepared, quantity)
+    return Raw(prepared.eval(), inputs, draw, expected)
 
 
 def _around(number: Numeric, count: int, rng: np.random.Generator) -> np.ndarray:

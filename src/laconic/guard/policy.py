@@ -46,11 +46,11 @@ class Policy:
     Five bound what an offer can make this node compute and keep: rounds, local steps in each, weights of the model,
     nodes of the run, bytes of a message.
 
-    Three declare the records, so that offers are judged without a look at them: the `classes` of their labels, the
-    shape of one record, and the most records that this node may have, by which the δ of runs is judged that protect
-    single records. Records that turn out otherwise are not sent: noise alone is, and the owner is told. After
-    `max_past_refusals` refusals of a server for what was spent before, it is refused everything new, and after as many
-    of uploads all uploads: each of them tells it a little about what others were given.
+    Three declare the records, so that offers are judged without a look at them: how many `classes` their labels have
+    (1: they are quantities), the shape of one record, and the most records that this node may have, by which the δ of
+    runs is judged that protect single records. Records that turn out otherwise are not sent: noise alone is, and the
+    owner is told. After `max_past_refusals` refusals of a server for what was spent before, it is refused everything
+    new, and after as many of uploads all uploads: each of them tells it a little about what others were given.
     """
 
     max_epsilon: float | None = None

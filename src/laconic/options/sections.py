@@ -49,8 +49,9 @@ class RunOptions:
     )
     best_by: str = option(
         "auto",
-        "What makes a round the best, and progress on the held-out set: accuracy, balanced-accuracy, auroc or loss."
-        " auto is balanced-accuracy for health records, else accuracy (loss without classes).",
+        "What makes a round the best, and progress on the held-out set: accuracy, balanced-accuracy, auroc or loss; of"
+        " quantities r2, rmse, mae or loss. auto is balanced-accuracy for yes or no with a schema, else accuracy (loss"
+        " without classes).",
         choices=("auto", *(name.replace("_", "-") for name in judging())),
         identity=True,
     )

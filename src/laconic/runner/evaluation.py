@@ -15,7 +15,7 @@ from laconic.clients.base import Clients
 from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
-from laconic.metrics import CLIENTS, METRICS, TEST, columns
+from laconic.metrics import CLIENTS, HELD_OUT, METRICS, TEST, columns
 from laconic.store.checkpoint import RunState
 from laconic.train.engines.engine import products_in
 from laconic.train.losses import binary_cross_entropy, cross_entropy
@@ -176,11 +176,19 @@ class Evaluation:
         for what, records in (("test", self._experiment.test), ("held-out", self._experiment.holdout)):
             if records is None or self.metric == "loss":
                 continue
-            classes = 0 if records.targets.is_floating_point() else len(torch.unique(records.targets))
-            if classes == 0 or (self.metric != "accuracy" and classes != 2):
+            values = records.targets.is_floating_point()
+            needed = (
+                "quantities"
+                if METRICS[self.metric].of_values
+                else "classes"
+                if self.metric == "accuracy"
+                else "two classes"
+            )
+            classes = 0 if values else len(torch.unique(records.targets))
+            fits = {"quantities": values, "classes": classes > 0, "two classes": classes == 2}
+            if not fits[needed]:
                 raise ConfigError(
-                    f"⟨best-by⟩ {self._experiment.best_by} needs {what} records of"
-                    f" {'classes' if self.metric == 'accuracy' else 'two classes'}: use ⟨best-by⟩ loss"
+                    f"⟨best-by⟩ {self._experiment.best_by} needs {what} records of {needed}: use ⟨best-by⟩ loss"
                 )
 
     def metrics(self, weights: Tensor) -> dict[str, Any]:
@@ -194,7 +202,12 @@ class Evaluation:
             if holdout:
                 held = model.evaluate(weights, holdout.inputs, holdout.targets)
                 row |= {f"holdout_{name}": value for name, value in held.items()}
-        return row
+        unit = self._experiment.target_unit
+        return row | {
+            name: row[name] * unit
+            for name, metric in columns(TEST, HELD_OUT).items()
+            if metric.in_units and name in row
+        }
 
     def _tested(self, weights: Tensor, test: Records, whose: np.ndarray | None) -> dict[str, Any]:
         """Of an attacked run by class, too. Classes that honest clients do not have count in none of the others."""

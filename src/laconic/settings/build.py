@@ -107,6 +107,7 @@ def settle(
         test=federation.test,
         test_clients=federation.test_clients,
         class_names=_class_names(config, federation),
+        target_unit=1.0 if federation.quantity is None else federation.quantity.half,
         holdout=federation.holdout,
         public=federation.public,
         loss=config.model.loss,
@@ -137,11 +138,7 @@ def settle(
 
 def _class_names(config: RunConfig, federation: FederatedData) -> tuple[str, ...]:
     """What the data, their schema or their entry in the list of data sets call the classes; none if they do not say."""
-    names = federation.classes or tuple(class_names(config))
-    if names or federation.preprocessing is None:
-        return names
-    positive = " or ".join(federation.preprocessing.schema.positive)
-    return f"not {positive}", positive
+    return federation.classes or (tuple(class_names(config)) if federation.num_classes > 1 else ())
 
 
 def _run_options(config: RunConfig) -> dict[str, Any]:
@@ -255,7 +252,7 @@ def _settled_config(
         changes["privacy.clip_norm_from"] = asked
     if budget is not None:
         changes["privacy.delta"] = budget.delta
-    if config.run.best_by == "auto" and federation.preprocessing is not None:
+    if config.run.best_by == "auto" and federation.preprocessing is not None and federation.num_classes == 2:
         changes["run.best_by"] = "balanced-accuracy"  # as in the papers: always saying "survives" is often right
     if federation.dealt and config.data.num_clients is None and not scheme.pooled:
         changes["data.num_clients"] = federation.population.num_clients

@@ -81,11 +81,16 @@ def said_of(
     if kind.num_classes == 1:
         if prevalence:
             raise ConfigError("⟨prevalence⟩ is for classes, but the model predicts a quantity: leave it out")
-        return Predictions(new.heading, new.names, {"value": outputs.reshape(len(outputs)).numpy()})
+        values = outputs.reshape(len(outputs)).numpy()
+        if kind.quantity is None:
+            return Predictions(new.heading, new.names, {"value": values})
+        bounds = f"between the bounds {kind.quantity.low:g} and {kind.quantity.high:g} of the schema"
+        meaning = f"value: in the unit of the table, learnt {bounds}"
+        return Predictions(new.heading, new.names, {"value": kind.quantity.restored(values)}, meaning)
     if outputs.ndim == 1 or outputs.shape[1] == 1:
         outputs = torch.stack([torch.zeros(len(outputs), dtype=outputs.dtype), outputs.reshape(-1)], 1)
     outputs = outputs + torch.tensor(prior.shifts(outputs.shape[1], prevalence), dtype=outputs.dtype)
-    meaning = prior.meaning(kind.outcome or ("class 1" if outputs.shape[1] == 2 else ""), prevalence)
+    meaning = "probability: " + prior.meaning(kind.outcome or ("class 1" if outputs.shape[1] == 2 else ""), prevalence)
     return Predictions(new.heading, new.names, _columns(kind, outputs), meaning)
 
 

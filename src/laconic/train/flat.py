@@ -33,6 +33,7 @@ from laconic.train.losses import (
     cross_entropy_for_many,
     two_class_metrics,
     two_class_scores,
+    value_metrics,
 )
 from laconic.train.memory import check_memory, let_forget
 
@@ -260,7 +261,8 @@ class FlatModel:
         clients: np.ndarray | None = None,
         watch: Callable[[Tensor, Tensor], None] | None = None,
     ) -> dict[str, Any]:
-        """Mean loss, and accuracy where the targets are classes; balanced accuracy and AUROC where they are two.
+        """Mean loss, and accuracy where the targets are classes; balanced accuracy and AUROC where they are two. Of
+        quantities RMSE, MAE and R², in the unit of the targets.
 
         Args:
             flat: the weights.
@@ -291,7 +293,7 @@ class FlatModel:
             metrics |= two_class_metrics(scores, labels)
             if clients is not None:
                 metrics |= by_client(scores, labels, clients)
-        return metrics
+        return metrics | value_metrics(every, targets)
 
     @torch.no_grad()
     def outputs(self, flat: Tensor, inputs: Inputs, batch: int | None = None) -> Iterator[Tensor]:

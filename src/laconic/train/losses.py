@@ -113,6 +113,18 @@ def two_class_metrics(scores: np.ndarray, targets: np.ndarray) -> dict[str, floa
     return {name: of_scores(scores, targets) for name, of_scores in found if of_scores is not None}
 
 
+def value_metrics(outputs: Sequence[Tensor], targets: Tensor) -> dict[str, float]:
+    """What is registered for quantities; nothing where the model does not give one finite number for each record."""
+    if not targets.is_floating_point() or targets.ndim != 1 or not outputs or outputs[0].ndim != 1:
+        return {}
+    predicted = np.concatenate([part.double().cpu().numpy() for part in outputs])
+    if not np.isfinite(predicted).all():
+        return {}
+    known = targets.double().cpu().numpy()
+    found = {metric.name: metric.of_values(predicted, known) for metric in METRICS.values() if metric.of_values}
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
 def by_client(scores: np.ndarray, targets: np.ndarray, clients: np.ndarray) -> dict[str, list[float]]:
     """The `QUANTILES` of the metrics over clients that have records of both classes; nothing where none has."""
     order = np.argsort(clients, kind="stable")

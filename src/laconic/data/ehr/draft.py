@@ -6,6 +6,7 @@ The draft fixes no bound, level or fill that was read off the table. A run fits 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 
 from laconic.data.ehr.blocks import separator_of
 from laconic.data.ehr.look import Look, look_at
+from laconic.data.ehr.outcome import Outcome, Quantity
 from laconic.data.ehr.schema import SCALES, Categorical, Codes, Filter, Numeric, Schema
 from laconic.data.files.delimited import WAY_OUT
 from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
@@ -32,6 +34,8 @@ _NAME_OF_END = re.compile(
     r"discharg|dispos|death|died|deceas|mortal|expire|outcome|surviv|status|stay_?(days|length)", re.I
 )
 _FEW, _LEVELS = 12, 50
+YES_NO, CLASSES, QUANTITY = KINDS = ("yes-no", "classes", "quantity")
+"""What may be predicted of a label."""
 _ENOUGH, _SHARE = 20, 0.2
 """A level is looked at as a leak from so many rows on, and if it has such a share of the positives."""
 
@@ -63,7 +67,22 @@ class Draft:
     schema: Schema
     findings: tuple[Finding, ...]
     rows: int
-    positives: int
+    positives: int = 0
+    """Of yes or no, how many rows are positive."""
+    seen: str = ""
+    """What was seen in the label."""
+
+    @property
+    def kind(self) -> str:
+        """What is predicted."""
+        return YES_NO if self.schema.positive else CLASSES if self.schema.classes else QUANTITY
+
+    @property
+    def told(self) -> str:
+        """What the AUROC of a single column is about, where that is not the label itself."""
+        if self.schema.positive:
+            return ""
+        return " (one class against the others, mean)" if self.schema.classes else " (label above its median)"
 
     def named(self, role: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.role == role]
@@ -77,11 +96,18 @@ def draft_schema(
     patient: str | None = None,
     client: str | None = None,
     scale: str = "auto",
+    kind: str = "auto",
 ) -> Draft:
-    """Look at every column. What is not said is guessed from names and cells, and the draft says what was guessed."""
+    """Look at every column. What is not said is guessed from names and cells, and the draft says what was guessed.
+
+    `kind` is what is predicted: 'yes-no', 'classes', 'quantity', or 'auto': two values are yes and no, a few are
+    classes, and other numbers a quantity.
+    """
     path = Path(table).expanduser()
     if scale not in ("auto", *SCALES):
         raise ConfigError(unknown("scale", scale, ("auto", *SCALES)))
+    if kind not in ("auto", *KINDS):
+        raise ConfigError(unknown("kind", kind, ("auto", *KINDS)))
     separator = separator_of(path)
     looks = {look.name: look for look in look_at(path, separator)}
     for flag, name in (("--target", target), ("--patient", patient), ("--client", client)):
@@ -93,9 +119,8 @@ def draft_schema(
             raise ConfigError(f"column '{one_line(name, 60)}' has two roles: name another for one of them")
     label = looks[target or _guessed_label(path, looks)]
     asked_positive = bool(positive)
-    positive = _positive(path, label, tuple(positive))
-    labels = np.array([text in positive for text in label.texts], dtype=bool)[label.which]
-    known = ~label.missing
+    outcome = _outcome(path, label, tuple(positive), kind)
+    marks, known = _marked(label, outcome), ~label.missing
     owners = {"patient": patient or _patient(looks, label), "client": client or _client(looks, label)}
     findings = []
     for look in looks.values():
@@ -105,7 +130,7 @@ def draft_schema(
             role = next(role for role, name in owners.items() if name == look.name)
             findings.append(Finding(look.name, role, int(look.missing.sum()), len(look.levels)))
         else:
-            findings.append(_feature(look, labels, known, scale))
+            findings.append(_feature(look, marks, known, scale, bool(outcome.positive)))
     entries = [finding.entry for finding in findings if finding.used and finding.entry is not None]
     if not entries:
         raise DataError(
@@ -114,20 +139,26 @@ def draft_schema(
         )
     read = [looks[column] for entry in entries for column in entry.columns]
     gaps = {text for look in (*read, label, *(looks[n] for n in owners.values() if n)) for text in look.gaps}
+    quantity, named = outcome.quantity, outcome.positive or outcome.classes
     schema = Schema(
         label=label.name,
-        positive=positive,
+        positive=outcome.positive,
+        classes=outcome.classes,
+        low=None if quantity is None else quantity.low,
+        high=None if quantity is None else quantity.high,
         patient=owners["patient"],
         client=owners["client"],
-        missing=tuple(sorted({"", *gaps} - set(positive))),
+        missing=tuple(sorted({"", *gaps} - set(named))),
         separator=separator,
-        drafted=tuple(_drafted(entries, guessed=not asked_positive, gaps=bool(gaps))),
+        drafted=tuple(_drafted(entries, outcome, guessed=not asked_positive, gaps=bool(gaps))),
         numeric=tuple(entry for entry in entries if isinstance(entry, Numeric)),
         categorical=tuple(entry for entry in entries if isinstance(entry, Categorical)),
         codes=tuple(entry for entry in entries if isinstance(entry, Codes)),
         filters=_filters([label, *(looks[name] for name in owners.values() if name)]),
     )
-    return Draft(path, schema, tuple(findings), int(known.sum()), int(labels[known].sum()))
+    positives = int(marks[0, known].sum()) if outcome.positive else 0
+    seen = _numeric(label, "auto", few=False)[1] if quantity is not None else _top(label, 10)
+    return Draft(path, schema, tuple(findings), int(known.sum()), positives, seen)
 
 
 def _guessed_label(path: Path, looks: dict[str, Look]) -> str:
@@ -144,6 +175,64 @@ def _guessed_label(path: Path, looks: dict[str, Look]) -> str:
     )
 
 
+def _outcome(path: Path, label: Look, positive: tuple[str, ...], kind: str) -> Outcome:
+    """What is predicted, as asked or by the values of the label."""
+    if positive and kind not in ("auto", YES_NO):
+        raise ConfigError(f"⟨positive⟩ is for yes or no, not for ⟨kind⟩ {kind}: leave one of them out")
+    if len(label.levels) < 2:
+        name = one_line(label.name, 60)
+        raise DataError(f"{one_line(path)}: column '{name}' has one value only: there is nothing to learn")
+    if kind == "auto":
+        kind = YES_NO if positive else _kind(path, label)
+    if kind == QUANTITY:
+        return Outcome(label.name, quantity=_bounds(path, label))
+    if kind == CLASSES:
+        return Outcome(label.name, classes=_in_order(label))
+    return Outcome(label.name, positive=_positive(path, label, positive))
+
+
+def _kind(path: Path, label: Look) -> str:
+    levels = len(label.levels)
+    if levels == 2:
+        return YES_NO
+    if label.numeric and not label.replaced and (levels > _FEW or not label.whole):
+        return QUANTITY
+    if levels <= _FEW:
+        return CLASSES
+    raise DataError(
+        f"{one_line(path)}: column '{one_line(label.name, 60)}' has {levels:,} values that are no numbers: say which of"
+        " them counts as positive, ⟨positive⟩ VALUE, or that each is a class, ⟨kind⟩ classes"
+    )
+
+
+def _in_order(label: Look) -> tuple[str, ...]:
+    """The classes by number or by alphabet: not by how often they are."""
+    return tuple(sorted(label.levels, key=float if label.numeric and not label.replaced else None))
+
+
+def _bounds(path: Path, label: Look) -> Quantity:
+    """Round numbers around all values: multiples of the power of ten below their range."""
+    there = label.values[~np.isnan(label.values)]
+    if not label.numeric:
+        raise DataError(
+            f"{one_line(path)}: column '{one_line(label.name, 60)}' holds texts, no quantity: use ⟨kind⟩ classes"
+        )
+    low, high = float(there.min()), float(there.max())
+    step = 10.0 ** math.floor(math.log10(high - low))
+    return Quantity(math.floor(low / step) * step, math.ceil(high / step) * step)
+
+
+def _marked(label: Look, outcome: Outcome) -> np.ndarray:
+    """(kinds, rows): which rows are positive, of each class, or above the median; columns are compared with these."""
+    if outcome.quantity is not None:
+        above: np.ndarray = (label.values > np.nanmedian(label.values))[None]
+        return above
+    kinds: list[tuple[str, ...]] = [(name,) for name in outcome.classes] or [outcome.positive]
+    marks = np.array([[text in named for text in label.texts] for named in kinds], dtype=bool)
+    found: np.ndarray = marks[:, label.which]
+    return found
+
+
 def _positive(path: Path, label: Look, asked: tuple[str, ...]) -> tuple[str, ...]:
     """The values that count as the outcome: as asked, or the usual ones, or the rarer of two."""
     name = one_line(label.name, 60)
@@ -152,20 +241,14 @@ def _positive(path: Path, label: Look, asked: tuple[str, ...]) -> tuple[str, ...
             near = nearest(value, label.levels)
             hint = f"; did you mean '{one_line(near, 60)}'?" if near else ""
             raise DataError(f"{one_line(path)}: column '{name}' has no value '{one_line(value, 60)}'{hint}")
+    if len(set(asked)) == len(label.levels):
+        raise DataError(f"{one_line(path)}: every value of column '{name}' counts as positive: there is no other")
     if asked:
-        if len(set(asked)) == len(label.levels):
-            raise DataError(f"{one_line(path)}: every value of column '{name}' counts as positive: there is no other")
         return asked
-    if len(label.levels) < 2:
-        raise DataError(f"{one_line(path)}: column '{name}' has one value only: there is nothing to learn")
     if len(label.levels) > 2:
-        many = len(label.levels) > _LEVELS
-        values = _top(label, 10) if not many else f"{len(label.levels):,} of them"
-        way = "say which counts as positive: --positive VALUE"
-        way = "cut it at a threshold in a column of its own" if many else way
         raise DataError(
-            f"{one_line(path)}: column '{name}' has more than two values ({values}); a schema predicts one outcome:"
-            f" {way}"
+            f"{one_line(path)}: column '{name}' has more than two values ({_top(label, 10)}): say which counts as"
+            " positive: ⟨positive⟩ VALUE"
         )
     usual = [value for value in label.levels if value.strip().lower() in _POSITIVE]
     return (usual[0] if len(usual) == 1 else label.levels[-1],)
@@ -186,17 +269,19 @@ def _client(looks: dict[str, Look], label: Look) -> str | None:
     return None
 
 
-def _feature(look: Look, labels: np.ndarray, known: np.ndarray, scale: str) -> Finding:
+def _feature(look: Look, marks: np.ndarray, known: np.ndarray, scale: str, yes_no: bool) -> Finding:
     """What a column is as a feature; leaks, identifiers and what cannot be read are left out with the reason."""
     missing, distinct = int(look.missing.sum()), len(look.levels)
-    area = look.auroc(labels) if known.all() else _on(look, known).auroc(labels[known])
+    there = look if known.all() else _on(look, known)
+    areas = [area for mark in marks if (area := there.auroc(mark[known])) is not None]
+    area = float(np.mean(areas)) if areas else None
     reason = _useless(look)
     entry, seen, note = None, "", reason
     if not reason:
         entry, seen, note = _entry(look, scale)
     if entry is None:
         return Finding(look.name, "left out", missing, distinct, seen, note, area)
-    leak = _leak(look, labels & known, known, area)
+    leak = _leak(there, marks[:, known], area, yes_no)
     if leak:
         note = f"{leak}: is it known only with, or after, the outcome?"
         return Finding(look.name, "left out", missing, distinct, seen, note, area, entry)
@@ -207,17 +292,22 @@ def _feature(look: Look, labels: np.ndarray, known: np.ndarray, scale: str) -> F
     return Finding(look.name, entry.kind, missing, distinct, seen, note, area, entry)
 
 
-def _leak(look: Look, ill: np.ndarray, known: np.ndarray, area: float | None) -> str:
+def _leak(look: Look, marks: np.ndarray, area: float | None, yes_no: bool) -> str:
     """Why a column looks like the label in disguise: as a whole, or one of its levels. Empty if it does not."""
     if area is not None and area >= LEAK:
         return f"by itself it tells the label (AUROC {area:.2f})"
     if len(look.levels) > _LEVELS:
         return ""
-    rows = np.bincount(look.which[known], minlength=len(look.texts))
-    positive = np.bincount(look.which[known], weights=ill[known], minlength=len(look.texts))
+    rows = np.bincount(look.which, minlength=len(look.texts))
+    counts = np.stack([np.bincount(look.which, weights=mark, minlength=len(look.texts)) for mark in marks])
+    if not yes_no:
+        always, most = marks.sum(1).max(), counts.max(0).sum()
+        told = (most - always) / max(1, look.which.size - always)
+        return f"its levels tell {told:.0%} of what the most frequent class does not" if told >= LEAK else ""
+    ill, positive = marks[0], counts[0]
     for level in np.argsort(-positive).tolist():
         rate, share = positive[level] / max(1, rows[level]), positive[level] / max(1, ill.sum())
-        if rows[level] >= _ENOUGH and rate >= SUSPECT and share >= _SHARE and ill.sum() < known.sum() / 2:
+        if rows[level] >= _ENOUGH and rate >= SUSPECT and share >= _SHARE and ill.sum() < ill.size / 2:
             name = one_line(look.texts[level], 24)
             return f"{rate:.0%} of its {rows[level]:,} rows with '{name}' are positive, {share:.0%} of all positives"
     return ""
@@ -303,11 +393,15 @@ def _codes(look: Look) -> tuple[Codes | None, str, str]:
     return entry, seen, f"many values: those in {least} training records or more are kept"
 
 
-def _drafted(entries: Sequence[Numeric | Categorical | Codes], *, guessed: bool, gaps: bool) -> Iterator[str]:
+def _drafted(
+    entries: Sequence[Numeric | Categorical | Codes], outcome: Outcome, *, guessed: bool, gaps: bool
+) -> Iterator[str]:
     """What of the schema was read from the table. Names of columns stand in it, but no text of a cell."""
     yield "which columns are used, and as what"
-    if guessed:
-        yield "positive"
+    if outcome.quantity is not None:
+        yield "low and high"
+    elif guessed:
+        yield "positive" if outcome.positive else "classes"
     if gaps:
         yield "missing, and drop in [[filter]]"
     for entry in entries:

@@ -35,13 +35,13 @@ def draft_toml(draft: Draft) -> str:
     """The file; `Schema.from_toml` reads it."""
     schema = draft.schema
     lines = [
-        f"# A draft of a schema for {one_line(draft.table.name)}: {draft.rows:,} rows, {draft.positives:,} positive.",
+        f"# A draft of a schema for {one_line(draft.table.name)}: {draft.rows:,} rows{_counted(draft)}.",
         "# Check every line; then: laconic run fl-std --dataset TABLE --schema THIS_FILE",
         "#",
         *(f"# {line}".rstrip() for line in WARNING),
         "",
         f"label = {toml(schema.label)}",
-        f"positive = {toml(schema.positive)}{_DRAFTED if 'positive' in schema.drafted else ''}",
+        *_outcome(draft),
     ]
     together = "rows of one patient stay together in every split"
     lines += _owner("patient", schema.patient, together, "every row is a person")
@@ -57,20 +57,42 @@ def draft_toml(draft: Draft) -> str:
         lines += ["", *(f"# {line}" for line in _SCALES)]
     for kind in ("numeric", "categorical", "codes"):
         for finding in draft.named(kind):
-            lines += ["", *_section(finding)]
+            lines += ["", *_section(finding, draft.told)]
     lines += _left_out(draft.named("left out"))
     return "\n".join(lines) + "\n"
+
+
+def _counted(draft: Draft) -> str:
+    return f", {draft.positives:,} positive" if draft.schema.positive else ""
+
+
+def _outcome(draft: Draft) -> Iterator[str]:
+    """What is predicted, and what else it could have been taken for."""
+    schema = draft.schema
+    if schema.positive:
+        yield f"positive = {toml(schema.positive)}{_DRAFTED if 'positive' in schema.drafted else ''}"
+        return
+    if schema.classes:
+        yield f"classes = {toml(schema.classes)}{_DRAFTED}"
+        yield f"# seen: {one_line(draft.seen)}"
+        yield "# one of several classes; for yes or no write positive = VALUE instead"
+        return
+    yield f"low = {toml(schema.low)}{_DRAFTED}"
+    yield f"high = {toml(schema.high)}{_DRAFTED}"
+    yield f"# seen: {one_line(draft.seen)}"
+    yield "# a quantity, learnt between these bounds, rounded here: write those that are publicly known. Values outside"
+    yield "# are cut to them in training; for classes write classes = [VALUES] instead"
 
 
 def _owner(key: str, name: str | None, there: str, else_: str) -> list[str]:
     return [f"{key} = {toml(name)}  # {there}"] if name else [f'# {key} = "COLUMN"  # {there}; without it {else_}']
 
 
-def _section(finding: Finding) -> Iterator[str]:
+def _section(finding: Finding, of: str) -> Iterator[str]:
     assert finding.entry is not None
     yield f"[[{finding.entry.kind}]]"
     yield from _keys(finding.entry)
-    yield from _remarks(finding)
+    yield from _remarks(finding, of)
 
 
 def _keys(entry: Entry) -> list[str]:
@@ -80,7 +102,7 @@ def _keys(entry: Entry) -> list[str]:
     return [f"{key} = {toml(value)}{_DRAFTED if key in _COPIED else ''}" for key, value in keys.items()]
 
 
-def _remarks(finding: Finding) -> Iterator[str]:
+def _remarks(finding: Finding, of: str = "") -> Iterator[str]:
     if finding.seen:
         yield f"# seen: {one_line(finding.seen)}"
     if finding.missing:
@@ -88,7 +110,7 @@ def _remarks(finding: Finding) -> Iterator[str]:
             "; they get the median of the training records" if isinstance(finding.entry, Numeric) else ", level Unknown"
         )
     if finding.auroc is not None:
-        yield f"# AUROC of this column alone: {finding.auroc:.2f}"
+        yield f"# AUROC of this column alone{of}: {finding.auroc:.2f}"
     if finding.note:
         yield f"# check: {one_line(finding.note)}"
 

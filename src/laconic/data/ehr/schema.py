@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
+from laconic.data.ehr.outcome import Outcome, Quantity
 from laconic.data.ehr.toml_values import short, toml, typed
 from laconic.data.files.user_file import open_file
 from laconic.errors import ConfigError, one_line, unknown
@@ -168,12 +169,17 @@ class Filter(Entry):
 class Schema:
     """Which column is what. Columns that are not named are never looked at.
 
+    Of the label is predicted whether it has one of the `positive` values, which of the `classes` it has, or what number
+    it is, between the public bounds `low` and `high`.
     Without a `patient` every row is somebody's of their own. `drafted` names what was read from the clients' own table
     when the schema was drafted: it is not public, so the privacy statement lists it.
     """
 
     label: str
-    positive: tuple[str, ...]
+    positive: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
     patient: str | None = None
     client: str | None = None
     virtual_hospitals: int | None = None
@@ -194,8 +200,10 @@ class Schema:
             positive_int(virtual_hospitals=self.virtual_hospitals)
         if self.client is not None and self.virtual_hospitals is not None:
             raise ConfigError("give either client (a column) or virtual_hospitals (their number), not both")
-        if not self.positive:
-            raise ConfigError("positive must name at least one value of the label")
+        if (self.low is None) != (self.high is None):
+            raise ConfigError("a quantity has both bounds: give low and high")
+        _no_repeats("classes", self.classes)
+        _ = self.outcome
         if len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n\0':
             raise ConfigError(f"separator must be one character such as , ; | or a tab, not {short(self.separator)}")
         if not self.features:
@@ -209,6 +217,12 @@ class Schema:
                 raise ConfigError(f"column '{column}' is {role}, so it must not be a feature: leave it out there")
         _no_repeats("feature columns", tuple(used))
         _no_repeats("names in [[codes]]", tuple(entry.name for entry in self.codes))
+
+    @property
+    def outcome(self) -> Outcome:
+        """What of the label is predicted."""
+        quantity = None if self.low is None or self.high is None else Quantity(self.low, self.high)
+        return Outcome(self.label, self.positive, self.classes, quantity)
 
     @property
     def features(self) -> tuple[Numeric | Categorical | Codes, ...]:
@@ -264,9 +278,8 @@ class Schema:
                 values[key] = typed(f"{where}: {key}", value, hints[key])
             else:
                 raise ConfigError(f"{where}: " + unknown("key", one_line(key, 60), [*plain, *sections]))
-        for key in ("label", "positive"):
-            if key not in values:
-                raise ConfigError(f"{where}: the key '{key}' is missing")
+        if "label" not in values:
+            raise ConfigError(f"{where}: the key 'label' is missing")
         try:
             return cls(**values)
         except ConfigError as error:

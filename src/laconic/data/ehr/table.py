@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from laconic.data.ehr.blocks import Block
+from laconic.data.ehr.outcome import Outcome
 from laconic.data.ehr.schema import Codes, Filter, Numeric, Schema
 from laconic.data.ehr.toml_values import LARGEST
 from laconic.data.files.delimited import WAY_OUT, Decimals, has_comma
@@ -115,16 +116,34 @@ def identities(
 
 
 def labels(
-    block: Block, column: str, positive: tuple[str, ...], missing: tuple[str, ...], problems: Problems
+    block: Block, outcome: Outcome, missing: tuple[str, ...], problems: Problems, decimals: Decimals
 ) -> np.ndarray:
-    """Whether the outcome is there; every row must have a value."""
+    """Whether the outcome is there, which of the classes it is, or its number; every row must have a value."""
+    column = outcome.label
+    if outcome.quantity is not None:
+        values = numbers(block, Numeric(column=column, fill="median"), missing, problems, decimals)
+        _without_label(block, column, np.isnan(values), problems)
+        return values
     texts, which = distinct(block, column)
-    gone = np.array([text in missing and text not in positive for text in texts], dtype=bool)[which]
+    named = outcome.positive or outcome.classes
+    gone = np.array([text in missing and text not in named for text in texts], dtype=bool)
+    _without_label(block, column, gone[which], problems)
+    if outcome.positive:
+        found: np.ndarray = np.array([text in named for text in texts], dtype=bool)[which]
+        return found
+    places = {text: place for place, text in enumerate(named)}
+    strange = ~gone & np.array([text not in places for text in texts], dtype=bool)
+    if strange[which].any():
+        way_out = "name it there, or filter such rows"
+        problems.add(column, "a value that is none of the schema's classes", block.numbers[strange[which]], way_out)
+    classes: np.ndarray = np.array([places.get(text, 0) for text in texts], dtype=np.int64)[which]
+    return classes
+
+
+def _without_label(block: Block, column: str, gone: np.ndarray, problems: Problems) -> None:
     if gone.any():
         way_out = f'filter such rows: [[filter]] with column = "{one_line(column, 60)}" and drop = [""]'
         problems.add(column, "no value, but it is the label", block.numbers[gone], way_out)
-    found: np.ndarray = np.array([text in positive for text in texts], dtype=bool)[which]
-    return found
 
 
 def codes(
@@ -343,7 +362,7 @@ class _Collector:
         if self._for_training:
             for entry in schema.filters:
                 block = block.keep(kept_rows(block, entry, missing))
-            self._append("label", labels(block, schema.label, schema.positive, missing, self._problems))
+            self._append("label", labels(block, schema.outcome, missing, self._problems, self._decimals))
             if schema.client:
                 vocabulary = self._vocabulary("client")
                 self._append("client", identities(block, schema.client, vocabulary, missing, self._problems))

@@ -320,6 +320,7 @@ class Node:
                 front_end = kept_front_end(offer, file, self._front_end_module)
             held = Held.of(self._records(offer))
             _check_number(offer, len(held.records.targets), self._policy.max_records)
+            _check_kind(offer, quantities=held.records.targets.is_floating_point())
             return NodeWork(
                 offer,
                 client,
@@ -408,6 +409,16 @@ class Node:
             self._folder.log.add_refusal(named, **values)
         else:  # these are counted
             self._folder.log.add(REFUSED, named, **values, past=past)
+
+
+def _check_kind(offer: Offer, *, quantities: bool) -> None:
+    """Refuse classes where a quantity is learnt, and the other way round: another loss would be taken for them."""
+    if quantities != (offer.num_classes == 1):
+        own, theirs = ("quantities", "classes") if quantities else ("classes", "quantities")
+        raise DataError(
+            f"this node's targets are {own}, and the run learns {theirs}: write 1.0 for 1 in quantities, and declare"
+            " classes in the policy (1 for quantities), and such offers are refused"
+        )
 
 
 def _check_number(offer: Offer, count: int, most: int | None) -> None:

@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import load_table
@@ -109,7 +107,7 @@ def _health(schema: str, path: Path) -> Held:
     found = _fixed_schema(schema)
     table = load_table(found, path)
     assert table.labels is not None
-    records = Records(Preprocessing(found).transform(table), torch.from_numpy(table.labels.astype("int64")))
+    records = Records(Preprocessing(found).transform(table), found.outcome.targets(table.labels))
     return Held(records, None if found.patient is None else table.patients.numbers)
 
 

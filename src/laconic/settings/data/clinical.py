@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from laconic.audience import Sentence
 from laconic.data.ehr.features import fit_preprocessing
@@ -15,7 +14,7 @@ from laconic.data.ehr.split import dealt_out, hospitals, set_aside, split_patien
 from laconic.data.ehr.table import EhrTable
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Records
-from laconic.errors import ConfigError, DataError, one_line
+from laconic.errors import ConfigError, DataError
 from laconic.options.sections import DataSection
 from laconic.settings.data.divide import partition_of
 from laconic.streams import Streams
@@ -39,12 +38,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams, max_ow
     schema, table = _loaded(data, streams)
     labels, patients = table.labels, table.patients.numbers
     assert labels is not None
-    positive = one_line(f"{schema.label} = {' or '.join(schema.positive)}", 60)
-    if labels.all() or not labels.any():
-        raise DataError(
-            f"{table.name}: column '{schema.label}' {'always' if labels.all() else 'never'} has the positive value"
-            f" {' or '.join(schema.positive)}: there is nothing to learn; check label and positive in the schema"
-        )
+    _check_labels(schema, table.name, labels)
     rows = np.arange(len(table))
     rows, test = split_patients(rows, patients, schema.test_fraction, streams.numpy("test"), "test_fraction")
     preprocessing = fit_preprocessing(schema, table, rows)
@@ -55,7 +49,8 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams, max_ow
     clients, notes = _clients(data, schema, table, rows, streams, max_owners)
     if schema.patient is None:
         notes = (*notes, _NO_PATIENTS)
-    everything = Records(preprocessing.transform(table), torch.from_numpy(labels.astype(np.int64)))
+    looked_at = np.isin(np.arange(len(table)), np.concatenate([test, held]))
+    everything = Records(preprocessing.transform(table), schema.outcome.targets(labels, cut=~looked_at))
     test_records, holdout_records, public = (everything.some(r) if len(r) else None for r in (test, held, aside))
     by_column = _by_column(data, table)
     whose = table.clients.numbers[test] if table.clients is not None and by_column else None
@@ -64,14 +59,27 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams, max_ow
         test=test_records,
         holdout=holdout_records,
         public=public,
-        num_classes=2,
+        num_classes=schema.outcome.num_classes,
         input_shape=(preprocessing.num_features,),
         preprocessing=preprocessing,
         notes=notes,
         test_clients=whose,
         dealt=not by_column,
         client="a hospital" if by_column else _dealt_client(schema),
-        classes=(f"not {positive}", positive),
+        classes=schema.outcome.names,
+        quantity=schema.outcome.quantity,
+    )
+
+
+def _check_labels(schema: Schema, name: str, labels: np.ndarray) -> None:
+    """Refuse a label that is the same in every row."""
+    if (labels != labels[0]).any():
+        return
+    if not schema.positive:
+        raise DataError(f"{name}: column '{schema.label}' has one value only: there is nothing to learn")
+    raise DataError(
+        f"{name}: column '{schema.label}' {'always' if labels[0] else 'never'} has the positive value"
+        f" {' or '.join(schema.positive)}: there is nothing to learn; check label and positive in the schema"
     )
 
 
@@ -130,21 +138,24 @@ def _clients(
         )
         return found, (Sentence(f"{left_out} {note}", outsider=note),) if left_out else ()
     assert table.labels is not None
-    labels = table.labels[rows]
-    count = data.num_clients or schema.virtual_hospitals or _default_hospitals(patients[rows][labels])
+    labels, of_rows = table.labels[rows], patients[rows]
+    rare = bool(schema.positive)
+    count = data.num_clients or schema.virtual_hospitals or _default_hospitals(of_rows[labels] if rare else of_rows)
     rng = streams.numpy("partition")
     if data.partition != "iid":
-        parts = partition_of(data, count).rows(labels.astype(np.int64), rng, None)
-        return [rows[part] for part in parts], ()
-    ill = len(np.unique(patients[rows][labels]))
+        classes = labels if schema.outcome.quantity is not None else labels.astype(np.int64)
+        return [rows[part] for part in partition_of(data, count).rows(classes, rng, None)], ()
+    if not rare:
+        return dealt_out(rows, patients, count, rng), ()
+    ill = len(np.unique(of_rows[labels]))
     if data.dataset not in EHR_SOURCES and ill < count:  # the papers' hospitals all have the outcome, a user's need not
         return dealt_out(rows, patients, count, rng), ()
     return virtual_hospitals(rows, patients, table.labels, count, rng), ()
 
 
-def _default_hospitals(ill: np.ndarray) -> int:
-    """Every virtual hospital has a patient with the outcome, so a small table makes fewer of them."""
-    count = len(np.unique(ill))
+def _default_hospitals(patients: np.ndarray) -> int:
+    """Every virtual hospital has one of these (with the outcome, if that is yes or no): a small table makes fewer."""
+    count = len(np.unique(patients))
     return _DEFAULT_HOSPITALS if count >= _DEFAULT_HOSPITALS else max(1, count // 2)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from laconic.data.ehr.outcome import Quantity
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.toml_values import toml, typed
 from laconic.data.federated import FederatedData
@@ -41,6 +42,9 @@ class RecordKind:
     pixels: bool = False
     """Whether they are bytes from 0 to 255, of pictures."""
 
+    quantity: Quantity | None = None
+    """The bounds by which a schema scales what is predicted."""
+
     @property
     def pictures(self) -> bool:
         return len(self.shape) == 3 and self.shape[0] in (1, 3)
@@ -54,7 +58,9 @@ class RecordKind:
         return self.classes[number] if number < len(self.classes) else str(number)
 
     def to_toml(self) -> str:
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "quantity"
+        }
         lines = [f"{name} = {toml(value)}" for name, value in values.items() if value not in ((), "")]
         return "# What a record of this run is, for laconic predict and laconic export.\n" + "\n".join(lines) + "\n"
 
@@ -100,5 +106,7 @@ def _type_of(population: Population) -> dict[str, Any]:
 
 def schema_kind(schema: Schema, num_features: int) -> RecordKind:
     """The records that a schema makes."""
-    positive = f"{schema.label} = {' or '.join(schema.positive)}"
-    return RecordKind(shape=(num_features,), num_classes=2, classes=(f"not {positive}", positive))
+    outcome = schema.outcome
+    return RecordKind(
+        shape=(num_features,), num_classes=outcome.num_classes, classes=outcome.names, quantity=outcome.quantity
+    )

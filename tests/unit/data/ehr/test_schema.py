@@ -75,7 +75,7 @@ def test_a_schema_is_read(tmp_path: Path) -> None:
         ("[[filter]]", "[filter]", "write \\[\\[filter\\]\\] once for every entry"),
         ('drop = "elective"', "", "a filter needs keep, drop, min or max"),
         ('label = "died"', 'label = "died', "not valid TOML"),
-        ("positive = 1", "positive = []", "positive must name at least one value"),
+        ("positive = 1", "positive = []", "say what is predicted of .died., one of three"),
         ("positive = 1", "positive = 1.5", "positive must be a text or a list of texts, not 1.5"),
     ],
 )

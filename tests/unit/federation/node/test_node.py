@@ -17,8 +17,9 @@ import torch
 from node_tools import SERVER, SIZES, DirectCourier, Small, make_offer
 
 from laconic import schemes
-from laconic.errors import ConfigError, PrivacyError, RunFolderError, WireError
+from laconic.errors import ConfigError, DataError, PrivacyError, RunFolderError, WireError
 from laconic.federation.entropy import TEST_SEED, FederationStreams, SystemStream, federation_streams
+from laconic.federation.node.node import _check_kind
 from laconic.federation.node.serve.watched import WatchedNode
 from laconic.federation.offer import Offer, read_offer, sign_offer
 from laconic.federation.requests import REFUSED, Answers, Fields, UploadRequest, bytes_in
@@ -470,3 +471,13 @@ def test_a_full_disk_stops_the_answer_and_is_said_to_the_owner(tmp_path: Path, m
     assert "upload" in node.answer("upload", again[0])
     assert NodeFolder(tmp_path / "node-0").log.participations(small.offer.run) == 1
     events.close()
+
+
+def test_classes_are_not_learnt_as_quantities_nor_the_other_way_round() -> None:
+    offer = make_offer()
+    _check_kind(offer, quantities=False)
+    _check_kind(replace(offer, num_classes=1), quantities=True)
+    with pytest.raises(DataError, match="targets are quantities, and the run learns classes"):
+        _check_kind(offer, quantities=True)
+    with pytest.raises(DataError, match="targets are classes, and the run learns quantities"):
+        _check_kind(replace(offer, num_classes=1), quantities=False)
