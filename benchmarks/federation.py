@@ -27,8 +27,7 @@ from benchmarks.federation_page import page
 from benchmarks.machine import machine
 from laconic.federation.server.members import settle_federated
 from laconic.federation.trial.processes import Processes
-from laconic.federation.trial.supervise import Supervisor
-from laconic.federation.trial.trial import Trial, trial_policy
+from laconic.federation.trial.trial import Supervisor, Trial, trial_policy
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
 

@@ -20,8 +20,8 @@ import laconic
 from conftest import make_population, make_records
 from laconic import schemes
 from laconic.errors import LaconicError, RunFolderError
-from laconic.store.chain import _digest_of_row
 from laconic.store.folder import json_text
+from laconic.store.saves import _digest_of_row
 
 PRIVATE = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.2, local_steps=1, batch_size=4)
 PLAIN = schemes.fl_std(local_lr=0.2, local_steps=1, batch_size=4)

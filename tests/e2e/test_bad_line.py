@@ -12,8 +12,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower
 from laconic.federation.server.members import settle_federated
 from laconic.federation.trial import processes
 from laconic.federation.trial.processes import Processes
-from laconic.federation.trial.supervise import Supervisor
-from laconic.federation.trial.trial import Trial, trial_policy
+from laconic.federation.trial.trial import Supervisor, Trial, trial_policy
 from laconic.settings.config import RunConfig
 from laconic.store.folder import RunFolder
 

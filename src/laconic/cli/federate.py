@@ -116,8 +116,7 @@ def _supervised(
 ) -> dict[str, Any]:
     from laconic.federation.server.members import Settings
     from laconic.federation.trial.processes import Processes
-    from laconic.federation.trial.supervise import Supervisor
-    from laconic.federation.trial.trial import Trial, trial_policy
+    from laconic.federation.trial.trial import Supervisor, Trial, trial_policy
     from laconic.own_code import needed
 
     display = display_for(experiment, show=show, quiet=quiet)

@@ -52,7 +52,7 @@ _COMMANDS = {
     "run": ("laconic.cli.run", "run"),
     "sweep": ("laconic.cli.sweep", "sweep"),
     "federate": ("laconic.cli.federate", "federate"),
-    "node": ("laconic.cli.node.group", "node"),
+    "node": ("laconic.cli.node.status", "node"),
     "keys": ("laconic.cli.keys", "keys"),
     "advise": ("laconic.cli.advise", "advise"),
     "plan": ("laconic.cli.plan", "plan"),

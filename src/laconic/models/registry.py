@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from laconic.errors import ConfigError, unknown
-from laconic.models.networks import all_cnn_c, cnn, lfw_cnn, logistic, mlp
-from laconic.models.sequences import cnn_lstm, sensor_cnn, text_cnn
+from laconic.models.networks import all_cnn_c, cnn, cnn_lstm, lfw_cnn, logistic, mlp, sensor_cnn, text_cnn
 from laconic.own_code import imported, reason_of
 from laconic.registry import Registry
 

@@ -1,8 +1,7 @@
 """One run in several processes: `torchrun --nproc-per-node 4 -m laconic run …`.
 
-clients  `RankedClients`: each rank trains some chunks of a cohort, and rank 0 goes on with what all of them made
-group    `Ranks`: the processes of a run, and bytes and tensors between them; plans, chunks and errors as JSON
-start    how `laconic run` begins under torchrun: the same settings for every rank, checked
+group  `Ranks`: the processes of a run, and bytes and tensors between them; plans, chunks and errors as JSON
+start  how `laconic run` begins under torchrun, the same settings for every rank; `RankedClients` train some chunks each
 """
 
 from __future__ import annotations

@@ -40,9 +40,8 @@ from laconic.server.rules import SCORES, VOTES
 from laconic.store.checkpoint import keep_front_end, save_state, weights_bytes, weights_check
 from laconic.store.finished import digests_of
 from laconic.store.folder import RunFolder
-from laconic.store.identity import NOISE_NAMES, check_identity, keep_identity
 from laconic.store.journal import Journal
-from laconic.store.restore import Restored, first_state, keep_repeats
+from laconic.store.restore import NOISE_NAMES, Restored, check_identity, first_state, keep_identity, keep_repeats
 from laconic.store.saves import RoundRows
 
 DIVERGED = "diverged"

@@ -16,10 +16,9 @@ from laconic.errors import RunFolderError
 from laconic.features.base import FrontEnd
 from laconic.group_testing import Findings
 from laconic.server.rules import State
-from laconic.store.chain import WAY_OUT, digest_of
 from laconic.store.folder import BEST, FRONT_END, STATE, STATEMENT, RunFolder
 from laconic.store.journal import Journal, Participations
-from laconic.store.saves import RoundRows, Save
+from laconic.store.saves import WAY_OUT, RoundRows, Save, digest_of
 
 
 @dataclass

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laconic.errors import RunFolderError
-from laconic.store.chain import CHARGES, SAVES, WAY_OUT, digest_of
 from laconic.store.folder import BEST, FRONT_END, IDENTITY, STATE, STATEMENT, RunFolder
 from laconic.store.journal import Journal
-from laconic.store.saves import ROUNDS, Save, Saves, rows_digest
+from laconic.store.saves import CHARGES, ROUNDS, SAVES, WAY_OUT, Save, Saves, digest_of, rows_digest
 
 if TYPE_CHECKING:
     from laconic.report.page.reading import RunView

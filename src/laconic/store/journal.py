@@ -18,9 +18,8 @@ import numpy as np
 
 from laconic.errors import PrivacyError, RunFolderError
 from laconic.plan import RoundPlan
-from laconic.store.chain import CHARGES, WAY_OUT, Chain
 from laconic.store.folder import RunFolder
-from laconic.store.saves import Saves
+from laconic.store.saves import CHARGES, WAY_OUT, Chain, Saves
 
 
 class Participations:

@@ -29,7 +29,7 @@ from laconic.report.page.reading import (
 from laconic.report.plots import line_style, plot_curves, pyplot
 from laconic.store.finished import watched_run
 from laconic.store.folder import IDENTITY
-from laconic.store.identity import NOISE_NAMES
+from laconic.store.restore import NOISE_NAMES
 from laconic.sweeps.grid import Grid, Point, value_text
 from laconic.sweeps.jobs import SweepFolder
 

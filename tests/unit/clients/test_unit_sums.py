@@ -24,7 +24,7 @@ from laconic.data.population import FunctionPopulation, PooledPopulation, Record
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
-from laconic.ranks.clients import RankedClients
+from laconic.ranks.start import RankedClients
 from laconic.runner.run import Run
 from laconic.scheme import Scheme
 from laconic.server.steps import Scheduled

@@ -22,9 +22,8 @@ from laconic.errors import PrivacyError, RankFailed, RankLost
 from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.budget import Budget
-from laconic.ranks.clients import RankedClients
 from laconic.ranks.group import Ranks, plan_from_json, plan_to_json, read, written
-from laconic.ranks.start import about_idle
+from laconic.ranks.start import RankedClients, about_idle
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 from laconic.train.engines.engine import Task

@@ -6,6 +6,5 @@ node       a node of a trial as a process of its own
 processes  Flower's programs as processes of ours, started again when they end by themselves
 server     the `ServerApp` of a trial
 superlink  certificates, node keys, and what the SuperLink is told of nodes
-supervise  `Supervisor`: shows a trial's rounds, and resumes after a crash
 trial      a SuperLink and SuperNodes on this machine
 """

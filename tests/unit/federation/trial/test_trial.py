@@ -23,12 +23,11 @@ from flower_tools import config_for, run_config
 
 from laconic.errors import ConfigError, Incomplete, PrivacyError, RunFolderError
 from laconic.federation.flower.server_app import config_of
-from laconic.federation.trial import processes, supervise
+from laconic.federation.trial import processes, trial
 from laconic.federation.trial.data import part_of
 from laconic.federation.trial.processes import Keeper
 from laconic.federation.trial.superlink import make_certificates, make_node_key
-from laconic.federation.trial.supervise import Supervisor, lives
-from laconic.federation.trial.trial import last_words
+from laconic.federation.trial.trial import Supervisor, last_words, lives
 from laconic.guard.policy import read_policy
 from laconic.settings.config import RunConfig, write_toml
 from laconic.store.folder import RunFolder
@@ -258,7 +257,7 @@ def watched(trial: FakeTrial) -> tuple[dict[str, Any], list[int], list[str]]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "_POLL", 0.01)
+    monkeypatch.setattr(trial, "_POLL", 0.01)
 
 
 def test_the_run_goes_on_after_the_server_and_the_link_died(tmp_path: Path) -> None:
