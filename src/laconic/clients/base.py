@@ -104,9 +104,13 @@ class ModelView:
         """Some inputs and targets, as the model sees them."""
         return dense(self.example.inputs).cpu(), self.example.targets.cpu()
 
-    def engine_for(self, model: FlatModel, work: Work | None = None) -> Engine:
-        """What trains clients with this model, given the work of one of them in a round, if that is known."""
+    def engine_for(self, model: FlatModel, work: Work | None = None, *, adds_up: bool = False) -> Engine:
+        """What trains clients with this model, given the work of one of them in a round, if that is known.
+
+        `adds_up` says that no update is looked at by itself.
+        """
         e, held = self.experiment, np.array([len(self.first_targets)])
+        train, moves_all = e.scheme.train, e.scheme.codec.trained_share == 1
         return choose_engine(
             e.engine,
             model,
@@ -118,7 +122,10 @@ class ModelView:
             sparse=isinstance(self.example.inputs, SparseRows),
             work=work,
             per_record=e.scheme.record_level,
-            batch=int(e.scheme.train.batch_of(held)[0]) if isinstance(e.scheme.train, LocalSGD) else None,
+            batch=int(train.batch_of(held)[0]) if isinstance(train, LocalSGD) else None,
+            plain_sgd=isinstance(train, LocalSGD) and train.optimizer == "sgd" and moves_all,
+            adds_up=adds_up,
+            held=len(self.first_targets),
         )
 
     def seen(self, records: Records | None) -> Records | None:

@@ -66,8 +66,8 @@ class SimulatedClients(Clients):
             self.secure = SecureSums(experiment, self.streams, self.model.size)
         self._counted: set[tuple[Encoding, Encoding]] = set()
 
-    def engine_for(self, model: FlatModel, work: Work | None = None) -> Engine:
-        return self._through(super().engine_for(model, work))
+    def engine_for(self, model: FlatModel, work: Work | None = None, *, adds_up: bool = False) -> Engine:
+        return self._through(super().engine_for(model, work, adds_up=adds_up))
 
     def _make_work(self, tamper: Tamper | None) -> ClientWork:
         return ClientWork(self, tamper=tamper)

@@ -12,9 +12,9 @@ after a restart, and on a node as in a simulation.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
@@ -24,12 +24,16 @@ from laconic.adversary.malicious import without_classes
 from laconic.clients import wire
 from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView
+from laconic.codecs.base import Identity
 from laconic.codecs.queries import Asked, Query
 from laconic.data.population import PooledPopulation, Population, Records, patients_of, units_of
 from laconic.errors import ConfigError
 from laconic.features.population import as_features
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
+from laconic.privacy.mechanism.clip import L2Clip
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.round import (
     bounded_codes,
     noise_stream,
@@ -42,6 +46,7 @@ from laconic.round import (
 from laconic.scheme import Scheme
 from laconic.streams import Stream, Streams
 from laconic.train.engines.engine import Task, Trained, Updates, Work, products_in, some_updates
+from laconic.train.engines.linear_cohort import TrainedLinear
 from laconic.train.local import LocalSGD, UnitGradients
 
 if TYPE_CHECKING:
@@ -60,7 +65,7 @@ class ClientWork:
     def __init__(self, view: ModelView, *, tamper: Tamper | None = None) -> None:
         e = view.experiment
         self.view, self.tamper = view, tamper
-        self.engine = view.engine_for(view.model, self._work(len(view.first_targets)))
+        self.engine = view.engine_for(view.model, self._work(len(view.first_targets)), adds_up=self.only_sums)
         self.population = as_features(self._held(), e.front_end, view.device)
         self.held_out: Population | None = None
         if any(query.held_out for query in e.scheme.asked):
@@ -90,11 +95,15 @@ class ClientWork:
         if not isinstance(scheme.train, LocalSGD):
             return None
         share = scheme.codec.trained_share
-        adds_up = self._sums_only(scheme) or self.view.experiment.draws_per_sum
-        if share == 1 and not (scheme.train.optimizer == "sgd" and adds_up):
+        if share == 1 and not (scheme.train.optimizer == "sgd" and self.only_sums):
             return None
         steps, batch = int(scheme.train.steps_of(size)[0]), int(scheme.train.batch_of(size)[0])
         return Work(num_records=steps * batch, batch_size=batch, share=share)
+
+    @property
+    def only_sums(self) -> bool:
+        """Whether only sums of the cohort's updates, or of their codes, are ever looked at."""
+        return self._sums_only(self.view.experiment.scheme) or self.view.experiment.draws_per_sum
 
     def sums_only(self, plan: RoundPlan) -> bool:
         """Whether single codes are not looked at: a linear code of a sum is the sum of the codes, so one is enough."""
@@ -149,6 +158,9 @@ class ClientWork:
         scheme = self.view.experiment.scheme.at(plan.round)
         if scheme.sums_units:
             return trained.values.sum(0)
+        if isinstance(trained, TrainedLinear) and _clips_updates(scheme):
+            with self.view.clock("encode"):
+                return self._linear_terms(scheme, plan, trained)
         streams, size = self._streams(plan, trained), self.view.model.size
         on_cpu = self.view.device.type == "cpu"
         total: Tensor | None = None
@@ -159,6 +171,13 @@ class ClientWork:
         assert total is not None, "a chunk has clients"
         return total
 
+    def _linear_terms(self, scheme: Scheme, plan: RoundPlan, trained: TrainedLinear) -> Tensor:
+        """The same of a linear model, whose updates need not be written down one by one."""
+        size = self.view.model.size
+        sensitivity = scheme.clip.sensitivity(size)
+        grid = scheme.noise.grid(code_size=size, sensitivity=sensitivity, plan=plan.sums[0])
+        return trained.clipped_sum(sensitivity, None if grid is None else grid.units)
+
     def num_shares(self, plan: RoundPlan, clients: np.ndarray) -> int:
         """How many of these clients add a share of the noise: attackers may leave theirs out."""
         asked = self.view.experiment.scheme.query(plan.round) is not None  # attackers answer as all others do
@@ -166,10 +185,10 @@ class ClientWork:
             return len(clients)
         return int(np.isin(clients, self.view.experiment.attackers(plan), invert=True).sum())
 
-    def _streams(self, plan: RoundPlan, trained: Trained) -> list[Stream]:
-        return [noise_stream(self.view.streams, plan, int(c)) for c in trained.clients]
+    def _streams(self, plan: RoundPlan, trained: Trained) -> Sequence[Stream]:
+        return _ClientStreams(self.view.streams, plan, trained.clients)
 
-    def _bounded(self, plan: RoundPlan, trained: Trained, streams: list[Stream]) -> Tensor:
+    def _bounded(self, plan: RoundPlan, trained: Trained, streams: Sequence[Stream]) -> Tensor:
         """Encoded and clipped."""
         scheme = self.view.experiment.scheme.at(plan.round)
         with self.view.clock("encode"):
@@ -348,6 +367,33 @@ class ClientWork:
     def _tampered(self, plan: RoundPlan, then: Callable[[Trained], Updates]) -> Callable[[Trained], Updates]:
         tamper = self.tamper
         return then if tamper is None else lambda trained: then(tamper(plan, trained))
+
+
+class _ClientStreams(Sequence[Stream]):
+    """Every client's noise, named when it is asked for: most codecs, and sums drawn at once, ask for none."""
+
+    def __init__(self, streams: Streams, plan: RoundPlan, clients: np.ndarray) -> None:
+        self._streams, self._plan, self._clients = streams, plan, clients
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @overload
+    def __getitem__(self, place: int) -> Stream: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Stream]: ...
+
+    def __getitem__(self, place: int | slice) -> Stream | Sequence[Stream]:
+        if isinstance(place, slice):
+            return _ClientStreams(self._streams, self._plan, self._clients[place])
+        return noise_stream(self._streams, self._plan, int(self._clients[place]))
+
+
+def _clips_updates(scheme: Scheme) -> bool:
+    """Whether a round's sum is that of clipped updates as they are, cut to the grid of the noise, if there is one."""
+    kinds = type(scheme.codec), type(scheme.clip), type(scheme.noise)
+    return kinds in ((Identity, L2Clip, DiscreteGaussian), (Identity, L2Clip, Gaussian))
 
 
 def coins_stream(streams: Streams, plan: RoundPlan, client: int) -> Stream:

@@ -37,7 +37,11 @@ class Records(NamedTuple):
     def some(self, rows: Tensor | np.ndarray) -> Records:
         """The records of these numbers."""
         index = torch.as_tensor(rows, device=self.targets.device)
-        return Records(self.inputs[index], self.targets[index])
+        inputs = self.inputs
+        if isinstance(inputs, Tensor) and index.ndim == 1 and index.dtype == torch.int64:
+            # The same, several times as fast on a CPU.
+            return Records(torch.index_select(inputs, 0, index), torch.index_select(self.targets, 0, index))
+        return Records(inputs[index], self.targets[index])
 
 
 class CohortRecords(NamedTuple):
@@ -255,8 +259,13 @@ class PooledPopulation:
             block = np.zeros((len(chosen), int(sizes.max(initial=1))), dtype=np.int64)
             for row, held in enumerate(chosen):
                 block[row, : len(held)] = held
-        records = self._records.some(block)
-        return CohortRecords(dense(records.inputs).to(device), records.targets.to(device), sizes)
+        inputs, targets = self._records.some(block.reshape(-1))
+        inputs = dense(inputs)
+        return CohortRecords(
+            inputs.reshape(*block.shape, *inputs.shape[1:]).to(device),
+            targets.reshape(*block.shape, *targets.shape[1:]).to(device),
+            sizes,
+        )
 
 
 class MappedPool(PooledPopulation):

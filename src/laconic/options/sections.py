@@ -19,9 +19,9 @@ class RunOptions:
     device: str = option("auto", "cpu, cuda, cuda:0 … or auto: CUDA if there is any.")
     engine: str = option(
         "auto",
-        "one-by-one, cohort (all clients at once), sparse-first (sparse records), per-record (record-level privacy), or"
-        " auto.",
-        choices=("auto", "one-by-one", "cohort", "sparse-first", "per-record"),
+        "one-by-one, cohort (all clients at once), linear (linear models on a CPU), sparse-first (sparse records),"
+        " per-record (record-level privacy), or auto.",
+        choices=("auto", "one-by-one", "cohort", "linear", "sparse-first", "per-record"),
     )
     chunk: int | None = option(None, "Cohort engines: clients trained at once.", shown="by memory", check=positive_int)
     workers: int | None = option(

@@ -197,7 +197,8 @@ def test_a_nan_update_does_not_get_through_a_private_round() -> None:
     result = run(PRIVATE, clients=huge, sampling_rate=1.0, rounds=2)
     assert all(bool(torch.isfinite(p).all()) for p in result.model.parameters())
     with pytest.raises(TrainingError, match="diverged"):
-        run(PLAIN, clients=huge, sampling_rate=1.0, rounds=2)
+        steep = schemes.fl_std(local_lr=100.0, local_steps=2, batch_size=4)
+        run(steep, clients=huge, sampling_rate=1.0, rounds=2)
 
 
 def test_centralized_pools_everything_and_sends_nothing() -> None:

@@ -18,11 +18,15 @@ from torch.utils.hooks import RemovableHandle
 from laconic.errors import ConfigError
 from laconic.train.engines.cohort import CohortAtOnce
 from laconic.train.engines.engine import Engine, Work
+from laconic.train.engines.linear_cohort import MOST_RECORDS, LinearCohort
 from laconic.train.engines.one_by_one import OneByOne
 from laconic.train.engines.per_record import PerRecord
 from laconic.train.engines.sparse_first import SparseFirst
 from laconic.train.flat import FlatModel
+from laconic.train.units.linear import Layer, find_layer
 
+_MOST_COLUMNS = 1024
+"""Up to so many columns, sparse records of a linear model are trained as dense ones."""
 _SMALL = 50_000  # below this many weights per client, Python costs a CPU more than arithmetic does
 _OWN = 200_000
 """Up to so many weights of its own, a client is better trained together with others, also on a CPU."""
@@ -49,6 +53,9 @@ def choose_engine(
     work: Work | None = None,
     per_record: bool = False,
     batch: int | None = None,
+    plain_sgd: bool = False,
+    adds_up: bool = False,
+    held: int = 0,
 ) -> Engine:
     """The named engine, or the one that should be fastest ('auto').
 
@@ -56,9 +63,10 @@ def choose_engine(
     model allows that. On a GPU it is the cohort at once, if the model can be vectorised. On a CPU it is the cohort, a
     few clients for every core, if each client has few weights of its own and small operations
     (`numbers_per_operation`). Otherwise it is one by one. Where a layer of the model forces that, the user is told.
+    Linear models of clients with few records have an engine of their own on a CPU, where only sums are looked at.
 
     Args:
-        name: 'auto', or one of those above: 'per-record', 'sparse-first', 'cohort', 'one-by-one'.
+        name: 'auto', or one of those above: 'per-record', 'sparse-first', 'cohort', 'one-by-one', 'linear'.
         model: what is trained.
         device: where it is trained.
         example: inputs and targets of a few records, on which is tried what the model allows.
@@ -69,6 +77,9 @@ def choose_engine(
         work: what a client does in a round; None: all weights are its own.
         per_record: whether single records are protected.
         batch: records of a client's step; None: those of the example.
+        plain_sgd: whether clients take steps of SGD that move all weights.
+        adds_up: whether no update is looked at by itself, so that a federation's nodes need not give the same bits.
+        held: how many records the first client holds.
     """
     if not per_record and name == "per-record":
         raise ConfigError("⟨engine⟩ per-record is for schemes that protect single records: use ⟨engine⟩ auto")
@@ -76,6 +87,25 @@ def choose_engine(
         if name not in ("auto", "per-record"):
             raise ConfigError(f"⟨engine⟩ {name} cannot protect single records: use ⟨engine⟩ per-record or auto")
         return PerRecord(model, device)
+    if name == "linear" or (name == "auto" and adds_up and held <= MOST_RECORDS):
+        layer = _linear_layer(model, device, plain_sgd)
+        if isinstance(layer, Layer) and (name == "linear" or not sparse or layer.inputs <= _MOST_COLUMNS):
+            others = functools.partial(
+                choose_engine,
+                "auto",
+                model,
+                device,
+                example,
+                chunk=chunk,
+                workers=workers,
+                precision=precision,
+                sparse=sparse,
+                work=work,
+                batch=batch,
+            )
+            return LinearCohort(model, layer, others, chunk=chunk, workers=workers or torch.get_num_threads())
+        if name == "linear":
+            raise ConfigError(f"⟨engine⟩ linear cannot train this ({layer}): use ⟨engine⟩ auto")
     if name == "sparse-first" or (name == "auto" and sparse):
         sparse_engine = _sparse_engine(model, device, chunk, sparse)
         if not isinstance(sparse_engine, str):
@@ -144,6 +174,15 @@ def _sparse_engine(model: FlatModel, device: torch.device, chunk: int | None, sp
         return "the records are dense"
     first = model.first_linear
     return first if isinstance(first, str) else SparseFirst(model, first, device, chunk=chunk)
+
+
+def _linear_layer(model: FlatModel, device: torch.device, plain_sgd: bool) -> Layer | str:
+    """The layer for the engine of linear models, or why it cannot be taken."""
+    if device.type != "cpu":
+        return "it is for a CPU"
+    if not plain_sgd:
+        return "clients must take steps of SGD that move all weights"
+    return find_layer(model) or "the model is not one linear layer with a loss of Laconic"
 
 
 def _workers(wanted: int | None, model: FlatModel, device: torch.device) -> int:

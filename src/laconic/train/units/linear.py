@@ -57,6 +57,11 @@ class Layer:
     bias: bool
     loss: Loss
 
+    @property
+    def size(self) -> int:
+        """How many weights it has."""
+        return (self.inputs + self.bias) * self.outputs
+
     def matrix(self, weights: Tensor) -> Tensor:
         """(inputs and bias, outputs) from the flat weights."""
         return torch.cat([weights[: self.inputs * self.outputs].view(self.outputs, -1).t(), self._bias(weights)])
@@ -240,16 +245,12 @@ class LinearUnits:
     ) -> Tensor:
         """The sum of units whose gradients are written down, encoded, clipped and put on the grid."""
         total = torch.zeros_like(like)
-        size = self._layer.flat(self._layer.matrix(residuals.new_zeros(self._size))).numel()
+        size = self._layer.size
         for piece in _pieces(len(units), max(1, _NUMBERS // size)):
             gradients, scales = self._gradients(units[piece], table, residuals)
             codes = codec.encode_whole(gradients, plan) * scales.mul_(-(2.0**-bits))
             total += on_grid(codes, grid).sum(0).long()
         return total
-
-    @property
-    def _size(self) -> int:
-        return (self._layer.inputs + self._layer.bias) * self._layer.outputs
 
     def _gradients(self, units: np.ndarray, table: Table, residuals: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients as whole numbers up to 2^20 (units, n) and what one of them is (units, 1), from exact sums."""
