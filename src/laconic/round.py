@@ -7,6 +7,7 @@ round (`Scheme.at`); plans are those of the whole scheme.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,12 +21,16 @@ from laconic.codecs.votes import VotedSubset
 from laconic.errors import Diverged, PrivacyError
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
+from laconic.privacy.mechanism.clip import L2Clip
+from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
+from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.scheme import Scheme
 from laconic.server.rules import SCORES, VOTES, State
 from laconic.streams import Stream, Streams, joint, side_by_side
 
 _DRAWS_ON_A_GPU, _DRAWS_ON_A_CPU = 1 << 26, 1 << 17
 _TERMS_ON_A_GPU, _TERMS_ON_A_CPU = 1 << 23, 1 << 17
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 AGGREGATOR = "aggregator."
 """Before the names of what an aggregator remembers, in the state of the server."""
 NOISE = "noise."
@@ -70,6 +75,8 @@ def summed_terms(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: S
     coordinates, which stay in a cache.
     """
     codes, noise = scheme.codec.encode(updates, plan, streams), scheme.noise
+    if codes.is_cuda and (found := _summed_on_a_gpu(scheme, plan, codes)) is not None:
+        return found
     (rows, size), clipped = codes.shape, scheme.clip.by_blocks(codes)
     total = torch.empty(size, dtype=torch.int64 if noise.on_integers else codes.dtype, device=codes.device)
     width = max(1, (_TERMS_ON_A_GPU if codes.is_cuda else _TERMS_ON_A_CPU) // rows)
@@ -79,6 +86,17 @@ def summed_terms(scheme: Scheme, plan: RoundPlan, updates: Tensor, *, streams: S
         terms = noise.terms(clipped(block), code_size=size, sensitivity=sensitivity, plan=plan)
         torch.sum(terms, 0, out=total[block])
     return total
+
+
+def _summed_on_a_gpu(scheme: Scheme, plan: RoundPlan, codes: Tensor) -> Tensor | None:
+    """The same in one pass, for the usual clip and noise; None for others."""
+    clip, noise, size = scheme.clip, scheme.noise, codes.shape[-1]
+    if type(clip) is not L2Clip or type(noise) not in (Gaussian, DiscreteGaussian) or not _HAS_TRITON:
+        return None
+    from laconic.privacy.mechanism.kernels import clipped_sum
+
+    units = noise.term_units(code_size=size, sensitivity=clip.sensitivity(size), plan=plan)
+    return clipped_sum(codes, clip.roots(codes), units)
 
 
 def noise_around(scheme: Scheme, plan: RoundPlan, total: Tensor, *, shares: int, stream: Stream) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,12 @@ from laconic.codecs.solvers import Fista
 from laconic.codecs.subset import FixedRandomSubset
 from laconic.data.inputs import Pictures
 from laconic.data.population import PooledPopulation, Records, gather
+from laconic.guard.noise import exact_tables
 from laconic.models.networks import cnn, mlp
 from laconic.models.registry import build_model
 from laconic.plan import RoundPlan
-from laconic.privacy.mechanism.discrete_gaussian import draw_discrete_gaussian
+from laconic.privacy.mechanism.clip import L2Clip
+from laconic.privacy.mechanism.discrete_gaussian import draw_discrete_gaussian, fixed_point
 from laconic.schemes import fl_std_dp
 from laconic.streams import Stream, Streams
 from laconic.train.engines.cohort import CohortAtOnce
@@ -182,6 +185,71 @@ def test_kernels_however_divided_are_the_products(way: str, depth: int) -> None:
             assert float((a - b).norm() / b.norm()) < (1e-2 if way == "bfloat16" else 1e-5)
 
 
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize(("shape", "window"), [((2, 3, 9, 11, 6), (2, 2)), ((2, 2, 1, 20, 5), (1, 3))])
+def test_pooling_kernels_have_the_bits_of_torch(shape: tuple[int, ...], window: tuple[int, int], relu: bool) -> None:
+    """Also where values tie, and where no window reaches the last rows and columns."""
+    from laconic.train.layers.kernels import pool, unpool
+
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(-3, 4, shape, generator=generator).float()
+    images = y.flatten(0, 1).permute(0, 3, 1, 2).requires_grad_()
+    expected = nn.functional.max_pool2d(images, window)
+    expected = expected.relu() if relu else expected
+    gradients = torch.randn(expected.shape, generator=generator)
+    (back,) = torch.autograd.grad(expected, images, gradients)
+    pooled, places = pool(y.to(GPU), window, relu)
+    assert torch.equal(pooled.flatten(0, 1).permute(0, 3, 1, 2).cpu(), expected)
+    turned = gradients.permute(0, 2, 3, 1).reshape(pooled.shape).to(GPU)
+    found = unpool(turned, places, window, (shape[2], shape[3]))
+    assert torch.equal(found.flatten(0, 1).permute(0, 3, 1, 2).cpu(), back)
+
+
+def test_clipped_codes_are_summed_to_the_integers_of_a_cpu() -> None:
+    """Rows of every length, and two without a norm, which count nothing."""
+    from laconic.privacy.mechanism.kernels import clipped_sum
+
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randn(7, 5000, generator=generator) * torch.tensor([1e-3, 1, 10, 1e20, 1, 1, 0.01])[:, None]
+    codes[4, 3], codes[5, 7] = float("nan"), float("inf")
+    clip, units = L2Clip(clip_norm=0.5), 12345.678
+    # The norms are of a CPU too: their last bit depends on the order of a sum.
+    roots = clip.roots(codes)
+    there = clipped_sum(codes.to(GPU), roots.to(GPU), units * 256).cpu()
+    assert torch.equal(there, fixed_point(clip(codes), units).sum(0))
+    plain = clipped_sum(codes.to(GPU), roots.to(GPU), None).cpu()
+    assert float((plain - clip(codes).sum(0)).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize(("scale", "means"), [(2.0, 256), (37.3, 1), (1000.0, 1)])
+def test_the_kernel_draws_from_tables_what_a_cpu_draws(scale: float, means: int) -> None:
+    """From the same words; some equal a boundary, which the next word decides."""
+    from laconic.privacy.mechanism.kernels import KernelTables
+
+    count, rng = 20_000, np.random.default_rng(1)
+    tables = exact_tables(scale, means)
+    words = rng.integers(-(2**63), 2**63, 2 * count)
+    rows = rng.integers(0, means, count)
+    words[:100] = tables.high[rows[:100], 7 * np.arange(100) % tables.high.shape[1]]
+
+    class Words:
+        def __init__(self, words: Any) -> None:
+            self._words = words
+
+        def words(self, count: int) -> Any:
+            return self._words[:count]
+
+        def words_at(self, places: Any, total: int) -> Any:
+            return self._words[total + places]
+
+        def fork(self, name: str) -> Words:
+            return self
+
+    there = KernelTables(**vars(tables)).mapped(lambda array: torch.from_numpy(array).to(GPU))
+    drawn = there.draw(torch.from_numpy(rows).to(GPU), count, Words(torch.from_numpy(words).to(GPU)))
+    assert np.array_equal(drawn.cpu().numpy(), tables.draw(rows, count, Words(words)))
+
+
 @pytest.mark.parametrize("shape", [(4, 6, 5, 3), (7, 30)])
 @pytest.mark.parametrize("p", [0.3, 0.5])
 def test_dropout_has_the_same_masks_as_on_a_cpu(shape: tuple[int, ...], p: float) -> None:
@@ -263,6 +331,7 @@ def test_a_private_run_on_the_device(noise: str) -> None:
             delta=1e-5,
             device="cuda",
             secagg=secagg,
+            noise_draws="per-client",  # masked sums need each client's share; simulated ones draw all at once
         )
         return torch.cat([p.reshape(-1).cpu() for p in result.model.parameters()])
 

@@ -5,4 +5,5 @@ correlated         `CorrelatedGaussian`: integer noise that the server adds, cor
 discrete_gaussian  `DiscreteGaussian`: integers drawn around a code, why the Gaussian's ε holds; the noise of DP-SGD
 gaussian           `Noise`, `NoNoise`, `Gaussian` (noise shares in floats, as in the papers)
 grid               `Grid`: how fine the integers are, and how many bits their sum needs
+kernels            clipped sums and draws from tables on a GPU, in Triton
 """

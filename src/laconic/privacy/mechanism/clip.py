@@ -136,12 +136,19 @@ class L2Clip(Clip):
     def __call__(self, code: Tensor) -> Tensor:
         return self.by_blocks(code)(slice(None))
 
-    def by_blocks(self, code: Tensor) -> Callable[[slice], Tensor]:
+    def roots(self, code: Tensor) -> Tensor:
+        """By what a row is multiplied twice, (…, 1); NaN for one that has no norm.
+
+        The scale is in two factors: one alone could be so small that float32 holds only a few bits of it.
+        """
         target = self.clip_norm * SAFE
         norm = _norms(code)
-        # The scale in two factors: one alone could be so small that float32 holds only a few bits of it.
         root = (target / norm.clamp(min=target)).sqrt().to(code.dtype)
-        finite = norm.isfinite()
+        return root.where(norm.isfinite(), code.new_full((), math.nan))
+
+    def by_blocks(self, code: Tensor) -> Callable[[slice], Tensor]:
+        root = self.roots(code)
+        finite = root.isfinite()
         all_finite = bool(finite.all())
 
         def clipped(block: slice) -> Tensor:

@@ -39,6 +39,7 @@ accounted for; the statement says so.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -101,7 +102,12 @@ def discrete_tables(scale: float, num_means: int, device: str) -> Tables:
     """The exact tables as tensors on a device."""
     import torch
 
-    return exact_tables(scale, num_means).mapped(lambda array: torch.from_numpy(array).to(device))
+    tables = exact_tables(scale, num_means)
+    if device.startswith("cuda") and importlib.util.find_spec("triton") is not None:
+        from laconic.privacy.mechanism.kernels import KernelTables
+
+        tables = KernelTables(**vars(tables))
+    return tables.mapped(lambda array: torch.from_numpy(array).to(device))
 
 
 def fixed_point(mean: Tensor, units: float = 1.0, *, whole: bool = False) -> Tensor:
@@ -235,6 +241,10 @@ class DiscreteGaussian(Noise):
         """u·code as `share` has it, in 256ths cut towards zero (of signs in whole units): int64, so sums are exact."""
         grid = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
         return fixed_point(codes, grid.units, whole=self.signs)
+
+    def term_units(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float | None:
+        units = self.grid(code_size=code_size, sensitivity=sensitivity, plan=plan).units
+        return units if self.signs else units * 2**MEAN_BITS
 
     def bare_terms(self, messages: Tensor) -> Tensor:
         """Whole numbers move the mean, and the draw with it: DG(μ + n, ξ) is DG(μ, ξ) + n."""

@@ -95,6 +95,10 @@ class Noise(Part):
         """
         raise NotImplementedError
 
+    def term_units(self, *, code_size: int, sensitivity: float, plan: RoundPlan) -> float | None:
+        """By what a value of a code is multiplied, and cut towards zero, to be a term; None: it is one as it is."""
+        return None
+
     def bare_terms(self, messages: Tensor) -> Tensor:
         """The same for messages that hold no noise (`without_noise`)."""
         return messages

@@ -2,8 +2,9 @@
 
 Each output is a row of a product: its patch of the input, gathered while it is read, times the client's weights. The
 gradients of the inputs are the same kernel with the weights turned round, those of the weights the transposed product.
-Memory is channels-last: (clients, batch, height, width, channels). Weights are rows: (clients, kh·kw·in, out). On a CPU
-it is a loop over fast convolutions, each with the pooling behind it.
+Memory is channels-last: (clients, batch, height, width, channels). Weights are rows: (clients, kh·kw·in, out). Max
+pooling and the ReLU behind it are one kernel, which keeps a byte for each window: where its maximum was. On a CPU it is
+a loop over fast convolutions, each with the pooling behind it.
 
 Group normalisation is one call: C channels in G groups of each of K clients are K·C channels in K·G groups (Wu and He
 2018). `vmap` would normalise without weights and then multiply and add in passes of their own, forward and backward.
@@ -51,12 +52,30 @@ class WeightGradients(Protocol):
     def __call__(self, x: Tensor, gradients: Tensor, window: Window) -> Tensor: ...
 
 
+class Pooling(Protocol):
+    """The maxima of windows side by side, after ReLU if asked for, and where each was."""
+
+    def __call__(self, y: Tensor, window: _Two, relu: bool) -> tuple[Tensor, Tensor]: ...
+
+
+class Unpooling(Protocol):
+    """Each gradient at the place of its maximum, in images of that size; 0 elsewhere."""
+
+    def __call__(self, gradients: Tensor, places: Tensor, window: _Two, image: _Two) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class Convolutions:
-    """A way to compute the convolutions of all clients: the kernels of a GPU, or products."""
+    """A way to compute the convolutions of all clients: the kernels of a GPU, or products.
+
+    A way may pool, too. Places (uint8) count the entries of a window row by row; the number of entries itself stands
+    where ReLU stopped the maximum, which then has no gradient.
+    """
 
     convolve: Convolution
     weight_gradients: WeightGradients
+    pool: Pooling | None = None
+    unpool: Unpooling | None = None
 
 
 def window_of(image: _Two, kernel: _Two, stride: _Two, padding: tuple[int, int, int, int]) -> Window:
@@ -70,8 +89,8 @@ def window_of(image: _Two, kernel: _Two, stride: _Two, padding: tuple[int, int, 
 
 
 def as_rows(weight: Tensor) -> Tensor:
-    """(clients, out, in, kh, kw) → (clients, kh·kw·in, out)."""
-    return weight.permute(0, 3, 4, 2, 1).reshape(len(weight), -1, weight.shape[1]).contiguous()
+    """(clients, out, in, kh, kw) → (clients, kh·kw·in, out); in memory the terms of a sum are side by side."""
+    return weight.permute(0, 1, 3, 4, 2).reshape(*weight.shape[:2], -1).mT
 
 
 def input_gradients(convolve: Convolution, gradients: Tensor, weight: Tensor, window: Window, image: _Two) -> Tensor:
@@ -164,7 +183,7 @@ _Pool = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class _Shape:
-    """How a convolution goes over its images: padding is that of top, bottom, left and right; then a pool.
+    """How a convolution goes over its images: padding is that of top, bottom, left and right; then a pool, then ReLU.
 
     With `half` its factors are bfloat16; its output too, if `stays_half`.
     """
@@ -172,6 +191,7 @@ class _Shape:
     stride: tuple[int, int]
     padding: tuple[int, int, int, int]
     pool: _Pool | None = None
+    relu: bool = False
     way: Convolutions | None = None
     half: bool = False
     stays_half: bool = False
@@ -211,9 +231,9 @@ def use_client_convolutions(
                 layer.shape = replace(layer.shape, way=None if isinstance(way, str) else way, half=half)
                 setattr(parent, name, layer)
     _pad_in_convolutions(module)
-    if isinstance(way, str):
+    if isinstance(way, str) or way.pool is not None:
         _pool_in_convolutions(module)
-    elif half:
+    if half and not isinstance(way, str):
         _stay_half(module)
 
 
@@ -258,8 +278,22 @@ def _pool_in_convolutions(module: nn.Module) -> None:
                 settings = ((pool.kernel_size, 1), (pool.stride, 1), (pool.padding, 0), (pool.dilation, 1))
                 sequence = isinstance(pool, nn.MaxPool1d)
                 sizes = [_along(size, one) if sequence else _pair(size) for size, one in settings]
-                conv.shape = replace(conv.shape, pool=(*sizes, pool.ceil_mode))
+                found = (*sizes, pool.ceil_mode)
+                if conv.shape.way is not None and not _side_by_side(found):
+                    continue
+                conv.shape = replace(conv.shape, pool=found)
                 chain[i + 1] = nn.Identity()
+                after = chain[i + 2] if i + 2 < len(chain) else None
+                if conv.shape.way is not None and type(after) is nn.ReLU and single(after):
+                    conv.shape = replace(conv.shape, relu=True)
+                    chain[i + 2] = nn.Identity()
+
+
+def _side_by_side(pool: _Pool) -> bool:
+    """Whether every entry is in one window at most, and a window has few enough entries to count them in a byte."""
+    kernel, stride, padding, dilation, ceil_mode = pool
+    plain = kernel == stride and padding == [0, 0] and dilation == [1, 1] and not ceil_mode
+    return plain and kernel[0] * kernel[1] < 256
 
 
 def _plain(conv: nn.Module) -> bool:
@@ -412,23 +446,39 @@ class _AllAtOnce(torch.autograd.Function):
         last = x.permute(0, 1, 3, 4, 2).contiguous()
         if shape.half:
             last = last.to(torch.bfloat16)
-        ctx.save_for_backward(last, weight)
         height, width, kh, kw = *x.shape[3:], *weight.shape[3:]
         ctx.window = window_of((height, width), (kh, kw), shape.stride, shape.padding)
-        ctx.way, ctx.dtype = shape.way, x.dtype
-        y = shape.way.convolve(last, as_rows(weight), bias, ctx.window).permute(0, 1, 4, 2, 3)
+        ctx.shape, ctx.dtype = shape, x.dtype
+        y = shape.way.convolve(last, as_rows(weight), bias, ctx.window)
+        places = None
+        if shape.pool is not None:
+            assert shape.way.pool is not None
+            y, places = shape.way.pool(y, _window(shape.pool), shape.relu)
+        ctx.save_for_backward(last, weight, places)
+        y = y.permute(0, 1, 4, 2, 3)
         return y if shape.stays_half else y.to(weight.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        x, weight = ctx.saved_tensors
+        x, weight, places = ctx.saved_tensors
+        shape, way = ctx.shape, ctx.shape.way
         last = gradients[0].permute(0, 1, 3, 4, 2).contiguous()
-        by_bias = last.sum((1, 2, 3), dtype=weight.dtype)
-        last = last.to(x.dtype)
+        if places is None:
+            by_bias = last.sum((1, 2, 3), dtype=weight.dtype)
+            last = last.to(x.dtype)
+        else:
+            window = _window(shape.pool)
+            passed = last * (places < window[0] * window[1]) if shape.relu else last
+            by_bias = passed.sum((1, 2, 3), dtype=weight.dtype)
+            last = way.unpool(last.to(x.dtype), places, window, ctx.window.outputs)
         back = None
         if ctx.needs_input_grad[0]:
-            back = input_gradients(ctx.way.convolve, last, weight, ctx.window, x.shape[2:4]).permute(0, 1, 4, 2, 3)
+            back = input_gradients(way.convolve, last, weight, ctx.window, x.shape[2:4]).permute(0, 1, 4, 2, 3)
             back = back.to(ctx.dtype)
-        rows = ctx.way.weight_gradients(x, last, ctx.window)  # (clients, kh·kw·C, O)
+        rows = way.weight_gradients(x, last, ctx.window)  # (clients, kh·kw·C, O)
         shaped = rows.reshape(len(x), *weight.shape[3:], x.shape[-1], -1).permute(0, 4, 3, 1, 2)
         return back, shaped, by_bias, None
+
+
+def _window(pool: _Pool) -> _Two:
+    return pool[0][0], pool[0][1]

@@ -1,4 +1,4 @@
-"""GPU kernels for many clients at once, in Triton: their convolutions (`conv`) and the masks of their `dropout`.
+"""GPU kernels for many clients at once, in Triton: their convolutions and poolings (`conv`), the masks of `dropout`.
 
 Images are channels-last in memory: (clients, batch, height, width, channels). The masks have the same bits as those of
 the plain computation.
@@ -40,7 +40,8 @@ class Tiles:
     by_output: bool = False
 
 
-CONVOLUTION = Tiles(rows=128, columns=64, depth=32, warps=4, stages=3)
+CONVOLUTION = Tiles(rows=128, columns=64, depth=32, warps=4, stages=3, by_output=True)
+EXACT = Tiles(rows=128, columns=64, depth=32, warps=4, stages=3)
 WIDE = Tiles(rows=128, columns=128, depth=32, warps=4, stages=3, by_tap=True, by_output=True)
 WEIGHTS = Tiles(rows=32, columns=64, depth=32, warps=2, stages=4)
 HALF = Tiles(rows=128, columns=128, depth=32, warps=4, stages=4)
@@ -50,7 +51,7 @@ HALF_WEIGHTS = Tiles(rows=128, columns=128, depth=64, warps=4, stages=3)
 
 def kernels(convolution: Tiles | None = None, weights: Tiles | None = None) -> Convolutions:
     """The convolutions as kernels, divided so; None chooses by the layer."""
-    return Convolutions(partial(convolve, tiles=convolution), partial(weight_gradients, tiles=weights))
+    return Convolutions(partial(convolve, tiles=convolution), partial(weight_gradients, tiles=weights), pool, unpool)
 
 
 def _precision() -> str:
@@ -65,10 +66,13 @@ def _wide(count: int, most: int) -> int:
 def tiles_for(channels: int, outputs: int, *, half: bool = False) -> Tiles:
     """Wide tiles for wide layers: All-CNN-C's two largest take 8.2 and 8.0 ms on an H200, not 11.8 and 10.2.
 
-    With bfloat16 (`half`) they take 2.5 and 1.8 ms; there `by_tap` costs more than it saves (5.7 and 5.4).
+    With bfloat16 (`half`) they take 2.5 and 1.8 ms; there `by_tap` costs more than it saves (5.7 and 5.4). Products of
+    float32 have no tensor cores, so a layout for them gains nothing.
     """
     if half:
         return WIDE_HALF if outputs > HALF.columns else HALF
+    if _precision() == "ieee":
+        return EXACT
     return WIDE if channels % WIDE.depth == 0 and outputs >= 96 else CONVOLUTION
 
 
@@ -79,8 +83,7 @@ def convolve(x: Tensor, rows: Tensor, bias: Tensor | None, window: Window, *, ti
     clients, batch, height, width, channels = x.shape
     (out_height, out_width), kernel = window.outputs, window.kernel
     outputs = rows.shape[-1]
-    if tiles.by_output:
-        rows = rows.mT.contiguous().mT
+    rows = rows.mT.contiguous().mT if tiles.by_output else rows.contiguous()
     y = x.new_empty(clients, batch, out_height, out_width, outputs)
     num_rows, wide = batch * out_height * out_width, _wide(outputs, tiles.columns)
     grid = (triton.cdiv(num_rows, tiles.rows) * triton.cdiv(outputs, wide), clients)
@@ -186,7 +189,77 @@ def _gradients_kernel(
     tl.store(place, total, mask=(k[:, None] < size) & (n[None, :] < O))
 
 
-_MASKED_AT_ONCE = 1024
+_AT_ONCE = 1024
+"""Numbers of a program that works entry by entry."""
+
+
+def pool(y: Tensor, window: tuple[int, int], relu: bool) -> tuple[Tensor, Tensor]:
+    """The maxima of windows side by side over y (clients, batch, height, width, channels), and their places.
+
+    After ReLU if asked for; then the place of a maximum of 0 or less is the number of entries, which is none of them.
+    """
+    clients, batch, height, width, channels = y.shape
+    rows, columns = height // window[0], width // window[1]
+    pooled = y.new_empty(clients, batch, rows, columns, channels)
+    places = torch.empty_like(pooled, dtype=torch.uint8)
+    count = pooled[0].numel()
+    _pool_kernel[(triton.cdiv(count, _AT_ONCE), clients)](
+        y, pooled, places, count, batch * height * width * channels, height, width, rows, columns,
+        C=channels, KH=window[0], KW=window[1], RELU=relu, BLOCK=_AT_ONCE,
+    )  # fmt: skip
+    return pooled, places
+
+
+def unpool(gradients: Tensor, places: Tensor, window: tuple[int, int], image: tuple[int, int]) -> Tensor:
+    """Each gradient at the place of its maximum in images of that size; 0 elsewhere."""
+    clients, batch, rows, columns, channels = gradients.shape
+    back = gradients.new_empty(clients, batch, *image, channels)
+    count = back[0].numel()
+    _unpool_kernel[(triton.cdiv(count, _AT_ONCE), clients)](
+        gradients, places, back, count, batch * rows * columns * channels, *image, rows, columns,
+        C=channels, KH=window[0], KW=window[1], BLOCK=_AT_ONCE,
+    )  # fmt: skip
+    return back
+
+
+@triton.jit
+def _pool_kernel(
+    y, pooled, places, count, size, H, W, OH, OW,
+    C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """pooled[i] = max over window i of y, of one client; the first of equal ones, and NaN if there is one."""
+    client = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    channel, column, row = i % C, (i // C) % OW, (i // (C * OW)) % OH
+    image = i // (C * OW * OH)
+    first = y + client * size + ((image * H + row * KH) * W + column * KW) * C + channel
+    best = tl.load(first, mask=i < count, other=0.0)
+    place = tl.zeros((BLOCK,), dtype=tl.int32)
+    for k in tl.static_range(1, KH * KW):
+        value = tl.load(first + ((k // KW) * W + k % KW) * C, mask=i < count, other=0.0)
+        take = (value > best) | (value != value)
+        best, place = tl.where(take, value, best), tl.where(take, k, place)
+    if RELU:
+        stopped = best <= 0
+        best, place = tl.where(stopped, 0.0, best), tl.where(stopped, KH * KW, place)
+    tl.store(pooled + client * count + i, best, mask=i < count)
+    tl.store(places + client * count + i, place.to(tl.uint8), mask=i < count)
+
+
+@triton.jit
+def _unpool_kernel(
+    gradients, places, back, count, size, H, W, OH, OW,
+    C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """back[i] = the gradient of the window of i if its maximum was at i, of one client."""
+    client = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    channel, w, h, image = i % C, (i // C) % W, (i // (C * W)) % H, i // (C * W * H)
+    inside = (i < count) & (h // KH < OH) & (w // KW < OW)
+    window = client * size + ((image * OH + h // KH) * OW + w // KW) * C + channel
+    mine = tl.load(places + window, mask=inside, other=255).to(tl.int32) == (h % KH) * KW + w % KW
+    value = tl.load(gradients + window, mask=inside, other=0.0)
+    tl.store(back + client * count + i, tl.where(mine & inside, value, 0.0), mask=i < count)
 
 
 def kept(keys: Tensor, shape: tuple[int, ...], least: int) -> Tensor:
@@ -194,10 +267,8 @@ def kept(keys: Tensor, shape: tuple[int, ...], least: int) -> Tensor:
     count, images = math.prod(shape), len(shape) == 4
     batch, channels = (shape[0], shape[1]) if images else (1, 1)
     mask = torch.empty(len(keys), count, dtype=torch.uint8, device=keys.device)
-    grid = (triton.cdiv(count, _MASKED_AT_ONCE), len(keys))
-    _kept_kernel[grid](
-        keys.contiguous(), mask, count, least, channels, count // (batch * channels), BLOCK=_MASKED_AT_ONCE
-    )
+    grid = (triton.cdiv(count, _AT_ONCE), len(keys))
+    _kept_kernel[grid](keys.contiguous(), mask, count, least, channels, count // (batch * channels), BLOCK=_AT_ONCE)
     if images:
         last = (len(keys), batch, *shape[2:], channels)
         return mask.view(torch.bool).view(last).permute(0, 1, 4, 2, 3)

@@ -10,6 +10,9 @@ f, g, o, or r, z, n.
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
@@ -199,6 +202,34 @@ class ClientGRU(_Recurrent, nn.GRU):  # type: ignore[misc]
     """In place of a `nn.GRU`."""
 
 
+class _Scattered(nn.Module):
+    """torch's own layer. cuDNN copies weights that do not lie as it likes, and here they are parts of a flat vector."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update(layer.__dict__)
+
+    def forward(self, x: Any, start: Any = None) -> tuple[Any, Any]:
+        with _scattered_weights():
+            return cast("tuple[Any, Any]", super().forward(x, start))
+
+
+class ScatteredLSTM(_Scattered, nn.LSTM):
+    """In place of a `nn.LSTM`."""
+
+
+class ScatteredGRU(_Scattered, nn.GRU):
+    """In place of a `nn.GRU`."""
+
+
+@contextlib.contextmanager
+def _scattered_weights() -> Iterator[None]:
+    """Without torch's advice, at every call, to put them into one piece of memory."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
+        yield
+
+
 class _Stacked(nn.Module):
     """Several layers with dropout between them: torch's own kernel for each, and masks that follow from a key."""
 
@@ -209,8 +240,12 @@ class _Stacked(nn.Module):
         self.between = nn.ModuleList(drops)
 
     def forward(self, x: Any, start: Any = None) -> tuple[Any, Any]:
-        if not isinstance(x, Tensor) or x.ndim == 2 or not self.training:
-            return cast("tuple[Any, Any]", super().forward(x, start))
+        with _scattered_weights():
+            if not isinstance(x, Tensor) or x.ndim == 2 or not self.training:
+                return cast("tuple[Any, Any]", super().forward(x, start))
+            return self._masked(x, start)
+
+    def _masked(self, x: Tensor, start: Any) -> tuple[Tensor, Any]:
         assert isinstance(self, nn.LSTM | nn.GRU)
         kernel, ways = (torch.lstm if isinstance(self, nn.LSTM) else torch.gru), 2 if self.bidirectional else 1
         if start is None:
@@ -267,9 +302,9 @@ class ClientGRUCell(_Cell, nn.GRUCell):
 
 
 _CLIENTS: dict[type, type[nn.Module]] = {
-    nn.LSTM: ClientLSTM,
+    ScatteredLSTM: ClientLSTM,
     StackedLSTM: ClientLSTM,
-    nn.GRU: ClientGRU,
+    ScatteredGRU: ClientGRU,
     StackedGRU: ClientGRU,
     nn.LSTMCell: ClientLSTMCell,
     nn.GRUCell: ClientGRUCell,
@@ -285,13 +320,15 @@ def use_client_recurrence(module: nn.Module) -> None:
 
 
 def with_keyed_recurrence(module: nn.Module) -> None:
-    """Let the dropout inside the module's LSTMs and GRUs follow from keys, in place."""
+    """Let the module's LSTMs and GRUs have weights anywhere, and dropout that follows from keys, in place."""
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if not isinstance(child, nn.LSTM | nn.GRU) or watched(child) or not child.dropout or child.num_layers == 1:
+            if not isinstance(child, nn.LSTM | nn.GRU) or type(child) not in (nn.LSTM, nn.GRU) or watched(child):
                 continue
-            if type(child) in (nn.LSTM, nn.GRU):
-                setattr(parent, name, StackedLSTM(child) if type(child) is nn.LSTM else StackedGRU(child))
+            if child.dropout and child.num_layers > 1:
+                setattr(parent, name, StackedLSTM(child) if isinstance(child, nn.LSTM) else StackedGRU(child))
+            else:
+                setattr(parent, name, ScatteredLSTM(child) if isinstance(child, nn.LSTM) else ScatteredGRU(child))
 
 
 class _InVmap(torch.autograd.Function):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,6 +121,43 @@ def test_products_take_the_place_of_convolutions(bias: bool) -> None:
     use_client_convolutions(rounded, _CPU, products(), half=True)
     for mine, theirs in zip(_gradients(rounded, weights, inputs), _gradients(module, weights, inputs), strict=True):
         assert 1e-5 < float((mine - theirs).detach().norm() / theirs.detach().norm()) < 2e-2
+
+
+def _pooled(y: torch.Tensor, window: tuple[int, int], relu: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the kernels of a GPU do, in torch."""
+    (kh, kw), (rows, columns) = window, (y.shape[2] // window[0], y.shape[3] // window[1])
+    cut = y[:, :, : rows * kh, : columns * kw].unflatten(3, (columns, kw)).unflatten(2, (rows, kh))
+    found, places = cut.transpose(3, 4).flatten(4, 5).max(4)
+    if relu:
+        places = places.where(found > 0, torch.tensor(kh * kw))
+    return (found.relu() if relu else found), places.to(torch.uint8)
+
+
+def _unpooled(g: torch.Tensor, places: torch.Tensor, window: tuple[int, int], image: tuple[int, int]) -> torch.Tensor:
+    kh, kw = window
+    every = torch.stack([g * (places == place) for place in range(kh * kw)], 4)
+    spread = every.unflatten(4, (kh, kw)).transpose(3, 4).flatten(4, 5).flatten(2, 3)
+    missing = (0, 0, 0, image[1] - spread.shape[3], 0, image[0] - spread.shape[2])
+    return functional.pad(spread, missing)
+
+
+@pytest.mark.parametrize("relu", [True, False])
+def test_pooling_and_relu_behind_a_convolution_of_all_clients_are_done_by_it(relu: bool) -> None:
+    """The way of a GPU. Windows that overlap stay a layer of their own."""
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), *([nn.ReLU()] if relu else []), nn.MaxPool2d((2, 3)),
+        nn.Conv2d(4, 3, 2), nn.MaxPool2d(2, stride=1), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5),
+    )  # fmt: skip
+    weights, inputs = _clients(module)
+    changed = copy.deepcopy(module)
+    way = replace(products(), pool=_pooled, unpool=_unpooled)
+    use_client_convolutions(changed, _CPU, way)
+    first, second = (layer for layer in changed if isinstance(layer, ClientConv2d))
+    assert first.pool is not None and first.shape.relu == relu and second.pool is None and not second.shape.relu
+    assert [type(layer) for layer in changed].count(nn.ReLU) == 1
+    for mine, theirs in zip(_gradients(changed, weights, inputs), _gradients(module, weights, inputs), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4)
 
 
 def test_values_stay_half_between_convolutions_only() -> None:
