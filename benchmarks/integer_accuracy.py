@@ -20,8 +20,8 @@ from pathlib import Path
 from benchmarks.contest import note
 from benchmarks.machine import machine
 from benchmarks.report import table as markdown
-from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.identity import choose_device
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.runner.run import Run as Simulation

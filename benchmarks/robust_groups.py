@@ -33,8 +33,8 @@ from laconic.adversary.attacks.labels import InBackdoor
 from laconic.aggregate.base import Aggregator
 from laconic.aggregate.krum import MultiKrum
 from laconic.aggregate.medians import Median
-from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.identity import choose_device
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.calibrate import calibrate_noise
 from laconic.privacy.accounting.sampling import Poisson

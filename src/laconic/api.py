@@ -21,8 +21,8 @@ from laconic.data.population import (
 )
 from laconic.errors import ConfigError, RunFolderError, UnknownArgument, several, unknown
 from laconic.experiment.calibrated import Calibration, calibrated
-from laconic.experiment.checks import log_cautions
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.mechanism import log_cautions
 from laconic.features.base import describe
 from laconic.observers.observer import Observer, Row, Together
 from laconic.observers.progress import progress_bar

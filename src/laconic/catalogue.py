@@ -20,9 +20,7 @@ def scheme_entry(name: str) -> SchemeEntry:
     """The scheme of that name; one of the user's own is named as package.module:function."""
     if ":" in name:
         return _own_entry(imported("scheme", name), name)
-    if name.lower() not in SCHEMES:
-        raise ConfigError(unknown("scheme", name, SCHEMES) + ", or your own as package.module:function")
-    return SCHEMES[name.lower()]
+    return SCHEMES.find(name.lower())
 
 
 def _own_entry(found: Any, name: str) -> SchemeEntry:

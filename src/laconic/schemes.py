@@ -26,6 +26,7 @@ from laconic.privacy.accounting.record_sampling import record_sampler
 from laconic.private import PrivateScheme as PrivateScheme
 from laconic.private import check_names
 from laconic.private import private as private
+from laconic.registry import Registry
 from laconic.scheme import Scheme
 from laconic.server.rules import Average, ErrorFeedback, MajorityVote, ServerRule
 from laconic.server.steps import Preconditioned
@@ -648,42 +649,46 @@ def _dp(base: SchemeEntry, build: Callable[..., Scheme], origin: str) -> SchemeE
     return SchemeEntry(build, origin, _ON_INTEGERS[base.up], base.down, base.linear, base, without=base.without)
 
 
-SCHEMES: dict[str, SchemeEntry] = {
-    "fl-std": _STD,
-    "fl-std-dp": _dp(_STD, fl_std_dp, "thesis Alg. 10"),
-    "fl-sign": _SIGN,
-    "fl-sign-dp": _dp(_SIGN, fl_sign_dp, "thesis Alg. 9"),
-    "fl-std-record-dp": _STD_RECORD,
-    "fl-sign-record-dp": SchemeEntry(
-        fl_sign_record_dp,
-        "CHIL Alg. 4 and 6",
-        "n bits",
-        _FULL,
-        linear=False,
-        base=_STD_RECORD,
-        record_level=True,
-        without=("server_lr",),
-    ),
-    "sign-sgd": _SGD,
-    "sign-sgd-dp": _dp(_SGD, sign_sgd_dp, "as thesis Alg. 9"),
-    "fl-rnd": _RND,
-    "fl-rnd-dp": _dp(_RND, fl_rnd_dp, "thesis Alg. 12"),
-    "fl-freq": _FREQ,
-    "fl-freq-dp": _dp(_FREQ, fl_freq_dp, "thesis Alg. 13"),
-    "fl-cs": _CS,
-    "fl-cs-dp": _dp(_CS, fl_cs_dp, "EuroS&P Alg. 4, thesis Alg. 11"),
-    "fl-basic": _BASIC,
-    "fl-basic-dp": _dp(_BASIC, fl_basic_dp, "thesis section 5.4.5"),
-    "fl-bas-2": _BAS_2,
-    "fl-bas-2-dp": _dp(_BAS_2, fl_bas_2_dp, "UAI Table 8"),
-    "fl-bas-3": _BAS_3,
-    "fl-bas-3-dp": _dp(_BAS_3, fl_bas_3_dp, "UAI Table 8"),
-    "fl-bas-4": _BAS_4,
-    "fl-bas-4-dp": _dp(_BAS_4, fl_bas_4_dp, "UAI Table 8"),
-    "fl-top": _TOP,
-    "fl-top-dp": _dp(_TOP, fl_top_dp, "thesis Alg. 14"),
-    "fl-top-bis": _TOP_BIS,
-    "fl-top-bis-dp": _dp(_TOP_BIS, fl_top_bis_dp, "UAI Table 8"),
-    "centralized": SchemeEntry(centralized, "reference", "nothing", "nothing", without=("downlink",)),
-}
+SCHEMES: Registry[SchemeEntry] = Registry(
+    "scheme",
+    {
+        "fl-std": _STD,
+        "fl-std-dp": _dp(_STD, fl_std_dp, "thesis Alg. 10"),
+        "fl-sign": _SIGN,
+        "fl-sign-dp": _dp(_SIGN, fl_sign_dp, "thesis Alg. 9"),
+        "fl-std-record-dp": _STD_RECORD,
+        "fl-sign-record-dp": SchemeEntry(
+            fl_sign_record_dp,
+            "CHIL Alg. 4 and 6",
+            "n bits",
+            _FULL,
+            linear=False,
+            base=_STD_RECORD,
+            record_level=True,
+            without=("server_lr",),
+        ),
+        "sign-sgd": _SGD,
+        "sign-sgd-dp": _dp(_SGD, sign_sgd_dp, "as thesis Alg. 9"),
+        "fl-rnd": _RND,
+        "fl-rnd-dp": _dp(_RND, fl_rnd_dp, "thesis Alg. 12"),
+        "fl-freq": _FREQ,
+        "fl-freq-dp": _dp(_FREQ, fl_freq_dp, "thesis Alg. 13"),
+        "fl-cs": _CS,
+        "fl-cs-dp": _dp(_CS, fl_cs_dp, "EuroS&P Alg. 4, thesis Alg. 11"),
+        "fl-basic": _BASIC,
+        "fl-basic-dp": _dp(_BASIC, fl_basic_dp, "thesis section 5.4.5"),
+        "fl-bas-2": _BAS_2,
+        "fl-bas-2-dp": _dp(_BAS_2, fl_bas_2_dp, "UAI Table 8"),
+        "fl-bas-3": _BAS_3,
+        "fl-bas-3-dp": _dp(_BAS_3, fl_bas_3_dp, "UAI Table 8"),
+        "fl-bas-4": _BAS_4,
+        "fl-bas-4-dp": _dp(_BAS_4, fl_bas_4_dp, "UAI Table 8"),
+        "fl-top": _TOP,
+        "fl-top-dp": _dp(_TOP, fl_top_dp, "thesis Alg. 14"),
+        "fl-top-bis": _TOP_BIS,
+        "fl-top-bis-dp": _dp(_TOP_BIS, fl_top_bis_dp, "UAI Table 8"),
+        "centralized": SchemeEntry(centralized, "reference", "nothing", "nothing", without=("downlink",)),
+    },
+    own="package.module:function",
+)
 """Every scheme by its name on the command line."""

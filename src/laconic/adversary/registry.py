@@ -11,20 +11,25 @@ from laconic.adversary.attack import Attack
 from laconic.adversary.attacks.gradient_ascent import FabricatedSizes, GradientAscent, RandomUpdate, SignInversion
 from laconic.adversary.attacks.labels import InBackdoor, LabelFlipping, OutBackdoor
 from laconic.adversary.attacks.little_is_enough import InnerProduct, LittleIsEnough
-from laconic.errors import ConfigError, option_named, unknown
+from laconic.errors import ConfigError, option_named
 from laconic.own_code import imported
+from laconic.registry import Registry
 
-ATTACKS: dict[str, type[Attack]] = {
-    "random-update": RandomUpdate,
-    "gradient-ascent": GradientAscent,
-    "sign-inversion": SignInversion,
-    "in-backdoor": InBackdoor,
-    "out-backdoor": OutBackdoor,
-    "label-flipping": LabelFlipping,
-    "fabricated-sizes": FabricatedSizes,
-    "little-is-enough": LittleIsEnough,
-    "inner-product": InnerProduct,
-}
+ATTACKS: Registry[type[Attack]] = Registry(
+    "attack",
+    {
+        "random-update": RandomUpdate,
+        "gradient-ascent": GradientAscent,
+        "sign-inversion": SignInversion,
+        "in-backdoor": InBackdoor,
+        "out-backdoor": OutBackdoor,
+        "label-flipping": LabelFlipping,
+        "fabricated-sizes": FabricatedSizes,
+        "little-is-enough": LittleIsEnough,
+        "inner-product": InnerProduct,
+    },
+    own="package.module:name",
+)
 
 
 def find_attack(kind: str) -> Callable[..., Attack]:
@@ -34,9 +39,7 @@ def find_attack(kind: str) -> Callable[..., Attack]:
         if not callable(found):
             raise ConfigError(f"⟨attack⟩ {kind} is a {type(found).__name__}, not an attack")
         return found  # type: ignore[no-any-return]
-    if kind.lower() not in ATTACKS:
-        raise ConfigError(unknown("attack", kind, ATTACKS) + ", or your own as package.module:name")
-    return ATTACKS[kind.lower()]
+    return ATTACKS.find(kind.lower())
 
 
 def options_of(make: Callable[..., Attack]) -> set[str] | None:

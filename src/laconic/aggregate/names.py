@@ -12,19 +12,24 @@ from laconic.aggregate.medians import GeometricMedian, Median, TrimmedMean
 from laconic.aggregate.mixing import NearestNeighbourMixing
 from laconic.errors import ConfigError, option_named, unknown
 from laconic.own_code import imported
+from laconic.registry import Registry
 
 MEAN = "mean"
-AGGREGATORS: dict[str, type[Aggregator]] = {
-    MEAN: WeightedMean,
-    "median": Median,
-    "trimmed-mean": TrimmedMean,
-    "krum": Krum,
-    "multi-krum": MultiKrum,
-    "bulyan": Bulyan,
-    "geometric-median": GeometricMedian,
-    "centred-clipping": CentredClipping,
-    "norm-bound": NormBound,
-}
+AGGREGATORS: Registry[type[Aggregator]] = Registry(
+    "aggregator",
+    {
+        MEAN: WeightedMean,
+        "median": Median,
+        "trimmed-mean": TrimmedMean,
+        "krum": Krum,
+        "multi-krum": MultiKrum,
+        "bulyan": Bulyan,
+        "geometric-median": GeometricMedian,
+        "centred-clipping": CentredClipping,
+        "norm-bound": NormBound,
+    },
+    own="package.module:Class",
+)
 
 
 def find_aggregator(name: str) -> type[Aggregator]:
@@ -34,9 +39,7 @@ def find_aggregator(name: str) -> type[Aggregator]:
         if not (isinstance(found, type) and issubclass(found, Aggregator)):
             raise ConfigError(f"⟨aggregator⟩ {name} is no laconic.aggregate.base.Aggregator: name a class that is one")
         return found
-    if name not in AGGREGATORS:
-        raise ConfigError(unknown("aggregator", name, AGGREGATORS) + ", or your own as package.module:Class")
-    return AGGREGATORS[name]
+    return AGGREGATORS.find(name)
 
 
 def build_aggregator(name: str, *, byzantine: int | None = None, mixing: bool = False, **options: Any) -> Aggregator:

@@ -138,7 +138,7 @@ def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: 
 
 def print_cautions(experiment: Experiment) -> None:
     """What makes the promise, or the model, worth little, before anything is trained."""
-    from laconic.experiment.checks import planned_cautions, untested
+    from laconic.experiment.mechanism import planned_cautions, untested
 
     for text in [*planned_cautions(experiment), *untested(experiment)]:
         print(f"laconic: warning: {text}", file=sys.stderr)

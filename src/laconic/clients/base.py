@@ -14,8 +14,8 @@ from laconic.clients import wire
 from laconic.data.inputs import SparseRows, dense
 from laconic.data.population import Records, first_look
 from laconic.errors import ConfigError
-from laconic.experiment.devices import choose_device, wait_for
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.identity import choose_device, wait_for
 from laconic.features.population import record_features
 from laconic.packing import integers
 from laconic.plan import RoundPlan

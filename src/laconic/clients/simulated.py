@@ -19,9 +19,8 @@ from laconic.clients.attackers import Forged
 from laconic.clients.base import Clients, Collected
 from laconic.clients.work import ClientWork, Tamper
 from laconic.experiment.about import about_sum
-from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
-from laconic.experiment.identity import noise_name
+from laconic.experiment.identity import environment_of, noise_name
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
 from laconic.round import (

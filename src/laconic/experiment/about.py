@@ -12,9 +12,8 @@ from laconic.aggregate.base import Aggregator
 from laconic.audience import Sentence
 from laconic.codecs.queries import Query
 from laconic.codecs.votes import VotedSubset
-from laconic.experiment.checks import momentum_of
 from laconic.experiment.experiment import Experiment
-from laconic.experiment.mechanism import Mechanism
+from laconic.experiment.mechanism import Mechanism, momentum_of
 from laconic.features.base import FrontEnd, describe
 from laconic.figures import rounded_up
 from laconic.group_testing import Detector, Prospects, chance_of_a_group, detector_of

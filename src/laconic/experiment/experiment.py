@@ -14,8 +14,7 @@ from laconic.adversary.missing_noise import about_ring, attackers_show_cohort
 from laconic.codecs.votes import VotedSubset
 from laconic.data.population import Population, Records, most_owners, units_of
 from laconic.errors import ConfigError, several
-from laconic.experiment.checks import check_correlated, correlated_problems, count_units
-from laconic.experiment.mechanism import Mechanism, loses_by_cohort
+from laconic.experiment.mechanism import Mechanism, check_correlated, correlated_problems, count_units, loses_by_cohort
 from laconic.options.declare import problems_of
 from laconic.options.sections import (
     DeltaOptions,

@@ -1,7 +1,9 @@
-"""What an experiment is: its parts, data and limits, in a form that can be compared and kept.
+"""What an experiment is: its parts, data and limits, in a form that can be compared and kept; and where it is computed.
 
 A folder is resumed only by the experiment that started it, and the noise of a private simulation is named after it.
 Noise that meets other data or weights would reveal their difference.
+
+Two runs of one seed have the same bits on the same device, software and way of computing (`environment_of`).
 """
 
 from __future__ import annotations
@@ -10,20 +12,67 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import platform
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from laconic import __version__
 from laconic.data.inputs import tensors_of
 from laconic.data.population import PooledPopulation, Population, Records
+from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.features.base import FrontEnd, describe
 from laconic.features.scattering import ScatteringFrontEnd
 from laconic.options.declare import declared_in
 from laconic.parts import Part
 from laconic.train.flat import trainable_size
+
+
+def choose_device(name: str) -> torch.device:
+    """'cpu', 'cuda', 'cuda:1' or 'auto'."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"unknown device '{name}': use ⟨device⟩ cpu, cuda, cuda:0 … or auto") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device '{name}' is not supported: use ⟨device⟩ cpu, cuda, cuda:0 … or auto")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"⟨device⟩ {name}: this machine has no usable CUDA device; use ⟨device⟩ cpu or auto")
+    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
+        raise ConfigError(f"⟨device⟩ {name}: there are only {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def wait_for(device: torch.device) -> None:
+    """Until the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def environment_of(device: torch.device, way: str) -> str:
+    """A name for everything that float results depend on besides the seed: software, hardware, way of computing."""
+    where = (
+        f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}" if device.type == "cuda" else _processor()
+    )
+    versions = f"laconic {__version__}, torch {torch.__version__}, numpy {np.__version__}"
+    return f"{versions}; {where}; {torch.get_num_threads()} threads; {way}"
+
+
+def _processor() -> str:
+    """The model of the CPU, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
 
 NOISE_DRAWS, PER_SUM, PER_CLIENT = "noise draws", "per-sum", "per-client"
 _MOST_CLIENTS = 2000

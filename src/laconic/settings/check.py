@@ -14,7 +14,6 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.files.user_file import listed, looks_like_a_path, named, no_such_file
 from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, DataError, nearest, one_line, option_named, several, unknown
-from laconic.experiment.devices import choose_device
 from laconic.experiment.experiment import (
     PATIENCE_NEEDS,
     check_evaluations,
@@ -23,6 +22,7 @@ from laconic.experiment.experiment import (
     check_testable,
     check_votes,
 )
+from laconic.experiment.identity import choose_device
 from laconic.features.kinds import PATCHES_NEED, names_in
 from laconic.models.registry import find_model
 from laconic.options.declare import declared_in

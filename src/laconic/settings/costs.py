@@ -11,8 +11,8 @@ import torch
 from laconic.clients.simulated import SimulatedClients
 from laconic.data.inputs import tensors_of
 from laconic.data.population import PooledPopulation, Records, first_of
-from laconic.experiment.devices import wait_for
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.identity import wait_for
 from laconic.features.base import FrontEnd
 from laconic.round import empty_sum, noise_around, noisy_codes, rows_at_once
 from laconic.train.engines.engine import Crew

@@ -15,8 +15,8 @@ from laconic.experiment.about import (
     about_testing,
     about_votes,
 )
-from laconic.experiment.checks import planned_cautions
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.mechanism import planned_cautions
 from laconic.features.base import FrontEnd, num_values
 from laconic.packing import integers
 from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING, VOTES

@@ -10,7 +10,7 @@ from torch import Tensor
 from laconic.data.federated import FederatedData
 from laconic.data.population import first_of
 from laconic.errors import ConfigError, option_named, unknown
-from laconic.experiment.devices import choose_device
+from laconic.experiment.identity import choose_device
 from laconic.features.base import FrontEnd, check_projection
 from laconic.features.kinds import (
     FOURIER_NEEDS,

@@ -11,8 +11,7 @@ from laconic.data.federated import FederatedData
 from laconic.data.population import Population
 from laconic.errors import ConfigError
 from laconic.experiment.calibrated import EVALUATION_SHARE, VOTE_SHARE, Calibration, calibrated, with_shares
-from laconic.experiment.checks import count_units
-from laconic.experiment.mechanism import loses_by_cohort
+from laconic.experiment.mechanism import count_units, loses_by_cohort
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import CLIENT, METHODS, RECORD
 from laconic.privacy.accounting.sampling import Sampler

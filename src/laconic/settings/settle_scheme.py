@@ -12,8 +12,7 @@ from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
 from laconic.codecs.queries import Evaluations
 from laconic.errors import ConfigError, option_named
-from laconic.experiment.checks import momentum_of
-from laconic.experiment.mechanism import taking_turns
+from laconic.experiment.mechanism import momentum_of, taking_turns
 from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
 from laconic.privacy.accounting.releases import CLIENT
 from laconic.privacy.accounting.sampling import Sampler

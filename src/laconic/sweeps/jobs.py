@@ -17,7 +17,7 @@ import torch
 
 from laconic.clients.simulated import SimulatedClients
 from laconic.errors import ConfigError, LaconicError, RunFolderError, several
-from laconic.experiment.checks import planned_cautions, untested
+from laconic.experiment.mechanism import planned_cautions, untested
 from laconic.observers.observer import Observer, Row, Started, Together
 from laconic.runner.run import Run, run_in
 from laconic.settings.build import Settled, settle

@@ -122,7 +122,7 @@ class Sweep:
 
     @property
     def _on_a_gpu(self) -> bool:
-        from laconic.experiment.devices import choose_device
+        from laconic.experiment.identity import choose_device
 
         return all(choose_device(point.config.run.device).type == "cuda" for point in self.points)
 

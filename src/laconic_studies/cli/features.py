@@ -51,7 +51,7 @@ def train(
     import torch
 
     from laconic.errors import ConfigError
-    from laconic.experiment.devices import choose_device
+    from laconic.experiment.identity import choose_device
     from laconic_studies.contrast.training import train_contrast
 
     sizes = shape.lower().split("x")

@@ -93,7 +93,7 @@ def infer_property(
     """
     import torch
 
-    from laconic.experiment.devices import choose_device
+    from laconic.experiment.identity import choose_device
     from laconic.parts import positive_int
     from laconic_studies.cli.shown import check_folder
     from laconic_studies.inference.property import PropertyInference, check_scheme

@@ -58,7 +58,7 @@ def reproduce_inferences(
     """Attack every scheme with every seed, unless that is done already; then put paper and measurement side by side."""
     import torch
 
-    from laconic.experiment.devices import choose_device
+    from laconic.experiment.identity import choose_device
     from laconic_studies.reproduce.property_inference import InferenceReproduction
 
     where = choose_device(device)

@@ -19,9 +19,9 @@ from laconic.clients.work import split_rows
 from laconic.codecs.queries import Evaluations
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError
-from laconic.experiment.checks import untested
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.identity import identity_of
+from laconic.experiment.mechanism import untested
 from laconic.observers.progress import PlainProgress
 from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.tight import gaussian_epsilon

@@ -15,8 +15,8 @@ from laconic.clients.base import Clients, Collected
 from laconic.clients.secure_sums import sum_plan
 from laconic.errors import LaconicError, WireError
 from laconic.experiment.about import about_sum
-from laconic.experiment.devices import environment_of
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.identity import environment_of
 from laconic.federation.entropy import federation_streams, seed_for_tests
 from laconic.federation.requests import Answers, Courier, Fields, UploadRequest, bytes_in, fields_bytes
 from laconic.federation.server.members import Members
