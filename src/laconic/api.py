@@ -110,7 +110,7 @@ def run(
         The model, a row per round, the privacy statement and the ledger of bytes.
 
     Raises:
-        LaconicError: for whatever the caller can mend; the message names the argument.
+        LaconicError: for what the caller can mend; the message names the argument.
 
     Examples:
         >>> import torch

@@ -167,5 +167,5 @@ def several(problems: list[str]) -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """How to add what an extra needs. Never by name: 'laconic' on the package index is somebody else's program."""
+    """How to add what an extra needs. Never by name: 'laconic' on the package index is another program."""
     return f"pip install '.[{extra}]' in a checkout of laconic, or make wheel there and pip install 'FILE.whl[{extra}]'"

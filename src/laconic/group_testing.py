@@ -24,7 +24,7 @@ and a clearly spoilt sum is twice that above τ. Noise makes most of a norm wher
 
 What spoilt groups say of the clients in them, round by round.
 
-Clients are dealt into new groups in every round, after everybody has chosen what to send. So an honest client sits in
+Clients are dealt into new groups in every round, after all have chosen what to send. So an honest client sits in
 some group by chance alone, and in a spoilt one with probability π for each, while an attacker spoils its own. Every
 client has a likelihood ratio of "attacks, and is missed with probability β" against "honest". In a round it is
 multiplied by
@@ -207,7 +207,7 @@ class Findings:
 
 
 def first_findings(num_clients: int, calm_rounds: int) -> Findings:
-    """Before the first round: nobody is suspected, and cohorts are summed in groups."""
+    """Before the first round: no client is suspected, and cohorts are summed in groups."""
     return Findings(running=np.full((len(MISSES), num_clients), 0.5), needed=calm_rounds)
 
 

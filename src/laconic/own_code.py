@@ -1,8 +1,8 @@
 """Code that is not ours: the user's own, named as `package.module:name`, and that of other packages, by entry points.
 
-A configuration, a grid or a run folder is data. It may come from somebody else, so no code runs because such a file
+A configuration, a grid or a run folder is data. It may come from another person, so no code runs because such a file
 names it: on the command line only names that were typed in the same command are imported, or all with --allow-code.
-In Python whoever calls a function names the code, and only `laconic.load` reads a folder of somebody else's.
+In Python the caller names the code, and only `laconic.load` reads a folder that others may have written.
 
 Other installed packages add commands, data sets and front ends by entry points. Only names of installed packages are
 looked up here. No module is imported because a file or a message names it.
@@ -53,7 +53,7 @@ def imported(option: str, name: str) -> Any:
         raise ConfigError(f"{named} {name}: write it as package.module:name")
     if not _allowed(name):
         raise ConfigError(
-            f"{option} {name} is code, and only a file names it. If you trust whoever wrote the file, add {ALLOW_CODE}"
+            f"{option} {name} is code, and only a file names it. If you trust its author, add {ALLOW_CODE}"
             " (in Python allow_code=True)"
         )
     if "" not in sys.path:

@@ -84,7 +84,7 @@ def positive(**values: float) -> None:
 
 
 def decided(noise_multiplier: float | None) -> float:
-    """σ, refused if it was left open: nothing may be noised or accounted with one that nobody chose."""
+    """σ, refused if it was left open: nothing may be noised or accounted with one that was not chosen."""
     if noise_multiplier is None:
         raise ConfigError(
             "the noise multiplier σ is open: give noise_multiplier, or epsilon to laconic.run, which then calibrates it"

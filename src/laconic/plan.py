@@ -95,7 +95,7 @@ class RoundPlan:
 
     @property
     def released_variance(self) -> float:
-        """The variance of the released noise in units of (S·σ)²: the same in every round, whoever came."""
+        """The variance of the released noise in units of (S·σ)²: the same in every round, for any number that came."""
         return self.least_cohort / (self.least_cohort - self.slack) if self.slack else 1.0
 
 

@@ -124,7 +124,7 @@ class Attack(Part):
     def problems(self, scheme: Scheme) -> Iterator[str]:
         """Why it cannot be tried on a scheme."""
         if scheme.pooled:
-            yield "the centralised reference has no clients, so nobody can attack it: use a federated scheme"
+            yield "the centralised reference has no clients, so no client can attack it: use a federated scheme"
         if scheme.noise.private and self.omit_noise and not scheme.noise.on_integers:
             yield (
                 f"{scheme.name} has continuous noise, which no secure sum can carry, so attackers cannot hide in one:"
@@ -132,7 +132,7 @@ class Attack(Part):
             )
         if scheme.sums_units and not self.omit_noise:
             yield (
-                f"{scheme.name} clips what every {scheme.unit} adds, and a forged update is nobody's: attackers that"
+                f"{scheme.name} clips what every {scheme.unit} adds, and a forged update has none: attackers that"
                 " clip it and add their noise are not defined here; leave out ⟨attack-omit-noise⟩ false"
             )
         if scheme.record_level and self.trains == "union":

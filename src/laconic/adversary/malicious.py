@@ -27,7 +27,7 @@ def malicious_clients(attack: Attack, num_clients: int, streams: Streams) -> np.
     count = round(attack.fraction * num_clients)
     if attack.fraction > 0 and count == 0:
         raise ConfigError(
-            f"a fraction {attack.fraction:g} of {num_clients} clients is nobody: raise ⟨attack-fraction⟩ or"
+            f"a fraction {attack.fraction:g} of {num_clients} clients is less than one: raise ⟨attack-fraction⟩ or"
             " ⟨num-clients⟩"
         )
     return np.sort(streams.numpy("malicious").choice(num_clients, size=count, replace=False)).astype(np.int64)
@@ -39,7 +39,7 @@ class Infiltration:
 
     A cohort of a fixed size c has a = round(α·c) malicious clients and c − a honest ones, each kind drawn uniformly;
     a is rounded up where honest clients would otherwise come more often than c/N, the rate that their ε assumes.
-    In a Poisson cohort the honest clients are those that were drawn, whoever attacks, and round(α·q·N) malicious ones
+    In a Poisson cohort the honest clients are those that were drawn, in any attack, and round(α·q·N) malicious ones
     join them in every round. Their number must not depend on who came: boosted codes would show it, and with it whether
     an honest client took part.
     """

@@ -137,7 +137,7 @@ def centred(value: int, bits: int) -> int:
 
 
 def about_ring(scheme: Scheme, attack: Attack, plan: RoundPlan, code_size: int, attackers: int) -> str | None:
-    """That so many attackers' votes do not fit, and what would; None if they do, or if nobody can say beforehand."""
+    """That so many attackers' votes do not fit, and what would; None if they do, or if that is not known beforehand."""
     noise = scheme.noise
     if not (noise.for_signs and attack.omit_noise and attackers):
         return None

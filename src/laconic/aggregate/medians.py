@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Median(Aggregator):
     """[med(c_1, …, c_n)]_j = med(c_1j, …, c_nj) (Yin et al. 2018, Definition 1; of two middle values, the mean).
 
-    With fewer than n/2 attackers every coordinate stays within the range of the honest values, whatever is sent.
+    With fewer than n/2 attackers every coordinate stays within the range of the honest values for any vectors sent.
     `byzantine` is how many attackers are expected: a round with 2f codes or fewer is not used. All clients count alike.
     Of signs, the median is the majority vote.
     """

@@ -1,4 +1,4 @@
-"""Many short runs: each has canaries that are in or out, along orthogonal directions, and everybody else sends nothing.
+"""Many short runs: each has canaries that are in or out, along orthogonal directions, and all others send nothing.
 
 Every canary is a trial of the whole run. Directions are orthogonal and the noise of each is drawn by itself, so trials
 are independent if the noise is what it should be. That is enough for a verdict: if the mechanism is as claimed, the

@@ -315,7 +315,7 @@ def _row(run: Run, clients: CanaryClients, canaries: Canaries, plan: RoundPlan) 
     opened = clients.opened if clients.opened is not None else torch.full_like(released, torch.nan)
     lost = opened[:, 0].isnan().cpu().numpy()
     uploaded = clients.work.uploaded if not lost.all() else plan.cohort[:0]
-    # In which sum each of them is, and how much noise that has: everybody who came brought a share of the variance.
+    # In which sum each of them is, and how much noise that has: each client that came brought a share of the variance.
     places = plan.group_of(uploaded) if plan.groups else np.zeros(len(uploaded), dtype=np.int64)
     came = np.bincount(places, minlength=len(sums))
     present = np.array([n / max(1, len(one.cohort) - one.slack) for n, one in zip(came, sums, strict=True)])

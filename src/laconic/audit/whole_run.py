@@ -1,6 +1,6 @@
 """One run of the experiment itself with canaries among its clients: who was in is guessed from what was released.
 
-Everybody else trains as usual. The codes of other canaries are in the way of the guesses, so the bounds are below what
+All others train as usual. The codes of other canaries are in the way of the guesses, so the bounds are below what
 a stronger adversary could show; they are valid all the same, and do not assume that canaries are independent of each
 other.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from laconic.privacy.mechanism.gaussian import Noise
 
 _USUAL_SIZE = 10_000_000
-"""m for which draws are counted unless it is given: shorter codes cost less, by less than anybody prints."""
+"""m for which draws are counted unless it is given: shorter codes cost less, by less than is printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class _Asked:
 
     @property
     def population(self) -> int:
-        """How many clients; the fewest that there can be, if nobody says. Of fewer the noise is on a coarser grid."""
+        """How many clients; the fewest that there can be, if not given. Of fewer the noise is on a coarser grid."""
         if self.num_clients is not None:
             return self.num_clients
         return 1 if self.separation is None else self.separation

@@ -35,7 +35,7 @@ def secret_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def secret_for(folder: Path, key_file: Path | None, passphrase_file: Path | None) -> Secret | None:
     """The secret of a folder whose keys are encrypted: named, in the environment, or typed in. None if none is needed.
 
-    One line for `laconic node serve` and whoever else opens a `NodeFolder`.
+    One line for `laconic node serve` and other programs that open a `NodeFolder`.
     """
     from laconic.guard.keys.keyring import Keyring
     from laconic.guard.keys.secret import found_secret, passphrase
@@ -149,7 +149,7 @@ def encrypt(folder: Path, key_file: Path | None, passphrase_file: Path | None) -
     laconic keys encrypt /srv/laconic --key-file /etc/laconic/node.secret
 
     Killed on the way, it leaves every key readable; the same command finishes. The blocks of the disk that held a bare
-    key are not erased: rotate the identity if somebody else may have read them.
+    key are not erased: rotate the identity if another person may have read them.
     """
     from laconic.guard.folder import NodeFolder
     from laconic.guard.keys.change import encrypt_keys
@@ -214,7 +214,7 @@ def rotate(folder: Path, key_file: Path | None, passphrase_file: Path | None, le
     \b
     laconic keys rotate /srv/laconic --key-file /etc/laconic/node.secret
 
-    Nobody knows the new identity yet: policies that list the old one (identities, servers) must be changed.
+    The new identity is not known elsewhere yet: policies that list the old one (identities, servers) must change.
     """
     from laconic.guard.folder import NodeFolder
     from laconic.guard.keys.change import new_identity
@@ -229,7 +229,7 @@ def rotate(folder: Path, key_file: Path | None, passphrase_file: Path | None, le
         before, now = new_identity(files.keys)
     click.echo(f"old identity  {before}")
     click.echo(f"identity      {now}")
-    click.echo("send it to everybody whose policy lists the old one (identities of nodes, servers)")
+    click.echo("send it to all owners whose policy lists the old one (identities of nodes, servers)")
 
 
 for command in (backup, restore, moved):

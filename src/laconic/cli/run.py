@@ -124,7 +124,7 @@ def _resumable(
 
 
 def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: tuple[str, ...]) -> None:
-    """Refuse a folder that holds something else, or a run that nobody asked to go on with."""
+    """Refuse a folder that holds something else, or a run that was not to go on."""
     from laconic.errors import ConfigError, RunFolderError
 
     path = folder.path

@@ -42,7 +42,7 @@ class FederatedData:
     quantity: Quantity | None = None
     """The public bounds of what is predicted, where the targets are scaled by them."""
     meaning: Meaning | None = None
-    """What the records mean, where whoever gave them said so."""
+    """What the records mean, where their source says so."""
     wording: Wording | None = None
     """Of texts: how many numbers words have, and a few texts."""
 

@@ -75,7 +75,7 @@ class Meaning:
         return cls.of("pictures", {"classes": list(classes), "shape": list(shape)})
 
     def differences(self, other: Meaning) -> str:
-        """Some of the lines that differ, for whoever may see both."""
+        """Some of the lines that differ, for readers who may see both."""
         if not (self.text and other.text):
             return "the texts are too long to be compared"
         mine, theirs = self.text.splitlines(), other.text.splitlines()

@@ -49,7 +49,7 @@ class Dirichlet(Partition):
     """Label skew: each class is divided among the clients in proportions from a Dirichlet distribution.
 
     A small `alpha` gives each class to few clients, a large one divides it evenly. Clients left with fewer than
-    `min_records` get theirs from whoever has most at the time, so one draw is always enough.
+    `min_records` get theirs from the client that has most at the time, so one draw is always enough.
     """
 
     num_clients: int

@@ -259,7 +259,7 @@ _kept: dict[Hashable, Source] | None = None
 
 @contextmanager
 def sources_kept() -> Iterator[None]:
-    """Inside this block each data set is read once, for whoever starts many runs; outside nothing stays in memory."""
+    """Inside this block each data set is read once, for many runs; outside nothing stays in memory."""
     global _kept
     before, _kept = _kept, {}
     try:
@@ -301,7 +301,7 @@ def _called(name: str, function: Any) -> Any:
         return function()
     except LaconicError:
         raise
-    except Exception as error:  # whatever a user's function raises
+    except Exception as error:  # a user's function may raise anything
         reason = one_line(error, 200) or type(error).__name__
         raise ConfigError(f"⟨dataset⟩ {name} cannot be loaded: {reason}") from None
 

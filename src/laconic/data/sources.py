@@ -42,7 +42,7 @@ def register_added() -> None:
             continue
         try:
             register(point.load())
-        except Exception as error:  # whatever another package's module raises must not end a run on other data
+        except Exception as error:  # another package's failure must not end a run on other data
             warnings.warn(f"the data set {name} ({point.value}) cannot be loaded: {one_line(error, 200)}", stacklevel=2)
 
 

@@ -84,7 +84,7 @@ class _Hashes(dict[str, int]):
 
 @dataclass(frozen=True, kw_only=True)
 class HashedWords:
-    """3 + (BLAKE2b of the word mod size − 3): fixed before anybody has seen a text. Some words share a number."""
+    """3 + (BLAKE2b of the word mod size − 3): fixed before any text was seen. Some words share a number."""
 
     size: int
     listed: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class Wording:
     examples: tuple[tuple[float, str], ...]
     """(target, beginning of the text)."""
     listed: tuple[str, ...] = ()
-    """The words, where there is a list of them: without it nobody can use the model."""
+    """The words, where there is a list of them: without it the model cannot be used."""
 
 
 def wording(texts: Sequence[str], targets: Tensor, vocabulary: Vocabulary) -> Wording:

@@ -129,7 +129,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
             if self.false_exclusions >= self.population.num_clients:
                 raise ConfigError(
                     f"⟨false-exclusions⟩ {self.false_exclusions:g} of {self.population.num_clients} clients would"
-                    " exclude everybody at once: use a small number such as 1"
+                    " exclude all clients at once: use a small number such as 1"
                 )
         if self.secagg == "masked":
             check_maskable(self.scheme)
@@ -163,7 +163,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
         planned = self.sampler.planned_cohort(self.population.num_clients)
         if attack.fraction and round(attack.fraction * planned) == 0:
             raise ConfigError(
-                f"a fraction {attack.fraction:g} of a cohort of {planned:g} is nobody: raise ⟨attack-fraction⟩ or"
+                f"a fraction {attack.fraction:g} of a cohort of {planned:g} is no client: raise ⟨attack-fraction⟩ or"
                 " ⟨cohort-size⟩ (⟨sampling-rate⟩)"
             )
 
@@ -238,7 +238,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
 
     @property
     def promised(self) -> RunAccountant | None:
-        """That of the same run if its attackers showed nothing: noise and budget are made before anybody attacks."""
+        """That of the same run if its attackers showed nothing: noise and budget are made before any attack."""
         return replace(self.mechanism, attackers_show_cohort=False).accountant
 
     @property
@@ -325,7 +325,7 @@ def check_cohort(scheme: Scheme, sampler: Sampler, num_clients: int) -> None:
         if planned < 2 * scheme.groups:
             raise ConfigError(
                 f"⟨groups⟩ {scheme.groups} of a cohort of {planned:g} leaves fewer than two clients in a group, where a"
-                f" sum hides nobody: use ⟨groups⟩ {max(1, int(planned // 2))} or fewer, or more clients in a round"
+                f" sum hides no client: use ⟨groups⟩ {max(1, int(planned // 2))} or fewer, or more clients in a round"
             )
         return
     if not scheme.aggregator.sums and planned < least:

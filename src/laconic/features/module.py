@@ -2,7 +2,7 @@
 
 ε counts what one client's records change. That is only true if a record's features depend on this record alone. A
 module whose output depends on the rest of a batch (batch normalisation without fixed statistics), on chance or on
-earlier calls is refused, after a trial on made records. Nobody's records are used for it.
+earlier calls is refused, after a trial on made records, not on those of clients.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _made(
         torch.manual_seed(seed)
         try:
             module = factory(**arguments)
-        except Exception as error:  # whatever a user's factory raises
+        except Exception as error:  # a user's factory may raise anything
             raise ConfigError(f"⟨front-end⟩ {name} cannot be built: {reason_of(error)}") from None
     if not isinstance(module, nn.Module):
         raise ConfigError(f"⟨front-end⟩ {name} gave a {type(module).__name__}, not a torch.nn.Module")
@@ -162,7 +162,7 @@ def _tried(name: str, module: nn.Module, input_shape: tuple[int, ...], words: bo
     def asked(inputs: Tensor) -> Tensor:
         try:
             found = module(inputs)
-        except Exception as error:  # whatever a user's module raises
+        except Exception as error:  # a user's module may raise anything
             shape = tuple(inputs.shape[1:])
             raise ConfigError(f"⟨front-end⟩ {name} cannot take records of shape {shape}: {reason_of(error)}") from None
         if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != len(inputs) or found.is_complex():

@@ -93,7 +93,7 @@ class ClientFeatures:
             self._kept.move_to_end(client)
             return self._kept[client]
         raw = self._population.records(client)
-        # One client is one batch: whoever else is in the cohort changes no bit of its features.
+        # Computed per client, so the bits of its features do not depend on the cohort.
         features = in_blocks(self._front_end, raw.inputs, self._device).cpu()
         self._kept[client] = Records(features, raw.targets)
         self._kept_bytes += features.nbytes

@@ -1,7 +1,7 @@
 """Randomness of a real federation: from the operating system, and never from a seed.
 
 Only what everyone may know follows from a number that is written down: the public seeds of the run and of its rounds.
-Batches, cohorts and noise are drawn anew in every process, so nobody can repeat them, not even with the run folder.
+Batches, cohorts and noise are drawn anew in every process, so they cannot be repeated, not even with the run folder.
 """
 
 from __future__ import annotations

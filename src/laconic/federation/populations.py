@@ -27,7 +27,7 @@ class Held(NamedTuple):
 
     @classmethod
     def given(cls, data: Any, what: str) -> Held:
-        """What somebody's own function gives: inputs and targets, or whose each is as well."""
+        """What an owner's function gives: inputs and targets, or whose each is as well."""
         if not (isinstance(data, tuple) and len(data) == 3):
             return cls(as_records(data, what))
         inputs, targets, patients = data
@@ -59,12 +59,12 @@ class OwnRecords:
 
 
 class FarRecords(OwnRecords):
-    """Clients elsewhere: the records are examples that show what shape theirs have, and nobody trains on them."""
+    """Clients elsewhere: the records are examples that show what shape theirs have, and are not trained on."""
 
     def size(self, client: int) -> int:
         """One: that a client has at least one record is all that is known here."""
         return 1
 
     def patients(self, client: int) -> np.ndarray:
-        """Somebody's: whether a node's records say whose they are is for the node to see."""
+        """True: whether a node's records say whose they are is for the node to see."""
         return np.zeros(1, dtype=np.int64)

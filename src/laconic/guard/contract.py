@@ -42,7 +42,7 @@ CLIENT, PATIENT, RECORD = UNITS = ("client", "patient", "record")
 """What an ε of a node is about: all its data, all records of one patient, or one record."""
 NO_CLIP, L2, ENTRIES, MARKS, PARTS = CLIPS = ("none", "l2", "entries", "marks", "parts")
 """Bounds on a code: none, its norm, entries within ±1, 0 and 1 with so large a share of ones; or the norm of every
-unit's part in it, which only whoever adds the parts up can keep."""
+unit's part in it, which only the code that adds the parts up can keep."""
 SMALLEST_SHARE, SMALLEST_SUM, SMOOTHING = 4.0, 32.0, 2.0
 """Scales in grid units: of one share of the noise, of the noise in a sum, and what smoothing takes from that."""
 LARGEST_SCALE = 2.0**45

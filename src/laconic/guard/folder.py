@@ -1,7 +1,7 @@
 """A node's folder: its identity, its keys of every run, its log. What is written here survives restarts of the node.
 
 identity.key       the node's Ed25519 key, made when first needed
-wrapping.json      there if the keys are encrypted: what opens them, for whoever has the passphrase or key file
+wrapping.json      there if the keys are encrypted: what opens them, with the passphrase or key file
 old-identities/    identities that were rotated away
 original           says that this folder is no copy of another one
 log.jsonl          the transcript: what it promised, sent and refused

@@ -3,7 +3,7 @@
     who asks  →  what the owner allows and declares  →  what it costs  →  charged on disk  →  the records
 
 `join` and `charge` are answered from offers, policy and transcript alone, so their answers are equal, byte for byte,
-for any two sets of records. Between `charge` and `send` the node trains, outside the guard. Whatever it hands over is
+for any two sets of records. Between `charge` and `send` the node trains, outside the guard. What it hands over is
 bounded, noised and masked here. If there is nothing to hand over, because the records cannot be used, noise alone is
 sent, which looks like any other code.
 
@@ -163,7 +163,7 @@ class Guard:
         return Ticket(client, contract, release, round, attempt, told.cohort, share, member)
 
     def send(self, ticket: Ticket, vector: np.ndarray | None) -> bytes:
-        """The masked code of a charged round: whatever training says, bounded and noised. Of None, and of what is no
+        """The masked code of a charged round: what training says, bounded and noised. Of None, and of what is no
         vector of the right kind, it is the noise alone: a refusal would depend on the records."""
         assert ticket.member is not None, "what is sent in the clear is not the guard's"
         source: Source = Entropy()

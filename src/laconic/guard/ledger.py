@@ -5,7 +5,7 @@ they are one with 1/z² = Σ 1/z_i², and
 
     δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ),  μ = 1/z                            (Balle and Wang 2018, Theorem 8).
 
-A unit that is drawn with the rate q by coins that nobody else knows adds, to the order α, the Rényi divergence of a
+A unit that is drawn with the rate q by coins that stay secret adds, to the order α, the Rényi divergence of a
 Poisson-sampled Gaussian (Mironov, Talwar and Zhang 2019, Eq. 10, for whole α),
 
     R_α ≤ log(Σ_k C(α, k)·(1 − q)^(α−k)·q^k·e^{(k² − k)/(2z²)}) / (α − 1),

@@ -275,7 +275,7 @@ def unlimited(policy: Policy) -> list[str]:
 
 
 def limit_of(policy: Policy, unit: str, over: str, against: str) -> tuple[str, float | None]:
-    """A limit of the policy, and its name: over one run (`max`) or all (`lifetime`), of a unit, against somebody."""
+    """A limit of the policy, and its name: over one run (`max`) or all (`lifetime`), by unit and adversary."""
     name = f"{over}_{'' if unit == CLIENT else f'{unit}_'}{against}"
     return name, getattr(policy, name)
 

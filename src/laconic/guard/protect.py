@@ -1,4 +1,4 @@
-"""From what training says to what may leave: a vector is bounded, put on the grid and noised, whatever is in it.
+"""From what training says to what may leave: any vector is bounded, put on the grid and noised.
 
 The bound and the noise are those of the contract. Training is not believed: its vector may hold anything, also numbers
 that are none. Where the records cannot be used there is no vector at all, and noise alone leaves.

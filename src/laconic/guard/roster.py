@@ -21,7 +21,7 @@ def write_roster(keys: Iterable[PublicKeys]) -> bytes:
 
 
 def read_roster(data: bytes) -> list[PublicKeys]:
-    """The entries, in ascending order of the clients. Signatures are checked by whoever learns the keys."""
+    """The entries, in ascending order of the clients. Signatures are checked by the client that learns the keys."""
     if not data or len(data) % ENTRY_BYTES:
         raise WireError(f"a roster of {len(data)} bytes, but every node has {ENTRY_BYTES}")
     entries = [PublicKeys.from_entry(data[at : at + ENTRY_BYTES]) for at in range(0, len(data), ENTRY_BYTES)]

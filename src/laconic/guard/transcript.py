@@ -1,6 +1,6 @@
 """The transcript: the node's own append-only log, from which follows what it promised, spent and may still spend.
 
-One JSON row per line, synced to disk before the node answers. So whatever a server says later, the node knows at least
+One JSON row per line, synced to disk before the node answers. So the server may lie later: the node knows at least
 as much. A last row that a kill cut short is dropped: what it says was never done. Every row has a hash of itself and
 the row before, so rows that were changed or taken out are noticed.
 
@@ -31,7 +31,7 @@ KEPT = "kept"
 MOVED = "moved"
 """The owner says that this log is complete, though it was moved, copied or restored."""
 MOST_REFUSALS = 200
-"""In a row. Whoever reaches the node's socket can have it refuse as often as they like, and the log is kept forever."""
+"""In a row. A program at the node's socket can make it refuse at will, and the log is kept for ever."""
 _STEPS = {UPLOADED: Step.UPLOAD, CONSENTED: Step.CONSENT, REVEALED: Step.REVEAL}
 _CRASH = 60.0
 """Seconds between a row's time and its file's, where a kill came between the row and what is noted of it."""

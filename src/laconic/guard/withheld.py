@@ -27,13 +27,13 @@ class RecordsFailed(Withheld):
 def on_records() -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # whatever records and engines raise
+    except Exception as error:  # records and engines may raise anything
         raise RecordsFailed(f"{type(error).__name__}: {error}") from error
 
 
 @contextmanager
 def on_own_keys() -> Iterator[None]:
-    """How this node keeps its keys (permissions, passphrase) is nobody else's business."""
+    """How this node keeps its keys (permissions, passphrase) is not told to servers."""
     try:
         yield
     except (ConfigError, RunFolderError) as error:

@@ -120,7 +120,7 @@ class ServerRound:
         return client
 
     def close_uploads(self) -> None:
-        """Whoever has uploaded now is a survivor; with too few of them the round is over."""
+        """The clients that have uploaded by now are the survivors; with too few of them the round is over."""
         self._expect(Phase.UPLOADS)
         plan, survivors = self.plan, tuple(sorted(self._dealings))
         self._phase = Phase.CLOSED

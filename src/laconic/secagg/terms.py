@@ -1,7 +1,7 @@
 """What is agreed before a run (`Terms`) and before an attempt at a round (`SumPlan`), and what follows from it.
 
 Neighbours, committee and threshold are not sent: everyone computes them from the terms, the cohort and public
-randomness, so nobody has to believe the server about them. The hash of the plan goes into every key of the attempt.
+randomness, so the server need not be believed about them. The hash of the plan goes into every key of the attempt.
 
 The sizes of committee and neighbourhood follow from what is assumed of the cohort. The committee and the order of the
 ring come from public randomness, so among a fixed set of clients that drop out or
@@ -126,7 +126,7 @@ def _log_comb(n: int, k: np.ndarray) -> np.ndarray:
 
 RUN_BYTES, BEACON_BYTES, FINGERPRINT_BYTES, OFFER_BYTES, NONCE_BYTES = 16, 32, 16, 32, 16
 NO_OFFER = bytes(OFFER_BYTES)
-"""Where nobody was offered anything: a simulation, in which one process plays all parties."""
+"""No offer: a simulation, in which one process plays all parties."""
 MAX_CLIENT = 2**32 - 2
 """Client numbers travel as 32 bits, and the last one is the server's."""
 
@@ -211,7 +211,7 @@ class SumPlan:
         if max(self.round, self.attempt) >= 2**32 or self.size >= 2**48:
             raise ConfigError(f"round {self.round}, attempt {self.attempt} or size {self.size} is too large to be sent")
         if any(a >= b for a, b in zip(self.cohort, self.cohort[1:], strict=False)):
-            raise ConfigError("a cohort is sent in ascending order, and nobody is in it twice")
+            raise ConfigError("a cohort is sent in ascending order, and no client is in it twice")
         if self.cohort and not 0 <= self.cohort[0] <= self.cohort[-1] <= MAX_CLIENT:
             raise ConfigError(f"client numbers must be 0 to {MAX_CLIENT}")
         least = max(self.terms.least_cohort, self.terms.max_dropouts + self.terms.max_colluders + 1)

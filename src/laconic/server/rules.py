@@ -120,7 +120,7 @@ VOTES = "votes"
 
 @dataclass(frozen=True, kw_only=True)
 class Tally(ServerRule):
-    """votes ← votes + mean ballot, w ← w. Whoever is in several cohorts votes several times."""
+    """votes ← votes + mean ballot, w ← w. A client in several cohorts votes several times."""
 
     def step(self, mean_code: Tensor, state: State, codec: Codec, size: int, plan: RoundPlan) -> tuple[Tensor, State]:
         votes = state[VOTES] + mean_code if VOTES in state else mean_code

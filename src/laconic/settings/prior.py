@@ -3,7 +3,7 @@
 A classifier that is trained on shares s of the classes, and is asked about a population with shares t, is right about
 the odds there after log(t_y/s_y) is added to the logit of class y (Elkan, IJCAI 2001, theorem 2; Saerens, Latinne and
 Decaestecker, Neural Computation 2002). Training that counts class y with weight a_y sees s_y ∝ a_y·p_y, with p the
-shares of the classes among its records. So log(1/a_y) leads back to p, whatever p is, and log(t_y/(a_y·p_y)) to t.
+shares of the classes among its records. So log(1/a_y) leads back to p, for any p, and log(t_y/(a_y·p_y)) to t.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Prior:
     weights: tuple[float, ...] = ()
     shares: tuple[float, ...] = ()
     balanced: bool = False
-    """Whether every client's batches count both classes alike, whatever their shares."""
+    """Whether every client's batches count both classes alike, for any shares."""
 
     @classmethod
     def of(cls, scheme: Scheme) -> Prior:

@@ -47,7 +47,7 @@ class RunState:
         return client in (self.told if self.voted else self.participations)
 
     def tell(self, clients: list[int], elected: dict[str, Tensor] | None) -> None:
-        """These clients know what is shared; after a vote, nobody does."""
+        """These clients know what is shared; after a vote, no client does."""
         if self.voted:
             self.told.update(clients)
         if elected is not None:

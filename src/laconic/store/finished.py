@@ -1,4 +1,4 @@
-"""The files of a run, checked before anybody believes them: those of a finished run are named with their digests.
+"""The files of a run, checked before they are believed: those of a finished run are named with their digests.
 
 Every command that reads a run folder checks it here: `finished_run` for those that need a finished run, `shown_run` and
 `watched_run` for those that show what is there.

@@ -23,7 +23,7 @@ from laconic.store.saves import CHARGES, WAY_OUT, Chain, Saves
 
 
 class Participations:
-    """Counts by client number. Nobody has taken part who is not counted yet."""
+    """Counts by client number. Clients that are not stored have count 0."""
 
     def __init__(self, clients: np.ndarray | None = None, counts: np.ndarray | None = None) -> None:
         """From clients, each once, and their counts; ValueError if they are none."""

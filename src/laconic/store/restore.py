@@ -40,7 +40,7 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) ->
         return
     if content is None:
         if saves.possible or folder.lines(CHARGES) or digest_of(_text(identity)) != saves.identity:
-            raise RunFolderError(f"{path} is missing, so nobody can tell whether this is the same run; {WAY_OUT}")
+            raise RunFolderError(f"{path} is missing, so it cannot be told whether this is the same run; {WAY_OUT}")
         return  # killed right after the first row
     if digest_of(content) != saves.identity:
         raise RunFolderError(f"{path} was altered or damaged since the run was started; {WAY_OUT}")

@@ -1,7 +1,7 @@
 """The rows of finished rounds, and what was saved when: the journal of checkpoints, in one chain with the charges.
 
 A save is announced before any file is replaced, and confirmed afterwards. So after a kill the files are those of the
-last confirmed save or of the announced one, and anything else was put there by somebody.
+last confirmed save or of the announced one, and anything else was put there from outside.
 
 Each of these rows also says through which round the run may go before it saves again, and in which environment. So a
 tail of charges cannot be lost without a trace: what may have been charged since the last save is known from the save.
@@ -9,7 +9,7 @@ tail of charges cannot be lost without a trace: what may have been charged since
 *The chain* of digests goes through the charges and the saves of a run. Every row of `charges.jsonl` and of
 `checkpoint/saves.jsonl` has a digest of itself and names, as `after`, that of the row before it, in whichever of the
 two files. So all rows have one order, and one that was changed, dropped or moved fits nowhere. It is no signature:
-against whoever writes a whole new folder it does not help.
+against an attacker who writes a whole new folder it does not help.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class LocalTraining(Part):
 
     @property
     def plain(self) -> LocalTraining:
-        """What trains in its place on records that nobody protects: public ones, and those of attackers."""
+        """What trains in its place on records that are not protected: public ones, and those of attackers."""
         return self
 
     @property

@@ -80,7 +80,7 @@ def infer_membership(
     for rate in RATES:
         heads += [f"TPR at {100 * rate:g} % FPR", "allowed"]
     table(heads, [_line(row, RATES) for row in rows])
-    click.echo("In brackets: 95 %. Allowed: by ε and δ / by Gaussian noise. Under a secure sum nobody sees 'single'.")
+    click.echo("In brackets: 95 %. Allowed: by ε and δ / by Gaussian noise. A secure sum hides 'single'.")
     least = 1 / (game.targets * game.shadows)
     if least > min(RATES):
         click.echo(f"Thresholds come from {game.targets * game.shadows} rounds: too few for {min(RATES):g}.")

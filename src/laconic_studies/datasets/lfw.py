@@ -1,6 +1,6 @@
 """Labeled Faces in the Wild, with the attributes that were scored for every picture: who is a man, who is black.
 
-The task is gender; the other attributes are properties that somebody may try to infer from what a client sends
+The task is gender; the other attributes are properties that an adversary may try to infer from what a client sends
 (Melis et al., Exploiting Unintended Feature Leakage in Collaborative Learning, S&P 2019).
 """
 

@@ -58,7 +58,7 @@ def property_of(source: Source, name: str) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Holdings:
-    """The numbers of the records that each participant holds; public records belong to nobody."""
+    """The numbers of the records that each participant holds; public records are no participant's."""
 
     victim_with: np.ndarray
     victim_without: np.ndarray
@@ -71,7 +71,7 @@ class Holdings:
 def dealt(
     has: np.ndarray, *, participants: int, records: int, public_records: int, rng: np.random.Generator
 ) -> Holdings:
-    """Deal out the records; everybody must have enough for a batch of so many `records`."""
+    """Deal out the records; every participant must have enough for a batch of so many `records`."""
     order = rng.permutation(len(has))
     public, order = order[:public_records], order[public_records:]
     having, lacking, open_ = (order[has[order] == value] for value in (1, 0, -1))

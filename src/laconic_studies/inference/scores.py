@@ -1,4 +1,4 @@
-"""How well somebody guesses a yes or no: accuracy, balanced accuracy and AUC, each with a confidence interval."""
+"""How well an adversary guesses a yes or no: accuracy, balanced accuracy and AUC, each with a confidence interval."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Score:
     """Guesses about `positives` observations that have the property and `negatives` that do not.
 
     `accuracy` is on a balanced set: all of the rarer kind and as many of the other, drawn at random. `p_value` is the
-    probability that somebody who tosses coins is at least as far from ½ on that set.
+    probability that tossed coins are at least as far from ½ on that set.
     """
 
     positives: int

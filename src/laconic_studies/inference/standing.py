@@ -33,7 +33,7 @@ from laconic_studies.inference.views import Moment
 SCHEMES = ("fl-std", "fl-sign", "fl-cs", "fl-top", "fl-std-dp", "fl-sign-dp", "fl-cs-dp", "fl-top-dp")
 """What is looked at if nothing is named: every kind of code, without and with noise."""
 _LEFT_OPEN = {"ratio": 0.1, "max_iterations": 48}
-"""48 iterations of the solver: of thousands of rounds nobody uses the model further."""
+"""48 iterations of the solver: of thousands of rounds the model is not used further."""
 _PUBLIC_RECORDS = 20
 
 
@@ -126,7 +126,7 @@ class Standing:
     def plan(self, cohort: np.ndarray, draw: int = 0) -> RoundPlan:
         """The plan of the round with this cohort. `draw` numbers the batches that clients draw in it.
 
-        The public seed of the round is always the same one: everybody knows it, so nobody has to guess a subset.
+        The public seed of the round is always the same one: it is public, so no subset has to be guessed.
         """
         e = self.experiment
         plan = plan_for(

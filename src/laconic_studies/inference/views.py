@@ -1,4 +1,4 @@
-"""What somebody sees of a round: one client's code, the sum of the others' codes, or only the new model.
+"""What an adversary sees of a round: one client's code, the sum of the others' codes, or only the new model.
 
 | view     | what it is                     | who has it                                                         |
 | -------- | ------------------------------ | ------------------------------------------------------------------ |
@@ -7,7 +7,7 @@
 | `model`  | the change of the weights      | every client, and whoever gets the models                          |
 
 In FL-STD, FL-TOP and FL-FREQ the new model gives the sum away, so every client has `others`. In FL-SIGN it gives only
-the vote, and in FL-CS what the solver found: there `others` takes the server. Under a secure sum nobody has `single`;
+the vote, and in FL-CS what the solver found: there `others` takes the server. Under a secure sum `single` is hidden;
 it is then what the secure sum hides.
 """
 
@@ -29,7 +29,7 @@ from laconic.streams import Stream
 
 VIEWS = {
     "single": "the code of one client",
-    "others": "the sum of the codes of everybody but the adversary",
+    "others": "the sum of the codes of all but the adversary",
     "model": "the change of the model",
 }
 
@@ -43,7 +43,7 @@ def check_views(names: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """A round at which somebody looks: what is public about it, and what the server remembers.
+    """A round that an adversary observes: what is public about it, and what the server remembers.
 
     Codes are as clients send them (`client_messages`): floats, or residues mod 2^b under integer noise. `sizes` are
     how many records each client holds.

@@ -304,7 +304,7 @@ def _columns(table: Table, with_epsilon: bool) -> list[tuple[str, Callable[[Entr
     if table.of_attacks:
         columns += [*attack_columns(table), ("round", _measured("round", 0))]
         private = [
-            ("outsider's ε, had nobody attacked", _bound("epsilon_released")),
+            ("outsider's ε, without the attack", _bound("epsilon_released")),
             ("without the attackers' noise", _bound("epsilon_attacked")),
         ]
         return columns + (private if with_epsilon else [])

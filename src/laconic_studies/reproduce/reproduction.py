@@ -273,7 +273,7 @@ def quick_version(config: RunConfig, data_dir: str | None) -> RunConfig:
     }
     if config.attack.kind is not None:
         changes |= {"scheme.local_steps": min(config.scheme.options["local_steps"], _QUICK_STEPS)}
-        if config.attack.fraction:  # of a small cohort, a small fraction is nobody
+        if config.attack.fraction:  # of a small cohort, a small fraction is less than one client
             changes["attack.fraction"] = max(config.attack.fraction, 1 / _QUICK_COHORT)
     if config.scheme.name.startswith("fl-cs"):
         changes["scheme.max_iterations"] = 30

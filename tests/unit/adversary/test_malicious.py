@@ -94,8 +94,8 @@ def test_who_is_malicious_follows_from_the_seed_alone() -> None:
 @pytest.mark.parametrize(
     ("who", "message"),
     [
-        ({"fraction": 0.001}, "a fraction 0.001 of 300 clients is nobody"),
-        ({"fraction": 0.01}, "a fraction 0.01 of a cohort of 40 is nobody"),
+        ({"fraction": 0.001}, "a fraction 0.001 of 300 clients is less than one"),
+        ({"fraction": 0.01}, "a fraction 0.01 of a cohort of 40 is no client"),
         ({"malicious": (3, 300)}, "names client 300, but there are 300, numbered from 0"),
         ({}, "say who attacks"),
         ({"fraction": 0.1, "malicious": (1,)}, "say who attacks"),
@@ -104,12 +104,12 @@ def test_who_is_malicious_follows_from_the_seed_alone() -> None:
         ({"fraction": 0.1, "boost": -1.0}, "boost must be a positive number"),
     ],
 )
-def test_nobody_is_refused(who: dict[str, object], message: str) -> None:
+def test_no_attacker_at_all_is_refused(who: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         attacked(laconic.FixedSize(cohort_size=40), **who)
 
 
 def test_nobody_of_a_poisson_cohort_is_refused() -> None:
     """As many attack in every round: with none in one there would be none at all."""
-    with pytest.raises(ConfigError, match="a fraction 0.05 of a cohort of 6 is nobody"):
+    with pytest.raises(ConfigError, match="a fraction 0.05 of a cohort of 6 is no client"):
         attacked(laconic.Poisson(sampling_rate=0.02), fraction=0.05)

@@ -218,7 +218,7 @@ def test_record_level_privacy_does_not_rest_on_others() -> None:
     ("scheme", "message"),
     [
         (schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, noise="continuous", **TRAIN), "use --noise integer"),
-        (schemes.centralized(**TRAIN), "nobody can attack it"),
+        (schemes.centralized(**TRAIN), "no client can attack it"),
     ],
 )
 def test_schemes_that_cannot_be_attacked_are_refused(scheme: Scheme, message: str) -> None:

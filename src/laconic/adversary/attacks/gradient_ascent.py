@@ -93,4 +93,4 @@ class FabricatedSizes(Attack):
     def problems(self, scheme: Scheme) -> Iterator[str]:
         yield from super().problems(scheme)
         if scheme.weighting != "data-size":
-            yield f"in {scheme.name} clients count alike, whatever size they claim: use a scheme that averages by data"
+            yield f"in {scheme.name} clients count alike, for all claimed sizes: use a scheme that averages by data"

@@ -58,7 +58,7 @@ class InBackdoor(Attack):
 class OutBackdoor(Attack):
     """Only attackers have records of the class `source`, and they label them `target` (thesis section 6.1.2).
 
-    Honest clients do not hold `source`, and nobody holds the classes in `removed` (birds and trucks on CIFAR-10, to
+    Honest clients do not hold `source`, and no client holds the classes in `removed` (birds and trucks on CIFAR-10, to
     limit the bias between classes). Accuracy is that on the classes that honest clients have. There is no boost in the
     thesis. A `fraction` of 0 is the same data without an attack.
     """

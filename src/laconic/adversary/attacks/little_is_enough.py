@@ -15,7 +15,7 @@ from laconic.parts import positive
 class LittleIsEnough(Attack):
     """Δŵ = μ − z·s, coordinate by coordinate (Baruch, Baruch and Goldberg, 2019).
 
-    μ and s are mean and standard deviation of the attackers' own honest updates, which stand for everybody's. z is the
+    μ and s are mean and standard deviation of the attackers' own honest updates, which stand for all. z is the
     largest for which enough honest clients are farther from μ than the attackers: with n in the expected cohort, m
     attackers, v = ⌊n/2 + 1⌋ − m honest ones are needed for a majority, and Φ(z) = (n − m − v)/(n − m). `scale` is z, if
     it is given.
@@ -40,7 +40,7 @@ class LittleIsEnough(Attack):
 
 
 def largest_z(cohort: int, attackers: int) -> float:
-    """z for so many attackers in a cohort; 0 where hardly anybody else is there."""
+    """z for so many attackers in a cohort; 0 where hardly any honest client is there."""
     honest = cohort - attackers
     needed = max(1, cohort // 2 + 1 - attackers)
     share = (honest - needed) / honest if honest else 0.0

@@ -73,7 +73,7 @@ def _parse(data: bytearray, ndim: int) -> np.ndarray:
 
 
 def _decompressed(path: Path) -> bytearray:
-    """The file's bytes, unpacked if it starts as gzip does, whatever its name."""
+    """The file's bytes, unpacked if it starts as gzip does; its name does not matter."""
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == _GZIP_MAGIC

@@ -164,7 +164,7 @@ def _apart_from_patients(file: Path, frame: pd.DataFrame, column: str | None) ->
     need_column(file, frame, column, "⟨patient-column⟩")
     whose = frame[column]
     if whose.isna().any():
-        raise refused(file, f"row {first_bad(whose.isna())}, column {named(column)}: no value, so nobody's record")
+        raise refused(file, f"row {first_bad(whose.isna())}, column {named(column)}: no value, so it has no owner")
     numbers: np.ndarray = whose.astype("category").cat.codes.to_numpy(dtype=np.int64)
     return frame.drop(columns=column), numbers
 
@@ -246,6 +246,6 @@ def _array_of_patients(file: Path, name: str, records: Records) -> np.ndarray:
     if values.shape != records.targets.shape[:1]:
         raise refused(file, f"'{name}' has the shape {values.shape}, and there are {len(records.targets)} records")
     if values.dtype.kind == "f" and np.isnan(values).any():
-        raise refused(file, f"'{name}' has no number for record {np.isnan(values).argmax()}, so nobody's record")
+        raise refused(file, f"'{name}' has no number for record {np.isnan(values).argmax()}, so it has no owner")
     numbers: np.ndarray = np.unique(values, return_inverse=True)[1]
     return numbers

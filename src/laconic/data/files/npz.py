@@ -1,6 +1,6 @@
 """A client's `.npz`: the arrays `inputs` and `targets`, or `x` and `y`; and those of a data set by their names.
 
-The file is not numpy's to open: that would allocate whatever a header claims, evaluate the header, and leave bytes in
+The file is not numpy's to open: that would allocate all that a header claims, evaluate the header, and leave bytes in
 another order to those who come later. Here nothing is believed that the file cannot hold, and only numbers are read.
 """
 

@@ -82,7 +82,7 @@ def image_size(text: str | None) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def _opened(file: Path) -> Iterator[Image]:
-    """The picture, not yet decoded; whatever goes wrong with it becomes a `DataError` that names the file."""
+    """The picture, not yet decoded; every failure becomes a `DataError` that names the file."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:

@@ -33,7 +33,7 @@ def suffix(file: Path) -> str | None:
 
 
 def looks_like_a_path(name: str) -> bool:
-    """Whether somebody means a file or a folder, and not a name that the program knows."""
+    """Whether the text means a file or a folder, and not a name that the program knows."""
     endings = (*SUFFIXES, ".toml", ".txt", ".tsv", ".gz", ".zip", ".json", ".xlsx", ".xls", ".png", ".jpg", ".jpeg")
     return "/" in name or "\\" in name or name.startswith(("~", ".")) or name.lower().endswith(endings)
 
@@ -54,7 +54,7 @@ def no_such_file(name: str) -> str:
 
 
 def refused(file: Path | str, problem: str) -> DataError:
-    """The error for a file; one line, whatever the names in it are."""
+    """The error for a file; one line, for any names in it."""
     return DataError(one_line(f"{file}: {problem}"))
 
 

@@ -23,7 +23,7 @@ HandOver = Callable[[str, Fields], Fields]
 
 
 def courier_app(to: Callable[[Context], HandOver]) -> ClientApp:
-    """A `ClientApp` that hands every message over, whatever the scheme. `to` finds who answers."""
+    """A `ClientApp` that hands over the messages of every scheme. `to` finds the process that answers."""
     app = ClientApp()
     for kind, message_type in TYPES.items():
         category, _, action = message_type.partition(".")

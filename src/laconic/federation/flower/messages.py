@@ -10,7 +10,7 @@ unmask      query.unmask    every round in which sums are masked
 
 Flower runs an app in a process of its own, and asks it to end when that process's parent is gone. One that waits for an
 answer from a SuperLink or SuperNode that is gone can hang while it does, with the run folder or the node's log of
-attempts locked. Nothing is lost by ending it at once: whatever counts is on disk before it is sent.
+attempts locked. Nothing is lost by ending it at once: what counts is on disk before it is sent.
 """
 
 from __future__ import annotations

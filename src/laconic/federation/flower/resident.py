@@ -1,6 +1,6 @@
 """A courier that stays: it takes a SuperNode's messages one after the other and hands them to the node's process.
 
-The SuperNode is started with `--isolation process`, which means that somebody else runs its apps. Here nobody does: the
+The SuperNode is started with `--isolation process`, which means that another process runs its apps. Here none does: the
 app that came with the run is neither installed nor imported. And as no process is started for a message, an exchange
 takes as long as Flower's polling and the node's own work.
 """

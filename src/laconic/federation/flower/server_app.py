@@ -196,7 +196,7 @@ class ServerData:
     """What the server has of its own.
 
     `example` are a few records of the nodes' shape, made up if need be; `test` is evaluated on after every round;
-    `public` records belong to nobody. Each is a pair (inputs, targets). `meaning` is what the nodes' records must mean:
+    `public` records are no client's. Each is a pair (inputs, targets). `meaning` is what the nodes' records must mean:
     of a schema, a vocabulary or pictures; None for plain numbers.
     """
 
@@ -223,7 +223,7 @@ class ServerData:
 
 
 class Data(Protocol):
-    """`ServerData`, or whatever else can say what the server sees of a federation of so many clients."""
+    """`ServerData`, or another object that says what the server sees of a federation of so many clients."""
 
     def federation(self, num_clients: int) -> FederatedData: ...
 

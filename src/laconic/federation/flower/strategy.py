@@ -159,7 +159,7 @@ class SchemeStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Plan and charge the round: the cohort, and what each of its nodes is told. Empty if nobody is asked."""
+        """Plan and charge the round: the cohort, and what each of its nodes is told. Empty if no node is asked."""
         simulation = self._simulation
         self._plan = simulation.begin_round(server_round)
         self._requests, self._messages = {}, []

@@ -2,7 +2,7 @@
 
 An answer is kept before it is sent: asked the same once more, a node sends the same bytes. A courier or the node's
 process may die between the answer and its way out. A second vector in the same attempt would be refused, and the node
-would be missing in that round. The same bytes tell nobody anything new. They are kept under the digest of the whole
+would be missing in that round. The same bytes tell the server nothing new. They are kept under the digest of the whole
 question and of the policy: after a change of the policy nothing is repeated.
 """
 
@@ -81,7 +81,7 @@ def _stated(path: Path) -> Iterator[tuple[str, int, int, int]]:
         try:
             found = file.stat()
         except OSError:
-            continue  # whoever reads the records says what is wrong with them
+            continue  # the reader of the records says what is wrong with them
         yield str(file), found.st_size, found.st_mtime_ns, found.st_ino
 
 

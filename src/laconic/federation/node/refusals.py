@@ -59,7 +59,7 @@ def _against_planned(policy: Policy, offer: Offer, unit: str) -> list[str]:
 
 
 def _part_epsilon(accountant: RunAccountant | None, participations: int, unit: str) -> float:
-    """ε of a part of what the scheme protects at once, against anybody; infinite without noise."""
+    """ε of a part of what the scheme protects at once, against any adversary; infinite without noise."""
     return math.inf if accountant is None else accountant.participant_epsilon(participations, unit=unit)
 
 
@@ -107,7 +107,7 @@ def against_lifetime(policy: Policy, before: Mapping[Group, Cost], group: Group,
 def planned_epsilons(mechanism: Mechanism, spare_rounds: int = 0) -> tuple[float, float]:
     """ε against an outsider and against the server if all rounds are charged, spare ones too; infinite without noise.
 
-    Spare rounds count: whoever agrees to a run agrees to what it may cost, and is not asked again after a crash.
+    Spare rounds count: a node that agrees to a run agrees to what it may cost, and is not asked again after a crash.
     """
     accountant, budget = replace(mechanism, spare_rounds=spare_rounds).accountant, mechanism.budget
     if accountant is None or budget is None:

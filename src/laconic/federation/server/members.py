@@ -148,7 +148,7 @@ class Members:
 
     @classmethod
     def load(cls, folder: RunFolder) -> Members | None:
-        """The members of the run in this folder; None if nobody has joined yet."""
+        """The members of the run in this folder; None if no node has joined yet."""
         path = folder.path / _FILE
         if not path.exists():
             return None

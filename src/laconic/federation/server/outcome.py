@@ -27,7 +27,7 @@ class LostRounds:
     """Counts rounds in a row for which nodes were asked and whose sum was not opened; `check` ends the run.
 
     A cohort that was drawn too small does not count, nor does it end a row of lost rounds. The outsider's ε assumes
-    that nobody knows how large cohorts are, and a run that ends because of one would tell.
+    that outsiders do not know how large cohorts are, and a run that ends because of one would tell.
     """
 
     def __init__(self, settings: Settings) -> None:

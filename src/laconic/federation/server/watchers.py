@@ -145,7 +145,7 @@ class Watchers:
         return Together(*(one for one in (self.events, self.figures) if one is not None))
 
     def time(self, clock: Stopwatch) -> None:
-        """Count seconds by stage, if anybody looks at them."""
+        """Count seconds by stage, if figures are served or logged."""
         if self.figures is not None:
             clock.on = True
             self.figures.stages = clock.seconds
@@ -168,7 +168,7 @@ _LOG = getLogger("laconic.federation")
 
 
 class Notices:
-    """Rows of `notices.jsonl` in the run folder; also logged, and told to whoever watches."""
+    """Rows of `notices.jsonl` in the run folder; also logged, and told to observers."""
 
     def __init__(
         self, folder: RunFolder | None = None, watch: Callable[[int, int, int, str], None] = lambda *notice: None

@@ -33,7 +33,7 @@ QUIET = {
 class Processes:
     """Processes that end when this object is closed, and also if this very process is killed.
 
-    `lock` is a file that is theirs alone: whoever wants it next waits until all of them have ended.
+    `lock` is a file that is theirs alone: the next process to want it waits until all of them have ended.
     """
 
     def __init__(self, lock: Path | None = None) -> None:
@@ -128,7 +128,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """A port of 127.0.0.1 on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

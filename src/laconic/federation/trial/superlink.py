@@ -120,7 +120,7 @@ def register(address: str, authority: Path, public: Path) -> int:
 
 
 def sign_off(address: str, authority: Path, key: Path, node: int) -> None:
-    """Tell the SuperLink that the node with this key is gone. Whoever calls it knows that no SuperNode has the key."""
+    """Tell the SuperLink that the node with this key is gone. The caller knows that no SuperNode has the key."""
     import httpx
     from flwr.proto.fleet_pb2 import DeactivateNodeRequest
     from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
@@ -133,7 +133,7 @@ def sign_off(address: str, authority: Path, key: Path, node: int) -> None:
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),
         NodeAuthHttpInterceptor(private, private.public_key()),
     ]
-    # Whatever goes wrong, the SuperNode is started again until the SuperLink's minute is over.
+    # After any failure the SuperNode is started again until the SuperLink's minute is over.
     with (
         contextlib.suppress(httpx.HTTPError),
         FleetHttpClient.from_server_address(address, False, authority.read_bytes(), signing) as client,

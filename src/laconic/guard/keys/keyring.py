@@ -18,8 +18,9 @@ IDENTITY = "identity"
 class Keyring:
     """Keys below `folder`. The secret is derived once; without one, that of the environment is used.
 
-    A folder with `wrapping.json` holds sealed keys only. A bare key in it is refused: whoever can write to the disk,
-    but not open the keys, could put one of their own there. For the same reason a secret that is given must be needed.
+    A folder with `wrapping.json` holds sealed keys only. A bare key in it is refused: an attacker who
+    can write to the disk, but not open the keys, could put one there. For the same reason a secret that is given must be
+    needed.
     """
 
     def __init__(self, folder: Path, secret: Secret | None = None) -> None:
@@ -51,7 +52,7 @@ class Keyring:
             )
         self._refuse_needless_secret()
         if len(data) != 32:
-            raise RunFolderError(f"{path} is damaged: restore it; without its key nobody can go on under this name")
+            raise RunFolderError(f"{path} is damaged: restore it; without its key this name is lost")
         return data
 
     def keep(self, path: Path, use: str, key: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Who may read a secret: its owner, and nobody else. What the group or others may read is refused, with the remedy."""
+"""Who may read a secret: its owner alone. What the group or others may read is refused, with the remedy."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ scrypt(secret, salt). So another passphrase changes one small file, in one step,
 
 Everything is sealed with ChaCha20-Poly1305 (RFC 8439), which notices any change, under a random nonce. What is sealed
 is bound to its use: a run's key does not open as an identity. scrypt (RFC 7914) with N = 2^17, r = 8 takes 128 MiB and
-about a second, for us once per process, for somebody who guesses passphrases each time. PKCS#8 files as `cryptography`
+about a second, for us once per process, for an attacker with each guess. PKCS#8 files as `cryptography`
 50 writes them were not chosen: PBKDF2 with 2,048 iterations and without memory is cheap to guess at on a graphics card,
 CBC notices no change, and each file would pay for its own derivation.
 """
@@ -39,7 +39,7 @@ def new_wrapping_key() -> bytes:
 
 
 def write_wrapping(wrapping: bytes, secret: Secret) -> bytes:
-    """The content of `wrapping.json`: the wrapping key, for whoever has the secret."""
+    """The content of `wrapping.json`: the wrapping key, sealed under the secret."""
     head: dict[str, Any] = {
         "format": _WRAPPING,
         "opened_by": secret.kind,
@@ -132,4 +132,4 @@ def _parsed(data: bytes, expected: str, path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path) -> RunFolderError:
-    return RunFolderError(f"{path} is damaged: restore it; without its key nobody can go on under this name")
+    return RunFolderError(f"{path} is damaged: restore it; without its key this name is lost")

@@ -117,7 +117,7 @@ class Sampler(Part):
         planned = self.planned_cohort(num_clients, groups)
         if slack >= (math.floor(planned) if self.dealt(num_clients) else planned):
             raise ConfigError(
-                f"max_dropouts + max_colluders = {slack} leaves nobody of a {'cohort' if groups == 1 else 'group'} of"
+                f"max_dropouts + max_colluders = {slack} leaves none of a {'cohort' if groups == 1 else 'group'} of"
                 f" {planned:g} to add the noise"
             )
 
@@ -334,7 +334,7 @@ class Cyclic(Sampler):
     def check(self, num_clients: int) -> None:
         if self.separation > num_clients:
             raise ConfigError(
-                f"⟨separation⟩ {self.separation}: with {num_clients} clients some rounds would have nobody: lower"
+                f"⟨separation⟩ {self.separation}: with {num_clients} clients some rounds would have none: lower"
                 " ⟨separation⟩, or raise ⟨num-clients⟩"
             )
 

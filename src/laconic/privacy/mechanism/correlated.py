@@ -16,10 +16,10 @@ from the square root of the workload, 1/√((1 − x)(1 − ρx)), cut off after
 a minimum separation are those of Choquette-Choo et al. (2023); McKenna (2024) optimises banded Toeplitz matrices so.
 
 The noise is *central*: clients send clipped codes without noise, and the server sees their sums before it adds any. So
-its ε holds against everybody who sees no more than what is released, and not against the server.
+its ε holds against adversaries that see no more than what is released, and not against the server.
 
 In round t the server has the sum g_t and remembers the last b − 1 sums. It releases integers around a combination of
-them, and everybody can compute an estimate of g_t from that and earlier estimates:
+them, and an estimate of g_t can be computed from that and earlier estimates:
 
     y_t = DG(Σ_j c_j·g_{t−j}, σ·S),    ĝ_t = y_t − Σ_{j≥1} c_j·ĝ_{t−j},    so that ĝ = g + C⁻¹·z, z the noise in y
 

@@ -1,12 +1,12 @@
 """Keys: an Ed25519 identity for long, a key for a run, and what is derived from them for one attempt.
 
-A client announces the key of a run once. Its identity signs that key, and the key signs itself in return, so nobody
-announces a key that is not theirs. Whoever has the list of identities refuses unknown and swapped keys; without a list,
+A client announces the key of a run once. Its identity signs that key, and the key signs itself in return, so no client
+announces a key that is not theirs. A client with the list of identities refuses unknown and swapped keys; without it,
 the first key that is heard of a client is the client's for the whole run. No key and no identity stands for two
 clients.
 
 *The key of a run* agrees on masks (X25519) and can prove that it is there (Ed25519). An X25519 key cannot sign, so
-whoever copies a public one could announce it as its own. Here the key of a run is an Ed25519 key. Its owner signs with
+a client could announce a copied public one as its own. Here the key of a run is an Ed25519 key. Its owner signs with
 it once, when it is announced. Everyone else maps the public key to the Montgomery form of the same curve point, u = (1
 + y)/(1 − y) mod 2^255 − 19 (RFC 7748, section 4.1), and X25519 works with that. One key for both is safe as long as the
 two uses are hashed apart, which labels do: E. Thormarker, "On using the same key pair for Ed25519 and an X25519 based

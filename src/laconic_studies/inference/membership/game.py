@@ -5,8 +5,8 @@ rounds with and without the target, fits a Gaussian to a statistic in each world
 it sees in the round that counts (Carlini et al. 2022). It does not know whose else's codes are in a round, which
 batches were drawn, and the noise.
 
-A *client* is there, or somebody else is in its place: the server counts messages, so a missing one would show. Under
-a sum with noise it is there or not, as the ε has it (with cohorts of a fixed size, somebody else is there). A
+A *client* is there, or another one is in its place: the server counts messages, so a missing one would show. Under
+a sum with noise it is there or not, as the ε has it (with cohorts of a fixed size, another client is there). A
 *record* is among the client's records, or another one is in its place; under record-level privacy it is there or not.
 """
 
@@ -90,7 +90,7 @@ class Numbers:
 
 
 def replaced(experiment: Experiment) -> bool:
-    """Whether somebody else is in the place of a client that is not there."""
+    """Whether another client is in the place of one that is not there."""
     return isinstance(experiment.sampler, FixedSize) or not experiment.scheme.noise.private
 
 
@@ -149,7 +149,7 @@ def clients_asked(pool: Pool, numbers: Numbers) -> Iterator[Question]:
 
 
 def records_asked(pool: Pool, numbers: Numbers) -> Iterator[Question]:
-    """Records of clients of the pool. The victim's other records are drawn from everybody's, anew in each trial."""
+    """Records of clients of the pool. The victim's other records are drawn from all clients', anew in each trial."""
     standing = pool.standing
     e, streams = standing.experiment, standing.clients.streams
     every = pooled_records(e.population)
@@ -277,11 +277,11 @@ def membership(
     progress(f"{experiment.scheme.name}: training")
     standing = Standing.after(experiment, game.after)
     if standing.size < 2:
-        raise ConfigError("a cohort of one hides nobody: raise --sampling-rate or --cohort-size")
+        raise ConfigError("a cohort of one hides no client: raise --sampling-rate or --cohort-size")
     available = min(game.pool, experiment.population.num_clients)
     if available <= standing.size:
         raise ConfigError(
-            f"cohorts of {standing.size} from {available} clients leave nobody to draw from: lower --sampling-rate, or"
+            f"cohorts of {standing.size} from {available} clients leave none to draw from: lower --sampling-rate, or"
             " raise --num-clients or --pool"
         )
     scored: dict[str, list[_Scores]] = {view: [] for view in game.views}
@@ -302,7 +302,7 @@ def membership(
 
 
 def _claim(standing: Standing, view: str, level: str, rounds: int) -> Claim | None:
-    """Noise shares protect the sum: nothing is promised to somebody who sees single codes."""
+    """Noise shares protect the sum: nothing is promised against an adversary who sees single codes."""
     if view == "single" and not standing.experiment.scheme.record_level:
         return None
     return claim_of(standing.experiment, rounds, record=level == "record")

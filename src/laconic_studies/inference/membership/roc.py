@@ -4,7 +4,7 @@
 test of whether the target was there. A Gaussian mechanism says more: TPR ≤ Φ(Φ⁻¹(FPR) + μ), where μ is the distance
 of the two worlds in standard deviations of the noise, √T/σ after T rounds (Dong, Roth and Su 2022).
 
-Both bounds are concave in FPR. So they hold for averages as well: over whoever else takes part, and over targets that
+Both bounds are concave in FPR. So they hold for averages as well: over the rest of a cohort, and over targets that
 have thresholds of their own.
 """
 

@@ -63,7 +63,7 @@ def unit(vector: Tensor) -> Tensor:
 def largest_cosine(codes: Tensor, expected: Tensor) -> Tensor:
     """max_k cos(code_k, e) of codes (trials, clients, m), all less what they have in common.
 
-    Somebody who gets codes without names looks for the target's.
+    An adversary who gets codes without names looks for the target's.
     """
     return (unit(codes) @ unit(expected)).max(dim=-1).values
 
@@ -273,7 +273,7 @@ _REFERENCES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class WholeRun:
-    """One run from a standing: whose membership is asked, and whether somebody else is there if it is not."""
+    """One run from a standing: whose membership is asked, and whether another one is there if it is not."""
 
     start: Standing
     target: int

@@ -79,7 +79,7 @@ VIEWS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Victims:
-    """Some clients with `batch` records each, drawn at random from everybody's; and others like them for their cohorts.
+    """Some clients with `batch` records each, drawn at random from all records; and others like them for their cohorts.
 
     `seen` has what is to be seen of each of them, (victims, m) by view.
     """
@@ -90,7 +90,7 @@ class Victims:
 
     @classmethod
     def of(cls, standing: Standing, count: int, batch: int, views: tuple[str, ...]) -> Victims:
-        """So many of them. Whoever else is in a cohort holds as many records."""
+        """So many of them. All others in a cohort hold as many records."""
         streams, size = standing.clients.streams, standing.size
         every = pictures_of(standing)
         rng = streams.numpy("reconstruction", "victims", batch)
@@ -117,7 +117,7 @@ class Victims:
 
 
 def pictures_of(standing: Standing) -> Records:
-    """Everybody's records, refused if they are not classified inputs with values from 0 to 1."""
+    """All clients' records, refused if they are not classified inputs with values from 0 to 1."""
     if standing.experiment.front_end is not None:
         raise ConfigError("reconstruction searches inputs of the model, not of a front end: leave --front-end out")
     every = pooled_records(standing.experiment.population)

@@ -49,7 +49,7 @@ def mean_picture(known: Records, count: int) -> Tensor:
 
 
 def random_pictures(known: Records, labels: Tensor, rng: np.random.Generator) -> Tensor:
-    """For each label a picture of that class that is no client's: what somebody guesses who knows the labels."""
+    """For each label a picture of that class that is no client's: what an adversary guesses who knows the labels."""
     inputs = known.inputs
     assert isinstance(inputs, Tensor)
     rows = []

@@ -85,9 +85,7 @@ def test_an_attack_accuracy_in_between_has_more_room() -> None:
 def test_both_epsilons_of_a_private_row_are_shown() -> None:
     run = replace(RUN, class_accuracy=0.0, epsilon_released=0.9, epsilon_attacked=1.07)
     text = markdown(IN, {1: [run]})
-    assert (
-        "| outsider's ε, had nobody attacked | without the attackers' noise |" in text and "| 0.900 | 1.070 |" in text
-    )
+    assert "| outsider's ε, without the attack | without the attackers' noise |" in text and "| 0.900 | 1.070 |" in text
     assert "without the attackers' noise" not in markdown(RANDOM, {})
 
 

@@ -84,7 +84,7 @@ class Daemon:
             return
         with self._turn:
             if self._ended.is_set():
-                return  # whoever starts next will be asked again
+                return  # the next process will be asked again
             answer = self._safe(kind, fields)
         send(stream, ANSWER, answer)
 

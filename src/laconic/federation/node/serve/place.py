@@ -1,7 +1,7 @@
 """Where a node is served: one process holds the lock of its folder, and listens at the node's socket.
 
 *The socket.* By default it lies in the node's folder, which only its owner may enter. For a SuperNode that runs as
-another user it lies elsewhere, and belongs to a group that both are in. Whoever may open it may send the node messages,
+another user it lies elsewhere, and belongs to a group that both are in. Who may open it may send the node messages,
 and nothing else: no file of the node can be reached by it.
 """
 
@@ -29,7 +29,7 @@ def open_socket(path: Path, group: str | None, *, waiting: int) -> socket.socket
     _check_folder(path)
     _clear(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # from the first instant: nobody else opens it before its group is set
+    before = os.umask(0o177)  # from the first instant: no other user opens it before its group is set
     try:
         with address(path) as short:
             listening.bind(short)
@@ -136,7 +136,7 @@ class ServingLock:
         return self
 
     def _lock(self, file: int) -> None:
-        """Take the lock; somebody who only looks whether it is held has it for an instant."""
+        """Take the lock; a process that only looks whether it is held has it for an instant."""
         end = time.monotonic() + _PATIENCE
         while True:
             try:

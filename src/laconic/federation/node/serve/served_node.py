@@ -1,7 +1,7 @@
 """The node that a process serves: its owner's settings, one `Node` for each message, and what is kept between them.
 
 The policy is read as its owner has saved it, never as half of it: an editor empties the file before it writes it again.
-Half a policy is valid, and limits less than the whole. Whoever may send messages could wait for that instant.
+Half a policy is valid, and limits less than the whole. A sender of messages could wait for that instant.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Serving:
     """How a node is served. `socket` is in the folder unless it is named; `group` may open it, too.
 
     `secret` opens the keys, if they are encrypted. Events go to `log`, or to stderr; `metrics_port` has figures for
-    Prometheus, for whoever has the `metrics_token`. `kept_runs` are the runs whose work stays in memory, `waiting` the
+    Prometheus, for readers with the `metrics_token`. `kept_runs` are the runs whose work stays in memory, `waiting` the
     messages that may be open at a time. `front_end` is the owner's copy of a front end, `front_end_module` a factory
     that it may use. `held_out` is the fraction of the records that is measured on and never trained on, in runs with
     evaluations. With `keep_weights` the newest weights of each run stay in the folder.
@@ -144,7 +144,7 @@ class ServedNode:
 
     @property
     def most_bytes(self) -> int:
-        """As the policy says, or as it said before somebody broke it: a message is read, to be refused."""
+        """Message size limit; the last valid one if the policy file is invalid: a message is read, to be refused."""
         with contextlib.suppress(LaconicError):
             self._most_bytes = read_policy(self._serving.policy).max_message_bytes
         return self._most_bytes
