@@ -18,9 +18,8 @@ IDENTITY = "identity"
 class Keyring:
     """Keys below `folder`. The secret is derived once; without one, that of the environment is used.
 
-    A folder with `wrapping.json` holds sealed keys only. A bare key in it is refused: an attacker who
-    can write to the disk, but not open the keys, could put one there. For the same reason a secret that is given must be
-    needed.
+    A folder with `wrapping.json` holds sealed keys only. A bare key in it is refused: an attacker who can write to the
+    disk, but not open the keys, could put one there. For the same reason a secret that is given must be needed.
     """
 
     def __init__(self, folder: Path, secret: Secret | None = None) -> None:
