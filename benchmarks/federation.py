@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.federation_page import page
 from benchmarks.machine import machine
-from laconic.federation.server.members import settle_federated
+from laconic.federation.server.members import resolve_federated
 from laconic.federation.trial.processes import Processes
 from laconic.federation.trial.trial import Supervisor, Trial, trial_policy
 from laconic.settings.config import RunConfig
@@ -137,7 +137,7 @@ def _program(command: list[str]) -> str | None:
 def measure(name: str, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One federation from its start to its end."""
     config = RunConfig().with_values(_BASE | changes)
-    experiment = settle_federated(config).experiment
+    experiment = resolve_federated(config).experiment
     run = RunFolder(folder)
     marks: list[tuple[int, int]] = []
     first: list[float] = []

@@ -357,7 +357,7 @@ def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[d
     return codec.elected(votes, size, plan), {name: value for name, value in state.items() if name != VOTES}
 
 
-def scored(scheme: Scheme, plan: RoundPlan, state: State) -> tuple[dict[str, Any], State]:
+def read_answers(scheme: Scheme, plan: RoundPlan, state: State) -> tuple[dict[str, Any], State]:
     """After a query: what the noisy mean of the answers says, and the state without it. Else nothing.
 
     It looks at nothing but what was released, so it says as much in a round that was lost: noise, which is not told.

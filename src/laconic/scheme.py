@@ -336,7 +336,7 @@ class Scheme(Part):
         return {name: count for name, count in found.items() if count}
 
     @functools.cached_property
-    def measuring(self) -> Scheme:
+    def client_evaluation(self) -> Scheme:
         """The scheme of evaluations."""
         return self.asking(self.evaluations)
 

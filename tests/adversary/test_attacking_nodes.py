@@ -16,7 +16,7 @@ from laconic.errors import ConfigError
 from laconic.federation.node.node import Node
 from laconic.federation.node.training import NodeWork
 from laconic.federation.offer import Offer
-from laconic.federation.server.members import settle_federated
+from laconic.federation.server.members import resolve_federated
 from laconic.guard.guard import Guard, Ticket
 from laconic.plan import RoundPlan
 
@@ -88,4 +88,4 @@ def test_a_federation_is_attacked_as_the_simulator_is(
 def test_real_nodes_are_not_asked_to_attack() -> None:
     config = config_for("fl-std", attack__kind="random-update")
     with pytest.raises(ConfigError, match="--attack is for simulations: the nodes of a federation are real clients"):
-        settle_federated(config)
+        resolve_federated(config)

@@ -9,7 +9,7 @@ from lossy_line import HERE, LossyLine, missing
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from laconic.federation.server.members import settle_federated
+from laconic.federation.server.members import resolve_federated
 from laconic.federation.trial import processes
 from laconic.federation.trial.processes import Processes
 from laconic.federation.trial.trial import Supervisor, Trial, trial_policy
@@ -39,7 +39,7 @@ CONFIG = {
 def test_a_run_finishes_over_a_line_with_delay_and_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes are on another host: 50 ms away in each direction, with 5 % of the packets lost. No round is lost."""
     config = RunConfig().with_values(CONFIG)
-    experiment = settle_federated(config).experiment
+    experiment = resolve_federated(config).experiment
     folder = RunFolder(tmp_path / "run")
     folder.make()
     told: list[str] = []

@@ -29,7 +29,7 @@ from laconic.federation.node.serve.served_node import ServedNode, Serving
 from laconic.federation.offer import Offer, sign_offer
 from laconic.federation.populations import Held
 from laconic.federation.requests import REFUSED
-from laconic.federation.server.members import make_offer, settle_federated
+from laconic.federation.server.members import make_offer, resolve_federated
 from laconic.guard.folder import NodeFolder
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
@@ -200,7 +200,7 @@ def weights_of(result: RunResult) -> torch.Tensor:
 
 def offer_of(some: LocalFederation, **changes: Any) -> Offer:
     """What an honest server would offer, and then what a lying one changes in it."""
-    return replace(make_offer(settle_federated(some.config, some.settled().federation), SERVER), **changes)
+    return replace(make_offer(resolve_federated(some.config, some.settled().federation), SERVER), **changes)
 
 
 def refusal(some: LocalFederation, offer: Offer) -> str:

@@ -65,15 +65,15 @@ def shown(measuring: Scheme) -> float:
 
 def test_a_membership_test_stays_within_the_stated_figure() -> None:
     mechanism = private()
-    assert mechanism.measuring is not None and mechanism.measuring.accountant is not None
-    stated = mechanism.measuring.accountant.participant_epsilon(1)
-    found = shown(mechanism.scheme.measuring)
+    assert mechanism.client_evaluation is not None and mechanism.client_evaluation.accountant is not None
+    stated = mechanism.client_evaluation.accountant.participant_epsilon(1)
+    found = shown(mechanism.scheme.client_evaluation)
     assert 0.2 < found <= stated, "the test itself must be able to see something"
 
 
 def test_noise_that_is_too_small_or_missing_is_caught() -> None:
     mechanism = private()
-    assert mechanism.measuring is not None and mechanism.measuring.accountant is not None
-    stated = mechanism.measuring.accountant.participant_epsilon(1)
-    weak = replace(mechanism.scheme.measuring, noise=DiscreteGaussian(noise_multiplier=SIGMA / 5))
+    assert mechanism.client_evaluation is not None and mechanism.client_evaluation.accountant is not None
+    stated = mechanism.client_evaluation.accountant.participant_epsilon(1)
+    weak = replace(mechanism.scheme.client_evaluation, noise=DiscreteGaussian(noise_multiplier=SIGMA / 5))
     assert shown(weak) > stated

@@ -179,7 +179,7 @@ def _dealt_to(config: RunConfig, nodes: int | None) -> RunConfig:
 def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     """The experiment, for the display and for mistakes that can be seen before anything is started."""
     from laconic.errors import ConfigError
-    from laconic.federation.server.members import Settings, settle_federated
+    from laconic.federation.server.members import Settings, resolve_federated
     from laconic.runner.progress import Spending
     from laconic.settings.data.datasets import says_its_clients
 
@@ -187,7 +187,7 @@ def _checked(config: RunConfig) -> tuple[Experiment, RunConfig]:
     natural = says_its_clients(config.data)
     if not natural and config.data.num_clients is None:
         config = config.with_values({"data.num_clients": nodes})
-    experiment = settle_federated(config).experiment
+    experiment = resolve_federated(config).experiment
     found = experiment.population.num_clients
     if found != nodes and (not natural or config.federation.nodes is not None):
         raise ConfigError(f"{nodes} nodes, but the data are of {found} clients: give --nodes {found}")

@@ -147,7 +147,7 @@ class Mechanism(Agreed):
         return self.alone.get(VOTES)
 
     @property
-    def measuring(self) -> Mechanism | None:
+    def client_evaluation(self) -> Mechanism | None:
         """The evaluations of the run, as a run of their own; None if there are none."""
         return self.alone.get(EVALUATIONS)
 

@@ -23,10 +23,10 @@ from laconic.round import (
     elected,
     empty_sum,
     finite_codes,
+    read_answers,
     release_stream,
     released_sums,
     remembers_sums,
-    scored,
     server_step,
     single_codes_step,
     sums_step,
@@ -266,7 +266,7 @@ class Run(Progress):
         if plan.round <= e.scheme.codec.vote_rounds:
             row["vote"] = f"{plan.round} of {e.scheme.codec.vote_rounds}"
         told, rule = elected(e.scheme, plan, rule, self.model.size)
-        measured, rule = scored(e.scheme, plan, rule)
+        measured, rule = read_answers(e.scheme, plan, rule)
         row |= measured
         if plan.groups:
             row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}

@@ -35,10 +35,9 @@ from laconic.settings.check import check_config
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.declared import check_declared
-from laconic.settings.front_end import settle_front_end, with_front_end_defaults
-from laconic.settings.sampler import make_sampler
-from laconic.settings.settle_privacy import make_budget, settle_clip, settle_noise
-from laconic.settings.settle_scheme import (
+from laconic.settings.front_end import resolve_front_end, with_front_end_defaults
+from laconic.settings.resolve_privacy import make_budget, resolve_clip, resolve_noise
+from laconic.settings.resolve_scheme import (
     WHOLE,
     completed,
     draft_options,
@@ -48,6 +47,7 @@ from laconic.settings.settle_scheme import (
     with_outputs,
     with_train_defaults,
 )
+from laconic.settings.sampler import make_sampler
 from laconic.streams import Streams
 
 
@@ -84,7 +84,7 @@ def settle(
     if entry.private:
         check_declared(federation)
     _check_classes(federation)
-    front_end = settle_front_end(config, federation, streams, stored=stored, fit=fit)
+    front_end = resolve_front_end(config, federation, streams, stored=stored, fit=fit)
     shape = federation.input_shape if front_end is None else front_end.output_shape
     config = _with_vocabulary(_with_model_name(config, federation, shape), federation)
     model = _model(config, shape, federation.num_classes, streams)
@@ -115,14 +115,14 @@ def settle(
         **_run_options(config),
     )
     if entry.private:
-        noisy = settle_noise(config, sampler, federation.population.num_clients, options, model)
+        noisy = resolve_noise(config, sampler, federation.population.num_clients, options, model)
         options["noise_multiplier"] = noisy.noise_multiplier
         if (sigma := noisy.own_noise_multiplier(VOTES)) is not None:
             options["vote_noise_multiplier"] = sigma
         if (sigma := noisy.own_noise_multiplier(EVALUATIONS)) is not None:
             config = config.with_values({"evaluation.noise_multiplier": sigma})
         if "clip_norm" in entry.options and not entry.record_level:
-            options["clip_norm"], note = settle_clip(config, options, model, federation, front_end, streams)
+            options["clip_norm"], note = resolve_clip(config, options, model, federation, front_end, streams)
             notes += [note] if note else []
         notes += _revealed(config, federation)
     scheme = completed(build_scheme(config.scheme.name, **options), config, sampler)

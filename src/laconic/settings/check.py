@@ -34,9 +34,8 @@ from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import unknown_dataset
 from laconic.settings.data.public_records import DEAD_LEAVES
 from laconic.settings.front_end import looks_at_public, with_front_end_defaults
-from laconic.settings.sampler import make_sampler
-from laconic.settings.settle_privacy import check_clip, check_noise, draft_budget
-from laconic.settings.settle_scheme import (
+from laconic.settings.resolve_privacy import check_clip, check_noise, draft_budget
+from laconic.settings.resolve_scheme import (
     draft_options,
     protects_units,
     usual_rate,
@@ -46,6 +45,7 @@ from laconic.settings.settle_scheme import (
     with_schedule,
     with_train_defaults,
 )
+from laconic.settings.sampler import make_sampler
 from laconic.train.local import NUM_UNITS_NEEDED
 
 

@@ -108,7 +108,7 @@ def _check_fourier(config: RunConfig) -> None:
         raise ConfigError(BANDWIDTH_NEEDS)
 
 
-def settle_front_end(
+def resolve_front_end(
     config: RunConfig, federation: FederatedData, streams: Streams, *, stored: Path | None = None, fit: bool = True
 ) -> FrontEnd | None:
     """The front end that the (completed) section describes; None if it names none.

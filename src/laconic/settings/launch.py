@@ -39,7 +39,7 @@ def tracked(config: RunConfig) -> Observer:
 
 _CAME_TO = (("model", "name", "auto"), ("run", "best_by", "auto"), ("secagg", "noise_draws", "auto"))
 """What a run was asked for and settled itself: to ask for it again is no change."""
-_PATIENCE = ("join_timeout", "round_timeout", "max_discarded", "metrics_port", "log_file")
+_MAY_CHANGE = ("join_timeout", "round_timeout", "max_discarded", "metrics_port", "log_file")
 
 
 def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
@@ -67,7 +67,7 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
             if (section, key) == ("run", "track"):  # who watches makes no other run
                 stored = stored.with_values({"run.track": value})
                 continue
-            if section == "federation" and key in _PATIENCE:
+            if section == "federation" and key in _MAY_CHANGE:
                 stored = stored.with_values({f"federation.{key}": value})
                 continue
             changes.append(f"{section}.{key} = {have[section].get(key)!r}, not {value!r}")

@@ -23,7 +23,7 @@ from laconic.report.page.reading import read_run
 from laconic.store.folder import json_text
 from laconic.sweeps.jobs import GRID, Job, Watch
 
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds that interrupted runs have to save their state."""
 
 
@@ -86,7 +86,7 @@ def _hand_out(ray: Any, jobs: Sequence[Job], watch: Watch, out: Path, most: int 
     except KeyboardInterrupt:
         for one in going:
             ray.cancel(one)  # which interrupts the run: it saves its state
-        ray.wait(list(going), num_returns=len(going), timeout=_PATIENCE)
+        ray.wait(list(going), num_returns=len(going), timeout=_TIMEOUT)
         raise
 
 

@@ -17,7 +17,7 @@ from laconic.errors import ConfigError
 from laconic.parts import Part
 from laconic.server.rules import Average, ServerRule
 from laconic.server.steps import Preconditioned
-from laconic.settings.settle_scheme import with_outputs
+from laconic.settings.resolve_scheme import with_outputs
 
 CPU = torch.device("cpu")
 

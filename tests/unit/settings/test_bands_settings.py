@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from laconic.errors import ConfigError
-from laconic.federation.server.members import settle_federated
+from laconic.federation.server.members import resolve_federated
 from laconic.privacy.accounting.sampling import Cyclic
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian, choose_bands
 from laconic.settings.build import settle
@@ -95,8 +95,8 @@ def test_schemes_that_it_does_not_go_with(name: str) -> None:
 
 def test_federations_and_attacks_on_privacy_are_refused() -> None:
     with pytest.raises(ConfigError, match="--noise-bands is for simulations"):
-        settle_federated(config())
+        resolve_federated(config())
     with pytest.raises(ConfigError, match="--sampler cyclic is for simulations"):
-        settle_federated(config(privacy__noise_bands=1))
+        resolve_federated(config(privacy__noise_bands=1))
     with pytest.raises(ConfigError, match="leave out --noise-bands and --sampler cyclic"):
         next(asked_schemes(("fl-std-dp",), {"privacy.noise_bands": 4}))

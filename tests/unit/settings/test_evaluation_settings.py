@@ -29,8 +29,8 @@ def config(**changes: Any) -> RunConfig:
 def test_noise_is_calibrated_so_that_evaluations_cost_their_share_and_all_rounds_the_budget() -> None:
     settled = settle(config(evaluation__share=0.2))
     mechanism = settled.experiment.mechanism
-    assert mechanism.measuring is not None and mechanism.measuring.accountant is not None
-    alone = mechanism.measuring.accountant.released_epsilon(3)
+    assert mechanism.client_evaluation is not None and mechanism.client_evaluation.accountant is not None
+    alone = mechanism.client_evaluation.accountant.released_epsilon(3)
     assert 0.99 * 1.2 < alone <= 1.2
     assert mechanism.accountant is not None
     assert 0.99 * 6.0 < mechanism.accountant.released_epsilon(12) <= 6.0
@@ -45,7 +45,7 @@ def test_without_a_promise_evaluations_have_the_noise_of_training() -> None:
     del data["privacy"]["epsilon"]
     scheme = settle(RunConfig.from_dict(data)).experiment.scheme
     assert scheme.evaluations.noise_multiplier is None
-    assert scheme.measuring.noise.noise_multiplier == 1.3  # type: ignore[attr-defined]
+    assert scheme.client_evaluation.noise.noise_multiplier == 1.3  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def _process(folder: Path) -> dict[str, Any]:
     state = read_state(folder)
     if serving(folder) is None:
         return {"answers": False}
-    answers = "socket" in state and HELLO in hand_over(state["socket"], HELLO, {}, patience=2.0, within=_HELLO)
+    answers = "socket" in state and HELLO in hand_over(state["socket"], HELLO, {}, timeout=2.0, within=_HELLO)
     return {"answers": answers, **state}
 
 

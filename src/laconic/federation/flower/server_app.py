@@ -32,7 +32,7 @@ from laconic.federation.flower.messages import end_if_orphaned
 from laconic.federation.flower.strategy import FlowerCourier, SchemeStrategy
 from laconic.federation.populations import FarRecords
 from laconic.federation.requests import Answers
-from laconic.federation.server.members import Members, Settings, invite, make_offer, settle_federated
+from laconic.federation.server.members import Members, Settings, invite, make_offer, resolve_federated
 from laconic.federation.server.outcome import LostRounds, outcome, what_became
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.federation.server.watchers import Notices, Watchers
@@ -98,7 +98,7 @@ def run_federation(
             settled, members, joined = _joined(grid, nodes, config, federation, server, settings, notices, folder)
             members.save(folder)
         else:
-            settled = settle_federated(config, federation(len(members.nodes)), stored=folder.path)
+            settled = resolve_federated(config, federation(len(members.nodes)), stored=folder.path)
             if config.run.rounds > members.offer.rounds:
                 raise ConfigError(
                     f"run.rounds = {config.run.rounds}, but the nodes have agreed to {members.offer.rounds}:"
@@ -125,7 +125,7 @@ def run_federation(
         prepare(folder, simulation, files_of(settled))
         offer = members.offer
         simulation.about_federation = lambda: outcome(simulation, offer, folder.rows("notices.jsonl"))
-        strategy = SchemeStrategy(simulation, clients, courier, lost, offer, patience=settings.join_timeout)
+        strategy = SchemeStrategy(simulation, clients, courier, lost, offer, join_timeout=settings.join_timeout)
         simulation.observer = Together(_show, tracked(settled.config), watchers.observer)
         strategy.start(grid)
         assert strategy.result is not None
@@ -147,7 +147,7 @@ def _joined(
 ) -> tuple[Settled, Members, Answers]:
     """Offer the run until all nodes that are left accept it. Every offer is a run of its own."""
     while True:
-        settled = settle_federated(config, federation(len(nodes)))
+        settled = resolve_federated(config, federation(len(nodes)))
         (folder.path / FRONT_END).unlink(missing_ok=True)
         keep_front_end(folder, settled.experiment.front_end)  # owners may need a copy before they can join
         offer = make_offer(settled, server)

@@ -134,7 +134,7 @@ class SchemeStrategy(Strategy):
     """Any scheme, secure sums, both ε and the ledger, on Flower's grid.
 
     `simulation` is the run on the server's side: it plans, charges, steps, evaluates and checkpoints. Its clients are
-    `clients`, which `courier` reaches. Before a round is charged, it waits `patience` seconds for nodes that are gone;
+    `clients`, which `courier` reaches. Before a round is charged, it waits `join_timeout` seconds for absent nodes;
     `lost` ends the run if too many rounds in a row were discarded. The run also ends when as many rounds were charged
     as the `offer` said, spare ones included.
     """
@@ -147,9 +147,9 @@ class SchemeStrategy(Strategy):
         lost: LostRounds,
         offer: Offer,
         *,
-        patience: float = 120.0,
+        join_timeout: float = 120.0,
     ) -> None:
-        self._simulation, self._clients, self._courier, self._patience = simulation, clients, courier, patience
+        self._simulation, self._clients, self._courier, self._join_timeout = simulation, clients, courier, join_timeout
         self._lost, self._offer = lost, offer
         self._requests: dict[int, Fields] = {}
         self._messages: list[Message] = []
@@ -219,7 +219,7 @@ class SchemeStrategy(Strategy):
             if not may_charge(self._simulation, self._offer, number):
                 self._simulation.stop_reason = ATTEMPTS
                 return False
-            self._courier.wait_for(self._clients.needed, timeout=self._patience)
+            self._courier.wait_for(self._clients.needed, timeout=self._join_timeout)
             messages = self.configure_train(number, result.arrays, train_config or ConfigRecord(), grid)
             if self._plan is None:
                 return False

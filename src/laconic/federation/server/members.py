@@ -67,7 +67,7 @@ class Settings:
         return settings
 
 
-def settle_federated(
+def resolve_federated(
     config: RunConfig, federation: FederatedData | None = None, *, stored: Path | None = None
 ) -> Settled:
     """The configuration settled as for a simulation, if separate machines can run it."""

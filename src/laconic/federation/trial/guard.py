@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-PATIENCE = 3.0
+TIMEOUT = 3.0
 """Seconds that a process has to end by itself."""
 
 
@@ -37,7 +37,7 @@ def end_groups(groups: Iterable[int]) -> None:
         for group in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, kind)
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while left and time.monotonic() < end:
             left = {group for group in left if _lives(group)}
             time.sleep(0.05)

@@ -88,7 +88,7 @@ time.sleep(600)
 @pytest.fixture
 def python_is_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "program", lambda name: sys.executable)
-    monkeypatch.setattr(processes.guard, "PATIENCE", 0.3)
+    monkeypatch.setattr(processes.guard, "TIMEOUT", 0.3)
 
 
 def wait_for(what: Any, seconds: float = 10.0) -> None:

@@ -142,20 +142,20 @@ def _exactly(stream: socket.socket, size: int, end: float | None) -> bytes:
     return bytes(data)
 
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds in which a node's process that is gone has to come back."""
 _POLL = 0.2
 ANSWER = "answer"
 
 
 def hand_over(
-    path: str | Path, kind: str, fields: Fields, *, patience: float = PATIENCE, within: float | None = None
+    path: str | Path, kind: str, fields: Fields, *, timeout: float = TIMEOUT, within: float | None = None
 ) -> Fields:
     """The node's answer. If its process is not there, that is an answer too: a refusal that says so.
 
     A process that is there has as long as it takes, or so many seconds for each step (`within`).
     """
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while True:
         try:
             return _asked(path, kind, fields, within)

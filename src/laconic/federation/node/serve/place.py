@@ -107,7 +107,7 @@ def _give_to(path: Path, group: str) -> None:
 
 
 _NAME = "serving.lock"
-_PATIENCE = 0.5
+_TIMEOUT = 0.5
 
 
 class ServingLock:
@@ -137,7 +137,7 @@ class ServingLock:
 
     def _lock(self, file: int) -> None:
         """Take the lock; a process that only looks whether it is held has it for an instant."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _TIMEOUT
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -91,7 +91,7 @@ def test_no_more_wait_than_may(tmp_path: Path) -> None:
         while daemon._room._value:  # until both are in
             assert time.monotonic() < end
             time.sleep(0.01)
-        assert "busy: 2 messages wait" in str(hand_over(tmp_path / "s", "upload", {}, patience=0))
+        assert "busy: 2 messages wait" in str(hand_over(tmp_path / "s", "upload", {}, timeout=0))
         held.set()
         for other in others:
             other.join()
@@ -115,7 +115,7 @@ def test_a_refusal_that_came_before_the_message_was_sent_is_heard(
 
         node = threading.Thread(target=refusing)
         node.start()
-        assert hand_over(tmp_path / "s", "upload", {}, patience=0) == {REFUSED: "busy"}
+        assert hand_over(tmp_path / "s", "upload", {}, timeout=0) == {REFUSED: "busy"}
         node.join()
 
 
@@ -151,19 +151,19 @@ def test_a_message_that_drips_does_not_keep_its_place(tmp_path: Path) -> None:
 
 def test_somebody_who_asks_a_process_that_hangs_does_not_hang_too(tmp_path: Path) -> None:
     with open_socket(tmp_path / "s", None, waiting=1):  # it never accepts
-        answer = hand_over(tmp_path / "s", HELLO, {}, patience=0.0, within=0.2)
+        answer = hand_over(tmp_path / "s", HELLO, {}, timeout=0.0, within=0.2)
         assert "does not answer" in str(answer[REFUSED])
 
 
 def test_a_courier_waits_for_a_node_that_is_restarted(tmp_path: Path) -> None:
     told: list[Fields] = []
-    courier = threading.Thread(target=lambda: told.append(hand_over(tmp_path / "s", "keys", {}, patience=20)))
+    courier = threading.Thread(target=lambda: told.append(hand_over(tmp_path / "s", "keys", {}, timeout=20)))
     courier.start()
     time.sleep(0.3)
     with served(tmp_path / "s", echo):
         courier.join()
     assert told == [{"kind": "keys"}]
-    assert "does not answer" in str(hand_over(tmp_path / "s", "keys", {}, patience=0))
+    assert "does not answer" in str(hand_over(tmp_path / "s", "keys", {}, timeout=0))
 
 
 def test_the_last_answer_is_given_before_the_process_ends(tmp_path: Path) -> None:

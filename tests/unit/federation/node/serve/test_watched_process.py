@@ -87,7 +87,7 @@ def test_what_must_not_be_served_is_said_before_the_socket_is_there(change: Any,
     with pytest.raises(ConfigError, match=said):
         serve_once(settings(tmp_path))
     assert not (tmp_path / "node/node.socket").exists()
-    assert "does not answer" in str(hand_over(tmp_path / "node/node.socket", "keys", {}, patience=0.0))
+    assert "does not answer" in str(hand_over(tmp_path / "node/node.socket", "keys", {}, timeout=0.0))
 
 
 def test_the_state_names_the_policy_wherever_the_process_was_started(

@@ -19,7 +19,7 @@ from laconic.privacy.statement import check_delta
 from laconic.scheme import Scheme
 from laconic.settings.clipnorm import clip_norm_from
 from laconic.settings.config import RunConfig
-from laconic.settings.settle_scheme import completed
+from laconic.settings.resolve_scheme import completed
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 
@@ -58,7 +58,7 @@ def draft_budget(config: RunConfig) -> Budget:
     )
 
 
-def settle_noise(
+def resolve_noise(
     config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
 ) -> Scheme:
     """The scheme with every σ as given, or else the smallest that keeps the promised ε over all rounds.
@@ -124,7 +124,7 @@ def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
             raise ConfigError(f"⟨clip-norm⟩ must be a positive number, 'public' or 'median', not '{given}'")
 
 
-def settle_clip(
+def resolve_clip(
     config: RunConfig,
     options: dict[str, Any],
     model: nn.Module,
