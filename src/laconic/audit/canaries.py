@@ -22,7 +22,7 @@ from torch import Tensor
 from laconic.aggregate.base import Aggregator
 from laconic.clients.base import Collected, ModelView
 from laconic.clients.simulated import SimulatedClients
-from laconic.clients.work import ClientWork, Tamper, coins_stream, drawn_units
+from laconic.clients.work import ClientWork, HeldUnits, Tamper, coins_stream, drawn_units
 from laconic.codecs.base import Codec, Sign
 from laconic.codecs.dct import LowPassDCT
 from laconic.codecs.solvers import Adjoint
@@ -329,6 +329,7 @@ def released_sums(state: State, plan: RoundPlan) -> Tensor:
 class CanaryWork(ClientWork):
     """Honest clients train; canaries, and bystanders whose code is 0, do not. All go on as clients do."""
 
+    sums_together = False
     canaries: Canaries
     uploaded: np.ndarray
     """Who came as far as the upload, in the last round."""
@@ -418,7 +419,8 @@ class CanaryWork(ClientWork):
         targets = torch.from_numpy(self.canaries.coins[planted].astype(np.float32)) * (length / 2 / count)
         units = torch.arange(len(planted)).repeat_interleave(count)
         records = Records((updates / length)[units], targets[units][:, None]).to(self.view.device)
-        self._units[client] = UnitSums(self.view.model, records, units.to(self.view.device))
+        made = UnitSums(self.view.model, records, units.to(self.view.device))
+        self._units[np.array([client]).tobytes()] = HeldUnits(made, [made.num_units])
 
     def _noting(self, plan: RoundPlan, then: Callable[[Trained], Updates]) -> Callable[[Trained], Updates]:
         """Also note what honest clients send before noise is added: an adversary may know all about them."""

@@ -12,9 +12,10 @@ after a restart, and on a node as in a simulation.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, overload
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -26,11 +27,20 @@ from laconic.clients.attackers import Attackers, Forged
 from laconic.clients.base import ModelView
 from laconic.codecs.base import Identity
 from laconic.codecs.queries import Asked, Query
-from laconic.data.population import PooledPopulation, Population, Records, patients_of, units_of
+from laconic.data.population import (
+    PooledPopulation,
+    Population,
+    Records,
+    gather_rows,
+    patients_of,
+    units_of,
+    whole_table,
+)
 from laconic.errors import ConfigError
 from laconic.features.population import as_features
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
+from laconic.privacy.accounting.releases import PATIENT, RECORD
 from laconic.privacy.mechanism.clip import L2Clip
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian
@@ -48,19 +58,36 @@ from laconic.streams import Stream, Streams
 from laconic.train.engines.engine import Task, Trained, Updates, Work, products_in, some_updates
 from laconic.train.engines.linear_cohort import TrainedLinear
 from laconic.train.local import LocalSGD, UnitGradients
+from laconic.train.units.linear import find_layer
+from laconic.train.units.sums import most_records
 
 if TYPE_CHECKING:
+    from laconic.privacy.mechanism.grid import Grid
     from laconic.train.units import UnitSums
 
 _VALUES = 1 << 22
 """Values of updates that a CPU holds at once where only their sum is kept: so much memory is used again and again."""
 _UNITS = 1 << 21
 """So many units are kept ready at once."""
+_FEW_RECORDS = 256
+"""Clients with so many records on average are summed together; larger ones are each kept ready."""
 Tamper = Callable[[RoundPlan, Trained], Trained]
+
+
+class HeldUnits(NamedTuple):
+    """The units of some clients: their sum, how many each client has, and where each of them is numbered; None: in the
+    order of the clients."""
+
+    units: UnitSums
+    numbers: list[int]
+    places: Tensor | None = None
 
 
 class ClientWork:
     """The work of any of an experiment's clients whose records are here."""
+
+    sums_together = True
+    """Whether several clients' units may be one sum."""
 
     def __init__(self, view: ModelView, *, tamper: Tamper | None = None) -> None:
         e = view.experiment
@@ -75,7 +102,7 @@ class ClientWork:
         self.part = (0, 1)
         """Which chunks of a cohort are trained here: see `Task`."""
         self._packing_checked = False
-        self._units: dict[int, UnitSums] = {}
+        self._units: dict[bytes, HeldUnits] = {}
         self._support: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def _held(self) -> Population:
@@ -156,6 +183,8 @@ class ClientWork:
             terms = self.terms(plan, trained)
             return len(terms) * terms[0] if len(trained.updates) == 1 else terms.sum(0)
         scheme = self.view.experiment.scheme.at(plan.round)
+        if isinstance(trained, _ClientUnits):
+            return trained.summed()
         if scheme.sums_units:
             return trained.values.sum(0)
         if isinstance(trained, TrainedLinear) and _clips_updates(scheme):
@@ -287,55 +316,103 @@ class ClientWork:
                 answer, size = self.answer(query, client, start)
             yield Updates(np.array([client]), answer[None].to(self.view.device), np.array([size]))
 
-    def _summed_units(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
-        """What each client's units add to the sum of the round, on the grid of its noise: (1, m) integers."""
+    def _summed_units(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Trained]:
+        """What each client's units add to the sum of the round, on the grid of its noise: integers (clients, m)."""
         start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
         first, turn = self.part
-        for client in clients[first::turn].tolist():
-            with self.view.clock("train"):
-                terms = self.unit_terms(plan, client, start)
-            yield Updates(np.array([client]), terms[None], np.array([self.population.size(client)]))
+        own = clients[first::turn]
+        at_once = self._clients_at_once(plan, own)
+        for place in range(0, len(own), at_once):
+            yield _ClientUnits(self, plan, own[place : place + at_once], start)
+
+    def _clients_at_once(self, plan: RoundPlan, clients: np.ndarray) -> int:
+        """How many clients' units are one sum: where only the whole sum is looked at, and every split has its bits."""
+        whole = self.view.experiment.draws_per_sum and not plan.groups and self.tamper is None
+        if not (self.sums_together and whole and len(clients) > 1) or find_layer(self.view.model) is None:
+            return 1
+        sizes = [self.population.size(client) for client in clients.tolist()]
+        if sum(sizes) > _FEW_RECORDS * len(sizes):
+            return 1
+        grid, part = self._unit_grid(plan)
+        most = most_records(part, grid.units, single=self.view.experiment.scheme.unit == RECORD)
+        return max(1, min(most // max(1, *sizes), _UNITS * len(sizes) // (2 * max(1, sum(sizes)))))
+
+    def _unit_grid(self, plan: RoundPlan) -> tuple[Grid, float]:
+        """The grid on which units are added up, and what a unit's part at one client is clipped to."""
+        scheme, code_size = self.view.experiment.scheme, self.view.sizes(plan.round)[0]
+        assert isinstance(scheme.train, UnitGradients)
+        sensitivity = scheme.clip.sensitivity(code_size)
+        grid = scheme.noise.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
+        assert grid is not None, "units are added up on the grid of integer noise"
+        return grid, scheme.train.part_of(sensitivity)
 
     def unit_terms(self, plan: RoundPlan, client: int, weights: Tensor) -> Tensor:
         """Σ_u c̄_u of one client over the units that it draws, (m,): clipped after encoding, without noise.
 
         Which units are drawn stays here: nothing that leaves the client may depend on it but the noisy sum.
         """
-        scheme, code_size = self.view.experiment.scheme, self.view.sizes(plan.round)[0]
-        train, units = scheme.train, self._units_of(client)
+        return self.sum_of_units(plan, np.array([client]), weights)
+
+    def sum_of_units(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Tensor:
+        """The same of several clients, added up."""
+        scheme, held = self.view.experiment.scheme, self._units_of(clients)
+        train, (grid, part) = scheme.train, self._unit_grid(plan)
         assert isinstance(train, UnitGradients)
-        drawn = drawn_units(units.num_units, train.rate, coins_stream(self.view.streams, plan, client))
-        sensitivity = scheme.clip.sensitivity(code_size)
-        grid = scheme.noise.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
-        assert grid is not None, "units are added up on the grid of integer noise"
+        drawn: Tensor | None = None
+        if train.rate < 1:
+            coins = (coins_stream(self.view.streams, plan, client) for client in clients.tolist())
+            each = [drawn_units(*pair) for pair in zip(held.numbers, itertools.repeat(train.rate), coins, strict=False)]
+            every = torch.cat([one for one in each if one is not None])
+            drawn = every if held.places is None else torch.empty_like(every).index_put_((held.places,), every)
         with products_in("float32", self.view.device):
-            return units.terms(
+            return held.units.terms(
                 weights,
                 drawn=None if drawn is None else drawn.to(self.view.device),
                 codec=scheme.codec,
                 plan=plan,
-                clip_norm=train.part_of(sensitivity),
+                clip_norm=part,
                 grid_units=grid.units,
             )
 
-    def _units_of(self, client: int) -> UnitSums:
-        """The units of a client, ready to be summed; those of some clients are kept from round to round."""
+    def _units_of(self, clients: np.ndarray) -> HeldUnits:
+        """The units of some clients, ready to be summed; those of some clients are kept from round to round."""
+        key = clients.tobytes()
+        if key not in self._units:
+            made = self._made_units(clients.tolist())
+            while self._units and sum(u.units.num_units for u in self._units.values()) + made.units.num_units > _UNITS:
+                del self._units[next(iter(self._units))]
+            self._units[key] = made
+        return self._units[key]
+
+    def _made_units(self, clients: list[int]) -> HeldUnits:
+        """Where the clients hold the whole table, it is not copied: sums do not depend on the order of its rows."""
         from laconic.train.units import UnitSums  # few runs sum units
 
-        if client not in self._units:
-            train, device = self.view.experiment.scheme.train, self.view.device
-            assert isinstance(train, UnitGradients)
-            units = units_of(self.population, client, train.unit)
-            made = UnitSums(
-                self.view.model,
-                self.population.records(client).to(device),
-                None if units is None else torch.from_numpy(units).to(device),
-                class_weights=torch.tensor(train.class_weights, device=device) if train.class_weights else None,
-            )
-            while self._units and sum(one.num_units for one in self._units.values()) + made.num_units > _UNITS:
-                del self._units[next(iter(self._units))]
-            self._units[client] = made
-        return self._units[client]
+        train, device = self.view.experiment.scheme.train, self.view.device
+        assert isinstance(train, UnitGradients)
+        numbers = [units_of(self.population, client, train.unit) for client in clients]
+        places = whole_table(self.population, clients)
+        if places is not None and isinstance(self.population, PooledPopulation):
+            records = self.population.pool.to(device)
+        else:
+            records = gather_rows(self.population, clients, device)[0]
+        units: Tensor | None = None
+        if train.unit == PATIENT:
+            known = [own for own in numbers if own is not None]
+            counts = [int(own.max(initial=-1)) + 1 for own in known]
+            starts = np.cumsum(counts) - counts
+            units = torch.from_numpy(np.concatenate([own + start for own, start in zip(known, starts, strict=True)]))
+            units = units if places is None else torch.empty_like(units).index_put_((places,), units)
+            places = None
+        else:
+            counts = [self.population.size(client) for client in clients]
+        made = UnitSums(
+            self.view.model,
+            records,
+            None if units is None else units.to(device),
+            class_weights=torch.tensor(train.class_weights, device=device) if train.class_weights else None,
+        )
+        return HeldUnits(made, counts, places)
 
     def cells(self, client: int, weights: Tensor) -> tuple[Tensor, int]:
         """What the weights are worth on the records that a client has set aside, and how many these are."""
@@ -388,6 +465,35 @@ class _ClientStreams(Sequence[Stream]):
         if isinstance(place, slice):
             return _ClientStreams(self._streams, self._plan, self._clients[place])
         return noise_stream(self._streams, self._plan, int(self._clients[place]))
+
+
+@dataclass(frozen=True)
+class _ClientUnits:
+    """What the units of some clients add to the sum of a round: one by one where they are looked at, else at once."""
+
+    work: ClientWork
+    plan: RoundPlan
+    clients: np.ndarray
+    weights: Tensor
+
+    @property
+    def num_records(self) -> np.ndarray:
+        return np.array([self.work.population.size(client) for client in self.clients.tolist()])
+
+    @property
+    def values(self) -> Tensor:
+        with self.work.view.clock("train"):
+            every = [self.work.unit_terms(self.plan, client, self.weights) for client in self.clients.tolist()]
+            return torch.stack(every)
+
+    def weighted_sum(self, counts: Tensor) -> Tensor:
+        return (counts.long()[:, None] * self.values).sum(0)
+
+    def summed(self) -> Tensor:
+        if len(self.clients) == 1:
+            return self.values[0]
+        with self.work.view.clock("train"):
+            return self.work.sum_of_units(self.plan, self.clients, self.weights)
 
 
 def _clips_updates(scheme: Scheme) -> bool:

@@ -95,6 +95,16 @@ def gather_rows(population: Population, clients: Sequence[int], device: torch.de
     return Records(inputs, targets).to(device), sizes
 
 
+def whole_table(population: Population, clients: Sequence[int]) -> Tensor | None:
+    """The rows of a table that the clients hold, one client after another, if these are all of it, each once."""
+    if not isinstance(population, PooledPopulation):
+        return None
+    if sum(population.size(client) for client in clients) != len(population.pool.targets):
+        return None
+    rows = torch.from_numpy(np.concatenate([population.rows(client) for client in clients]))
+    return rows if bool((torch.bincount(rows, minlength=len(rows)) == 1).all()) else None
+
+
 def some_of(population: Population, client: int, rows: np.ndarray) -> Records:
     """Some of a client's records; where pictures are made when they are picked, no others are made for it."""
     if isinstance(population, PooledPopulation):

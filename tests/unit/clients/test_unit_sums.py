@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import laconic
 import laconic.round as rounds
 from conftest import make_records
 from laconic.catalogue import build_scheme
-from laconic.clients import simulated
+from laconic.clients import simulated, work
 from laconic.clients.simulated import SimulatedClients
 from laconic.clients.work import coins_stream, drawn_units
 from laconic.codecs.base import Identity
@@ -89,6 +90,37 @@ def test_the_sum_of_all_owners_is_the_same_for_every_split(name: str, unit: str)
     assert torch.equal(first, second)
     assert torch.equal(first, third)
     assert bool(first.any())
+
+
+@pytest.mark.parametrize("name", ["fl_std_dp", "fl_top_dp", "fl_cs_dp"])
+@pytest.mark.parametrize("unit", ["patient", "record"])
+@pytest.mark.parametrize("held", ["shuffled", "half of the table", "on demand"])
+def test_many_small_clients_are_one_sum_with_the_bits_of_single_ones(
+    name: str, unit: str, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With coins of each client, for rows in any order; and in several sums, where one would not be exact."""
+    rows = np.random.default_rng(0).permutation(120)[: 60 if held == "half of the table" else 120]
+    rows = np.split(rows, np.cumsum([1, 9, 4, 20]))
+    population: Any = PooledPopulation(RECORDS, rows, patients=PATIENTS)
+    if held == "on demand":
+        population = as_population([(*RECORDS.some(own), PATIENTS[own]) for own in rows])
+    e = experiment(
+        scheme(name, unit=unit, unit_rate=0.7, max_owners_per_patient=5 if unit == "patient" else 1),
+        population=population,
+    )
+    clients, plan, weights = planned(e)
+    each = torch.stack([clients.work.unit_terms(plan, client, weights) for client in range(5)])
+    chunks = list(clients.work.each(plan, plan.cohort, weights, clients.answer(plan)))
+    assert [len(chunk.clients) for chunk in chunks] == [5] and torch.equal(chunks[0].values[0], each.sum(0))
+    assert chunks[0].num_records.tolist() == [len(own) for own in rows] and int(each.any(1).sum()) > 3
+    monkeypatch.setattr(work, "most_records", lambda *_, single: 2 * max(map(len, rows)))
+    chunks = list(clients.work.each(plan, plan.cohort, weights, clients.answer(plan)))
+    assert [len(chunk.clients) for chunk in chunks] == [2, 2, 1]
+    assert torch.equal(sum(chunk.values[0] for chunk in chunks), each.sum(0))
+    looked_at = [
+        chunk.values for chunk in clients.work.each(plan, plan.cohort, weights, functools.partial(clients._terms, plan))
+    ]
+    assert torch.equal(torch.cat(looked_at), each)
 
 
 @pytest.mark.parametrize("name", ["fl_std_dp", "fl_top_dp", "fl_cs_dp"])

@@ -15,6 +15,7 @@ unit of the code. Every unit is put on that grid by itself (`on_grid`), and then
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import torch
@@ -99,9 +100,7 @@ class UnitSums:
                 f"{type(codec).__name__} is not linear, so the code of a sum is not the sum of the units' codes:"
                 " protect whole clients (--unit client), or choose another scheme"
             )
-        # Where records are added up within units, what they add may be longer than their sum.
-        longest = 1 if self._single else 2 ** (CANCELLED_BITS + 1)
-        if len(self._targets) * longest * clip_norm * grid_units * 2**MEAN_BITS >= 2.0**53:
+        if len(self._targets) > most_records(clip_norm, grid_units, single=self._single):
             raise ConfigError(
                 f"sums of {len(self._targets)} records on a grid of {grid_units:.3g} units are not exact in float64:"
                 " use fewer --bits"
@@ -111,6 +110,13 @@ class UnitSums:
         if not self.num_units:
             return torch.zeros(size, dtype=torch.int64, device=weights.device)
         return self._way.terms(weights, drawn, codec, plan, grid)
+
+
+def most_records(clip_norm: float, grid_units: float, *, single: bool) -> int:
+    """How many records may be one sum, so that float64 has it exactly; `single`: each of them is a unit."""
+    # Where records are added up within units, what they add may be longer than their sum.
+    longest = 1.0 if single else 2.0 ** (CANCELLED_BITS + 1)
+    return -1 + math.ceil(2.0**53 / (longest * clip_norm * grid_units * float(2**MEAN_BITS)))
 
 
 def unit_terms(

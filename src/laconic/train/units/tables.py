@@ -17,8 +17,8 @@ from torch import Tensor
 from laconic.data.inputs import Inputs, SparseRows, dense
 
 WEIGHT_BITS = 24
-_MOST_NUMBERS = 1 << 26
-"""A table with more is kept in float32, and made float64 some rows at a time (512 MiB)."""
+_MOST_NUMBERS = 1 << 23
+"""A table with more is kept in float32, and made float64 some rows at a time (64 MiB)."""
 _ROWS = 512
 """Rows at a time: they stay in a processor's cache."""
 
@@ -82,17 +82,21 @@ class DenseTable:
         return cls(rows, finite)
 
     def times(self, weights: Tensor) -> Tensor:
-        if self._rows.dtype == torch.float64:
-            return self._rows @ weights
-        return torch.cat([self._rows[piece].double() @ weights for piece in _pieces(len(self._rows))])
+        # Turned, so that the narrow factor comes first: on a CPU that is nearly twice as fast.
+        turned, every = weights.t().contiguous(), len(self._rows)
+        pieces = [slice(None)] if self._rows.dtype == torch.float64 else _pieces(every)
+        found = weights.new_empty(weights.shape[1], every)
+        for piece in pieces:
+            found[:, piece] = turned @ self._rows[piece].double().t()
+        return found.t().contiguous()
 
     def transposed_times(self, values: Tensor) -> Tensor:
         if self._rows.dtype == torch.float64:
-            return self._rows.t() @ values
-        total = values.new_zeros(self._rows.shape[1], values.shape[1])
+            return (values.t() @ self._rows).t()
+        total = values.new_zeros(values.shape[1], self._rows.shape[1])
         for piece in _pieces(len(self._rows)):
-            total += self._rows[piece].t().double() @ values[piece]
-        return total
+            total += values[piece].t() @ self._rows[piece].double()
+        return total.t()
 
     def squares(self, kept: Tensor | None) -> Tensor:
         return torch.cat([_over(self._rows[piece].double().square(), kept) for piece in _pieces(len(self._rows))])
