@@ -409,8 +409,11 @@ class Scheme(Part):
                 return query.noise_multiplier
         return getattr(self.codec, "noise_multiplier", None) if phase == VOTES else None
 
-    def with_noise_multiplier(self, sigma: float, phase: str = TRAINING) -> Scheme:
-        """The same scheme with this σ: of training and all phases that have none of their own, or of another phase."""
+    def with_noise_multiplier(self, sigma: float | None, phase: str = TRAINING) -> Scheme:
+        """The same scheme with this σ: of training and all phases that have none of their own, or of another phase.
+
+        None leaves it open.
+        """
         if phase == EVALUATIONS:
             return replace(self, evaluations=replace(self.evaluations, noise_multiplier=sigma))
         if phase == VOTES:

@@ -40,10 +40,10 @@ from laconic.settings.resolve_privacy import make_budget, resolve_clip, resolve_
 from laconic.settings.resolve_scheme import (
     WHOLE,
     completed,
-    draft_options,
     max_owners,
     protects_units,
     usual_rate,
+    with_bound,
     with_outputs,
     with_train_defaults,
 )
@@ -72,7 +72,7 @@ def settle(
 
     `stored` is the folder of a run that goes on. With `fit=False` no front end is fitted: sizes only, for a plan.
     """
-    check_config(config, data_given=federation is not None, planned=not fit)
+    draft_scheme = check_config(config, data_given=federation is not None, planned=not fit)
     if config.run.threads is not None:
         torch.set_num_threads(config.run.threads)
     entry = scheme_entry(config.scheme.name)
@@ -93,12 +93,12 @@ def settle(
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
     budget = make_budget(config, sampler, federation.population) if entry.private else None
     options, notes = with_train_defaults(dict(config.scheme.options), entry), list(federation.notes)
-    options = with_outputs(options, model)
-    draft_scheme = build_scheme(config.scheme.name, **draft_options(options, entry))
+    draft_scheme, options = with_outputs(draft_scheme, options, model)
     attack = make_attack(config, draft_scheme, federation.num_classes)
-    # A draft with σ and S of 1 is enough to see all that cannot work, before anything that takes time.
+    # A draft with 1 for σ and S is enough to see all that cannot work, before anything that takes time.
+    scheme = completed(draft_scheme, config, sampler)
     draft = Experiment(
-        scheme=completed(draft_scheme, config, sampler),
+        scheme=scheme,
         model=model,
         front_end=front_end,
         population=federation.population,
@@ -115,20 +115,23 @@ def settle(
         **_run_options(config),
     )
     if entry.private:
-        noisy = resolve_noise(config, sampler, federation.population.num_clients, options, model)
+        noisy = resolve_noise(config, sampler, federation.population.num_clients, draft_scheme, model)
         options["noise_multiplier"] = noisy.noise_multiplier
         if (sigma := noisy.own_noise_multiplier(VOTES)) is not None:
             options["vote_noise_multiplier"] = sigma
         if (sigma := noisy.own_noise_multiplier(EVALUATIONS)) is not None:
             config = config.with_values({"evaluation.noise_multiplier": sigma})
+        scheme = dataclasses.replace(noisy, clip=draft_scheme.clip)
         if "clip_norm" in entry.options and not entry.record_level:
-            options["clip_norm"], note = resolve_clip(config, options, model, federation, front_end, streams)
+            measured = isinstance(options["clip_norm"], str)
+            options["clip_norm"], note = resolve_clip(config, draft_scheme, model, federation, front_end, streams)
             notes += [note] if note else []
+            if measured and ":" in config.scheme.name:  # a function of the user's own may use S elsewhere, too
+                again = completed(build_scheme(config.scheme.name, **options), config, sampler)
+                scheme = dataclasses.replace(again, queries=noisy.queries)
+            elif measured:
+                scheme = with_bound(noisy, options["clip_norm"])
         notes += _revealed(config, federation)
-    scheme = completed(build_scheme(config.scheme.name, **options), config, sampler)
-    for query in noisy.queries if entry.private else ():  # those of a scheme of the user's own
-        if query.noise_multiplier is not None:
-            scheme = scheme.with_noise_multiplier(query.noise_multiplier, query.name)
     config = _settled_config(config, scheme, options, federation, sampler, budget)
     if attack is not None:
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})

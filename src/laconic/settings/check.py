@@ -49,22 +49,24 @@ from laconic.settings.sampler import make_sampler
 from laconic.train.local import NUM_UNITS_NEEDED
 
 
-def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> None:
-    """Refuse what cannot work, with all reasons.
+def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> Scheme:
+    """The scheme, with 1 for what is calibrated or measured later; what cannot work is refused, with all reasons.
 
     With `data_given` the data are there, and the section is not asked. What is only `planned` needs no public records.
     """
-    problems = problems_in(config, data_given=data_given, planned=planned)
+    built: list[Scheme] = []
+    problems = list(dict.fromkeys(_problems(config, data_given, data_given or planned, built)))
     if problems:
         raise ConfigError(several(problems))
+    return built[0]
 
 
-def problems_in(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> list[str]:
+def problems_in(config: RunConfig) -> list[str]:
     """All that is wrong with a configuration, each once."""
-    return list(dict.fromkeys(_problems(config, data_given, data_given or planned)))
+    return list(dict.fromkeys(_problems(config, False, False, [])))
 
 
-def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterator[str]:
+def _problems(config: RunConfig, data_given: bool, public_given: bool, built: list[Scheme]) -> Iterator[str]:
     yield from config.problems
     yield from _raised(choose_device, config.run.device)
     yield from _raised(with_front_end_defaults, config)
@@ -82,7 +84,6 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool) -> Iterat
         return
     yield from _idle_options(config, entry)
     yield from _unit_problems(config, entry)
-    built: list[Scheme] = []
     yield from _scheme_problems(config, entry, built)
     if entry.private:
         options = with_train_defaults(dict(config.scheme.options), entry)
@@ -165,8 +166,9 @@ _SOUND: dict[str, Any] = {"ratio": 0.5, "local_lr": 0.1, "record_rate": 0.5, "ba
 
 def _draft(name: str, entry: SchemeEntry, given: dict[str, Any]) -> Scheme:
     """The scheme with the given options, and something that works for those that it needs besides."""
-    sound = {key: _SOUND.get(key, 1) for key in entry.required_with(given)}
-    return build_scheme(name, **draft_options(with_train_defaults(sound | given, entry), entry))
+    options = draft_options(with_train_defaults(given, entry), entry)
+    sound = {key: _SOUND.get(key, 1) for key in entry.required_with(given) if key not in options}
+    return build_scheme(name, **sound, **options)
 
 
 def _data_problems(data: DataSection) -> Iterator[str]:

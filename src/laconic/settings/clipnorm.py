@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from laconic.aggregate.protocol import PlainSum
-from laconic.catalogue import build_scheme
 from laconic.clients.simulated import SimulatedClients
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Population, Records
@@ -31,7 +29,7 @@ MOST_CLIENTS = 1000
 def clip_norm_from(
     source: str,
     config: RunConfig,
-    options: dict[str, Any],
+    scheme: Scheme,
     model: nn.Module,
     federation: FederatedData,
     front_end: nn.Module | None,
@@ -41,7 +39,6 @@ def clip_norm_from(
 
     A code that means something else in every round (a new random subset) is measured in 100 rounds (thesis 5.4.5).
     """
-    scheme = build_scheme(config.scheme.name, **options, clip_norm=1.0)
     population, rounds = federation.population, 1
     if source == "public":
         if federation.public is None:

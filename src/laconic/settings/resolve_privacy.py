@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from laconic.catalogue import build_scheme, scheme_entry
+from laconic.catalogue import scheme_entry
 from laconic.data.federated import FederatedData
 from laconic.data.population import Population
 from laconic.errors import ConfigError
@@ -19,7 +19,7 @@ from laconic.privacy.statement import check_delta
 from laconic.scheme import Scheme
 from laconic.settings.clipnorm import clip_norm_from
 from laconic.settings.config import RunConfig
-from laconic.settings.resolve_scheme import completed
+from laconic.settings.resolve_scheme import completed, with_bound
 from laconic.streams import Streams
 from laconic.train.flat import trainable_size
 
@@ -58,17 +58,16 @@ def draft_budget(config: RunConfig) -> Budget:
     )
 
 
-def resolve_noise(
-    config: RunConfig, sampler: Sampler, num_clients: int, options: dict[str, Any], model: nn.Module
-) -> Scheme:
+def resolve_noise(config: RunConfig, sampler: Sampler, num_clients: int, draft: Scheme, model: nn.Module) -> Scheme:
     """The scheme with every σ as given, or else the smallest that keeps the promised ε over all rounds.
 
     Votes and evaluations have their shares of it. A federation's spare rounds are counted. Where no ε is promised, the
     σ of training is theirs, too. Any bound serves: the grid of integer noise scales with it, and no ε depends on it.
     """
     entry = scheme_entry(config.scheme.name)
-    bound = {"clip_norm": 1.0} if "clip_norm" in entry.options and not entry.record_level else {}
-    scheme = build_scheme(config.scheme.name, **{"noise_multiplier": None, **options, **bound})
+    scheme = with_bound(draft, 1.0) if "clip_norm" in entry.options and not entry.record_level else draft
+    if config.scheme.options.get("noise_multiplier") is None:
+        scheme = scheme.with_noise_multiplier(None)
     scheme = completed(scheme, config, sampler)
     if config.privacy.epsilon is None:
         return scheme
@@ -126,17 +125,16 @@ def check_clip(config: RunConfig, options: dict[str, Any]) -> None:
 
 def resolve_clip(
     config: RunConfig,
-    options: dict[str, Any],
+    draft: Scheme,
     model: nn.Module,
     federation: FederatedData,
     front_end: nn.Module | None,
     streams: Streams,
 ) -> tuple[float, str | None]:
     """(S, what the statement must say about where it came from)."""
-    given: Any = options["clip_norm"]
+    given: Any = config.scheme.options["clip_norm"]
     source = config.privacy.clip_norm_from
     if isinstance(given, str):
         source = given
-        plain = {k: v for k, v in options.items() if k != "clip_norm"}
-        given = clip_norm_from(source, config, plain, model, federation, front_end, streams)
+        given = clip_norm_from(source, config, draft, model, federation, front_end, streams)
     return given, _CLIP_SOURCES.get(source or "")

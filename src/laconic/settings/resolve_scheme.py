@@ -16,10 +16,11 @@ from laconic.experiment.mechanism import momentum_of, taking_turns
 from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
 from laconic.privacy.accounting.releases import CLIENT
 from laconic.privacy.accounting.sampling import Sampler
+from laconic.privacy.mechanism.clip import L2Clip
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian, choose_bands
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.scheme import Scheme
-from laconic.server.steps import Scheduled
+from laconic.server.steps import Preconditioned, Scheduled
 from laconic.settings.config import RunConfig
 
 WHOLE = "all"
@@ -67,10 +68,10 @@ def draft_options(options: dict[str, Any], entry: SchemeEntry) -> dict[str, Any]
     return options | draft if entry.private else options
 
 
-def with_outputs(options: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+def with_outputs(scheme: Scheme, options: dict[str, Any], model: nn.Module) -> tuple[Scheme, dict[str, Any]]:
     """With the outputs of the linear layer that the server preconditions; an error if the model is another."""
     if options.get("precondition") is None:
-        return options
+        return scheme, options
     shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
     if len(shapes) != 2 or len(shapes[0]) != 2 or shapes[1] != shapes[0][:1]:
         raise ConfigError(
@@ -80,7 +81,14 @@ def with_outputs(options: dict[str, Any], model: nn.Module) -> dict[str, Any]:
     found = shapes[0][0]
     if options.get("outputs", found) != found:
         raise ConfigError(f"⟨outputs⟩ {options['outputs']}: the layer has {found}; leave it out")
-    return options | {"outputs": found}
+    if isinstance(scheme.rule, Preconditioned):
+        scheme = replace(scheme, rule=replace(scheme.rule, outputs=found))
+    return scheme, options | {"outputs": found}
+
+
+def with_bound(scheme: Scheme, clip_norm: float) -> Scheme:
+    """The scheme with another S, where codes are clipped to one."""
+    return replace(scheme, clip=L2Clip(clip_norm=clip_norm)) if isinstance(scheme.clip, L2Clip) else scheme
 
 
 def with_bands(scheme: Scheme, config: RunConfig, sampler: Sampler) -> Scheme:

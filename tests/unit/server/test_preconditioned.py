@@ -128,13 +128,16 @@ def test_what_cannot_be_is_refused(values: dict[str, Any], says: str) -> None:
 
 def test_the_outputs_are_found_in_the_model() -> None:
     layer, options = nn.Linear(6, 3), {"precondition": 0.1}
-    assert with_outputs(options, nn.Sequential(nn.Flatten(), layer)) == {"precondition": 0.1, "outputs": 3}
-    assert with_outputs({"momentum": 0.5}, nn.Conv2d(1, 1, 3)) == {"momentum": 0.5}
+    draft = laconic.schemes.fl_std(local_lr=0.1, local_steps=1, precondition=0.1, outputs=1)
+    scheme, found = with_outputs(draft, options, nn.Sequential(nn.Flatten(), layer))
+    assert found == {"precondition": 0.1, "outputs": 3}
+    assert scheme == laconic.schemes.fl_std(local_lr=0.1, local_steps=1, **found)
+    assert with_outputs(draft, {"momentum": 0.5}, nn.Conv2d(1, 1, 3)) == (draft, {"momentum": 0.5})
     for other in (nn.Linear(6, 3, bias=False), nn.Sequential(layer, nn.Linear(3, 3)), nn.Conv1d(1, 1, 1)):
         with pytest.raises(ConfigError, match="one linear layer with a bias"):
-            with_outputs(options, other)
+            with_outputs(draft, options, other)
     with pytest.raises(ConfigError, match="the layer has 3"):
-        with_outputs(options | {"outputs": 4}, layer)
+        with_outputs(draft, options | {"outputs": 4}, layer)
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
