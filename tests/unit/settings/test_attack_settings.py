@@ -93,8 +93,8 @@ def test_a_key_that_another_section_had_first_is_still_that_one() -> None:
         (config("random-update", malicious="3;7"), "--attack-malicious 3;7: write the numbers of clients"),
         (config("random-update", malicious="3", fraction=0.1), "say who attacks"),
         (config("random-update", share="some"), "unknown attack_share 'some'"),
-        (config("fabricated-sizes", "fl-sign"), "in fl-sign clients count alike, whatever size they claim"),
-        (config("random-update", "centralized"), "nobody can attack it"),
+        (config("fabricated-sizes", "fl-sign"), "in fl-sign clients count alike, for all claimed sizes"),
+        (config("random-update", "centralized"), "no client can attack it"),
         (config("little-is-enough", collude=False), "so they collude: leave out collude = false"),
         (
             config("random-update", "fl-std-dp", scheme__noise_multiplier=1.0, scheme__clip_norm=1.0,

@@ -55,7 +55,7 @@ def test_a_name_or_number_that_cannot_be_is_refused_before_any_data_are_loaded(
         ({"scheme.clip_norm": "average"}, "--clip-norm must be"),
         ({"scheme.batch_size": -1}, "batch_size"),
         ({"run.patience": 3}, "--holdout"),
-        ({"sampler.max_dropouts": 49}, "leaves nobody"),
+        ({"sampler.max_dropouts": 49}, "leaves none of a cohort"),
         ({"secagg.mode": "masked", "scheme.noise": "continuous"}, "cannot be masked"),
     ],
 )
