@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from laconic.catalogue import build_scheme
-from laconic.settings.attack import check_attack
 from laconic.settings.config import RunConfig
+from laconic.settings.parts import check_attack
 from laconic_studies.reproduce.tables import Row, all_tables, load_table
 
 ATTACKED = [table for table in all_tables() if table.of_attacks]

@@ -52,8 +52,7 @@ def init(
     bounds. Every column is looked at: types, levels, missing cells, identifiers, and how well it tells the label by
     itself. What looks like the label in disguise is left out. Check the file before you use it: it says what to check.
     """
-    from laconic.data.ehr.draft import draft_schema
-    from laconic.data.ehr.draft_text import draft_toml
+    from laconic.data.ehr.draft import draft_schema, draft_toml
     from laconic.errors import DataError
 
     file = out or Path(f"{table.name.partition('.')[0] or 'table'}.schema.toml")

@@ -1,8 +1,18 @@
-"""From raw records to outputs: what an exported file takes, as a module, and what the run itself makes of the same."""
+"""From raw records to outputs: what an exported file takes, as a module, and what the run itself makes of the same.
+
+Before and after the model stand modules for pixels as bytes, the preprocessing of health records, and units. The LSTM
+is a plain loop, which TorchScript takes; Laconic's own has its steps in an autograd function.
+
+*Scattering* is without complex numbers, which ONNX has few operators for. The Fourier transform of an n × n picture is
+two products with the matrices cos(2πjk/n) and sin(2πjk/n). A complex tensor is a pair (real, imaginary). Everything
+else is as in `features/scattering.py`.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +21,201 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laconic.data.ehr.features import Preprocessing
-from laconic.data.ehr.schema import Numeric
+from laconic.data.ehr.features import CUT, Preprocessing
+from laconic.data.ehr.outcome import Quantity
+from laconic.data.ehr.schema import UNKNOWN, Numeric
 from laconic.data.ehr.table import CodeLists, EhrTable, Levels
-from laconic.export.plain_lstm import with_plain_loops
-from laconic.export.prepared import InUnits, Pixels, PreparedRecords, affine, codes_of, levels_of
-from laconic.export.real_scattering import without_complex_numbers
 from laconic.export.trained import Trained
 from laconic.features.base import with_head
+from laconic.features.scattering import CHANNELS, Scattering, ScatteringFrontEnd
+from laconic.models.lstm import LSTM
+
+
+class PlainLSTM(nn.Module):
+    """(batch, steps, inputs) → the last h, with the weights of an `LSTM`; gates i, f, c̃, o as Keras has them."""
+
+    def __init__(self, original: LSTM) -> None:
+        super().__init__()
+        self.kernel, self.recurrent, self.bias = original.kernel, original.recurrent_kernel, original.bias
+        self.hard = original.hard
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.zeros(x.shape[0], self.recurrent.shape[0], dtype=x.dtype)
+        cell = torch.zeros_like(hidden)
+        for step in range(x.shape[1]):
+            gates = x[:, step] @ self.kernel + hidden @ self.recurrent + self.bias
+            i, f, c, o = gates.chunk(4, -1)
+            if self.hard:
+                i, f, o = (0.2 * i + 0.5).clamp(0, 1), (0.2 * f + 0.5).clamp(0, 1), (0.2 * o + 0.5).clamp(0, 1)
+            else:
+                i, f, o = i.sigmoid(), f.sigmoid(), o.sigmoid()
+            cell = f * cell + i * c.tanh()
+            hidden = o * cell.tanh()
+        return hidden
+
+
+def with_plain_loops(module: nn.Module) -> nn.Module:
+    """The module with every `LSTM` replaced by a scripted loop; the module itself is changed."""
+    for name, child in module.named_children():
+        if isinstance(child, LSTM):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript will go some day
+                setattr(module, name, torch.jit.script(PlainLSTM(child)))
+        else:
+            with_plain_loops(child)
+    return module
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+class RealScattering(nn.Module):
+    """The same map as a `Scattering`, up to the rounding of floats."""
+
+    def __init__(self, original: Scattering) -> None:
+        super().__init__()
+        self.original = original
+        for name, height in (("fine", 1), ("half", 2)):
+            for axis, size in zip(("rows", "columns"), original._padded, strict=True):
+                angles = torch.arange(size // height, dtype=torch.float64)
+                angles = 2 * math.pi / (size // height) * (angles[:, None] * angles[None])
+                self.register_buffer(f"{name}_{axis}_cos", angles.cos().float())
+                self.register_buffer(f"{name}_{axis}_sin", angles.sin().float())
+
+    def forward(self, images: Tensor) -> Tensor:
+        channels, height, width = images.shape[1:]
+        x = self.original._mirrored(images.reshape(-1, height, width))
+        spectrum = self._transformed((x[:, None], torch.zeros_like(x[:, None])), "fine", -1.0)
+        fine = self._length(_times(spectrum, self.original._wavelets[0]), "fine")
+        coarse = self._length(_every_other(spectrum, self.original._wavelets[1]), "half")
+        again = self._transformed((fine, torch.zeros_like(fine)), "fine", -1.0)
+        pairs = _every_other((again[0][:, :, None], again[1][:, :, None]), self.original._wavelets[1])
+        second = self._length(pairs, "half").flatten(1, 2)
+        blurred = self.original._blurred
+        maps = torch.cat([blurred(x[:, None], 0), blurred(fine, 0), blurred(coarse, 1), blurred(second, 1)], dim=1)
+        return maps.reshape(-1, channels * CHANNELS, *maps.shape[2:])
+
+    def _transformed(self, pair: Pair, size: str, sign: float) -> Pair:
+        """Σ_jk x_jk·e^(sign·2πi·(…)), rows and columns one after the other."""
+        real, imaginary = pair
+        cos, sin = self.get_buffer(f"{size}_columns_cos"), sign * self.get_buffer(f"{size}_columns_sin")
+        real, imaginary = real @ cos - imaginary @ sin, real @ sin + imaginary @ cos
+        cos, sin = self.get_buffer(f"{size}_rows_cos"), sign * self.get_buffer(f"{size}_rows_sin")
+        return cos @ real - sin @ imaginary, cos @ imaginary + sin @ real
+
+    def _length(self, spectrum: Pair, size: str) -> Tensor:
+        """The absolute value of the inverse transform."""
+        real, imaginary = self._transformed(spectrum, size, 1.0)
+        count = real.shape[-1] * real.shape[-2]
+        return (real.square() + imaginary.square()).sqrt() / count
+
+
+def _times(pair: Pair, filters: Tensor) -> Pair:
+    return pair[0] * filters, pair[1] * filters
+
+
+def _every_other(pair: Pair, filters: Tensor) -> Pair:
+    """As in `features/scattering.py`: the spectrum at every other pixel."""
+    height, width = (size // 2 for size in filters.shape[-2:])
+    quarters = [
+        _times((pair[0][..., rows, columns], pair[1][..., rows, columns]), filters[..., rows, columns])
+        for rows in (slice(0, height), slice(height, None))
+        for columns in (slice(0, width), slice(width, None))
+    ]
+    real = (quarters[0][0] + quarters[1][0] + quarters[2][0] + quarters[3][0]) / 4
+    imaginary = (quarters[0][1] + quarters[1][1] + quarters[2][1] + quarters[3][1]) / 4
+    return real, imaginary
+
+
+def without_complex_numbers(front_end: nn.Module) -> nn.Module:
+    """The front end in real numbers; one that is not of scattering stays as it is."""
+    for part in front_end.modules():
+        if isinstance(part, ScatteringFrontEnd) and isinstance(part.transform, Scattering):
+            part.transform = RealScattering(part.transform)  # type: ignore[assignment]
+    return front_end
+
+
+class Pixels(nn.Module):
+    """Bytes from 0 to 255 → numbers from 0 to 1, then the model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        found: Tensor = self.model(pixels.float() / 255)
+        return found
+
+
+class PreparedRecords(nn.Module):
+    """Raw numbers, numbers of levels and codes → features as `Preprocessing` makes them → the model.
+
+    A number is scaled, (x − shift)/scale, and cut at its bounds; one that is missing (NaN) is replaced, where the
+    schema says by what. A level is its place in the list of levels; anything else is Unknown. Codes are 0 or 1, one for
+    each code of the vocabulary.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    low: Tensor
+    high: Tensor
+    fill: Tensor
+    counts: list[int]
+
+    def __init__(self, preprocessing: Preprocessing, model: nn.Module) -> None:
+        super().__init__()
+        numbers = preprocessing.schema.numeric
+        constants = torch.tensor([affine(entry) for entry in numbers], dtype=torch.float64).reshape(-1, 4)
+        for place, name in enumerate(("shift", "scale", "low", "high")):
+            self.register_buffer(name, constants[:, place].clone())
+        fills = [entry.fill if isinstance(entry.fill, float | int) else torch.nan for entry in numbers]
+        self.register_buffer("fill", torch.tensor(fills, dtype=torch.float64))
+        self.counts = [len(levels) for levels in levels_of(preprocessing)]
+        self.model = model
+
+    def forward(self, numbers: Tensor, levels: Tensor, codes: Tensor) -> Tensor:
+        numbers = numbers.double()
+        numbers = torch.where(torch.isnan(numbers), self.fill, numbers)
+        parts = [((numbers - self.shift) / self.scale).clamp(self.low, self.high).float()]
+        for place, count in enumerate(self.counts):
+            known = (levels[:, place : place + 1] >= 0) & (levels[:, place : place + 1] < count)
+            chosen = torch.where(known, levels[:, place : place + 1], count)
+            parts.append((chosen == torch.arange(count + 1)).float())
+        parts.append(codes)
+        found: Tensor = self.model(torch.cat(parts, dim=1))
+        return found
+
+
+class InUnits(nn.Module):
+    """A model whose outputs are a scaled quantity → the quantity in the unit of the table."""
+
+    def __init__(self, model: nn.Module, quantity: Quantity) -> None:
+        super().__init__()
+        self.model = model
+        self.quantity = quantity
+
+    def forward(self, numbers: Tensor, levels: Tensor, codes: Tensor) -> Tensor:
+        found: Tensor = self.quantity.restored(self.model(numbers, levels, codes))
+        return found
+
+
+def affine(number: Numeric) -> tuple[float, float, float, float]:
+    """(shift, scale, lowest, highest) of a number's feature: see `data/ehr/features.py`."""
+    if number.scale == "standard":
+        return float(number.mean or 0), float(number.std or 1), -CUT, CUT
+    low, high = float(number.min or 0), float(number.max or 0)
+    return low, high - low, 0.0, 1.0
+
+
+def levels_of(preprocessing: Preprocessing) -> list[list[str]]:
+    """The levels of each categorical column, in their order; Unknown comes after them."""
+    return [[text for text in entry.levels or () if text != UNKNOWN] for entry in preprocessing.schema.categorical]
+
+
+def codes_of(preprocessing: Preprocessing) -> list[str]:
+    """'diagnoses:250' and so on, in their order."""
+    return [f"{entry.name}:{code}" for entry in preprocessing.schema.codes for code in entry.vocabulary or ()]
+
 
 Batch = tuple[Tensor, ...]
 

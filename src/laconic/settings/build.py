@@ -30,12 +30,11 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import EVALUATIONS, VOTES
 from laconic.privacy.accounting.sampling import Cyclic, FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
-from laconic.settings.attack import class_names, make_attack
 from laconic.settings.check import check_config
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.declared import check_declared
-from laconic.settings.front_end import resolve_front_end, with_front_end_defaults
+from laconic.settings.parts import class_names, make_attack, make_sampler, resolve_front_end, with_front_end_defaults
 from laconic.settings.resolve_privacy import make_budget, resolve_clip, resolve_noise
 from laconic.settings.resolve_scheme import (
     WHOLE,
@@ -47,7 +46,6 @@ from laconic.settings.resolve_scheme import (
     with_outputs,
     with_train_defaults,
 )
-from laconic.settings.sampler import make_sampler
 from laconic.streams import Streams
 
 

@@ -29,11 +29,10 @@ from laconic.options.declare import declared_in
 from laconic.options.sections import DataSection, EvaluationSection, TestingOptions
 from laconic.privacy.accounting.releases import CLIENT, METHODS, UNITS
 from laconic.scheme import Scheme
-from laconic.settings.attack import check_attack
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import unknown_dataset
 from laconic.settings.data.public_records import DEAD_LEAVES
-from laconic.settings.front_end import looks_at_public, with_front_end_defaults
+from laconic.settings.parts import check_attack, looks_at_public, make_sampler, with_front_end_defaults
 from laconic.settings.resolve_privacy import check_clip, check_noise, draft_budget
 from laconic.settings.resolve_scheme import (
     draft_options,
@@ -45,7 +44,6 @@ from laconic.settings.resolve_scheme import (
     with_schedule,
     with_train_defaults,
 )
-from laconic.settings.sampler import make_sampler
 from laconic.train.local import NUM_UNITS_NEEDED
 
 

@@ -22,12 +22,10 @@ import laconic
 from laconic.audience import Sentence
 from laconic.cli.main import cli
 from laconic.errors import ConfigError, RunFolderError
-from laconic.export import prepared
+from laconic.export import raw
 from laconic.export.export import compare, export_run
 from laconic.export.formats import FORMATS
-from laconic.export.plain_lstm import with_plain_loops
-from laconic.export.raw import raw_model
-from laconic.export.real_scattering import without_complex_numbers
+from laconic.export.raw import raw_model, with_plain_loops, without_complex_numbers
 from laconic.export.trained import Trained
 from laconic.features.kinds import scattering_front_end
 from laconic.features.scattering import ScatteringFrontEnd
@@ -141,12 +139,12 @@ def test_every_scaling_of_a_column_is_exported(tmp_path: Path) -> None:
 def test_a_wrong_preprocessing_would_be_noticed_and_nothing_left(
     patients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = prepared.PreparedRecords.forward
+    right = raw.PreparedRecords.forward
 
     def wrong(self: Any, numbers: Tensor, levels: Tensor, codes: Tensor) -> Tensor:
         return right(self, numbers, levels + 1, codes)
 
-    monkeypatch.setattr(prepared.PreparedRecords, "forward", wrong)
+    monkeypatch.setattr(raw.PreparedRecords, "forward", wrong)
     with pytest.raises(ConfigError, match="its outputs would differ by"):
         export_run(patients, "torchscript", out=tmp_path / "model.pt")
     assert list(tmp_path.iterdir()) == []

@@ -9,10 +9,10 @@ import pytest
 
 from laconic.adversary.attack import Attack
 from laconic.errors import ConfigError
-from laconic.settings.attack import class_names, class_number
 from laconic.settings.build import settle
 from laconic.settings.check import check_config
 from laconic.settings.config import RunConfig, full_path, read_toml, write_toml
+from laconic.settings.parts import class_names, class_number
 
 SMALL = {"data.num_clients": 50, "sampler.kind": "fixed-size", "sampler.cohort_size": 20, "run.rounds": 2}
 PRIVATE = {"scheme.name": "fl-sign-dp", "scheme.noise_multiplier": 1.0}

@@ -15,8 +15,7 @@ from messy_table import write_messy_table
 
 from laconic.cli.main import cli
 from laconic.data.ehr.blocks import read_table
-from laconic.data.ehr.draft import Draft, draft_schema
-from laconic.data.ehr.draft_text import draft_toml
+from laconic.data.ehr.draft import Draft, draft_schema, draft_toml
 from laconic.data.ehr.look import look_at
 from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.toml_values import toml

@@ -11,8 +11,7 @@ import pytest
 import torch
 from sklearn.datasets import load_iris
 
-from laconic.data.ehr.draft import draft_schema
-from laconic.data.ehr.draft_text import draft_toml
+from laconic.data.ehr.draft import draft_schema, draft_toml
 from laconic.data.ehr.outcome import Outcome, Quantity
 from laconic.data.ehr.schema import Numeric, Schema
 from laconic.data.ehr.sources import load_table

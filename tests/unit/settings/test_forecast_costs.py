@@ -20,7 +20,7 @@ from laconic.data.inputs import Pictures
 from laconic.data.population import PooledPopulation, Records
 from laconic.experiment.experiment import Experiment
 from laconic.runner.run import Run
-from laconic.settings import costs
+from laconic.settings import forecast as costs
 from laconic.settings.config import RunConfig
 from laconic.settings.forecast import forecast
 
@@ -31,7 +31,7 @@ MASKED_ROUND = """
 import json, resource, sys, torch, laconic
 from laconic import schemes
 from laconic.data.population import as_population
-from laconic.settings.costs import memory_bytes
+from laconic.settings.forecast import memory_bytes
 from laconic.experiment.experiment import Experiment
 from laconic.runner.run import Run
 import laconic.secagg, dp_accounting.rdp, scipy.stats
