@@ -201,6 +201,11 @@ def client_weight(scheme: Scheme, num_records: int) -> float:
     return float(num_records) if scheme.weighting == "data-size" else 1.0
 
 
+def client_weights(scheme: Scheme, num_records: np.ndarray) -> np.ndarray:
+    """`client_weight` of several clients."""
+    return num_records.astype(np.float64) if scheme.weighting == "data-size" else np.ones(len(num_records))
+
+
 def release_stream(streams: Streams, plan: RoundPlan) -> Stream:
     """The server's own noise in this attempt (see `server_step`)."""
     return streams.stream(*streams.of_run("release", plan.round, plan.attempt))

@@ -24,13 +24,14 @@ from laconic.experiment.identity import environment_of, noise_name
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
 from laconic.round import (
-    client_weight,
+    client_weights,
     downlink_encoding,
     empty_sum,
     noise_around,
     sum_noise_stream,
     uplink_encoding,
 )
+from laconic.scheme import Scheme
 from laconic.streams import Streams
 from laconic.train.engines.engine import Engine, Trained, Updates, Work
 from laconic.train.flat import FlatModel
@@ -111,11 +112,10 @@ class SimulatedClients(Clients):
             elif result.counts is not None:
                 places = torch.from_numpy(np.searchsorted(clients, chunk.clients)).to(self.device)
                 result.total[places] = chunk.values
-                sizes = [client_weight(scheme, int(size)) for size in chunk.num_records]
-                result.counts[places] = torch.tensor(sizes, device=self.device)
+                result.counts[places] = self._counts(scheme, chunk)
             else:
                 result.total += chunk.values[0]
-            result.weight += sum(client_weight(scheme, int(size)) for size in chunk.num_records)
+            result.weight += float(client_weights(scheme, chunk.num_records).sum())
             result.messages += len(chunk.clients)
         if self.draws_per_sum(plan):
             with self.clock("noise"):
@@ -163,10 +163,10 @@ class SimulatedClients(Clients):
     def _summed(self, plan: RoundPlan, trained: Trained) -> Updates:
         """The weighted sum of the clients' codes; or of their updates, where one code of the sum does."""
         scheme = self.experiment.scheme.at(plan.round)
-        counts = torch.tensor([client_weight(scheme, int(n)) for n in trained.num_records], device=self.device)
         if self.draws_per_sum(plan):
             return Updates(trained.clients, self.work.summed_terms(plan, trained)[None], trained.num_records)
         codes = None if self.work.sums_only(plan) else self.work.encoded(plan, trained)
+        counts = self._counts(scheme, trained)
         with self.clock("sum"):
             if codes is None:
                 total = trained.weighted_sum(counts)
@@ -175,6 +175,10 @@ class SimulatedClients(Clients):
             else:  # integers come from private schemes, in which clients count alike
                 total = counts @ codes if codes.is_floating_point() else codes.sum(0)
         return Updates(trained.clients, total[None], trained.num_records)
+
+    def _counts(self, scheme: Scheme, clients: Trained) -> Tensor:
+        """How much each client counts."""
+        return torch.from_numpy(client_weights(scheme, clients.num_records)).to(self.device, torch.float32)
 
     def _open(self, attempt: Attempt, result: Collected) -> None:
         """Put the opened sum in place of what was added up, or nothing if the round is lost."""

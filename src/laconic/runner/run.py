@@ -276,7 +276,7 @@ class Run(Progress):
             )
         elif sent.lost:
             row["discarded"] = sent.lost
-        newcomers = [client for client in plan.cohort.tolist() if not state.knows(client)]
+        newcomers = [client for client in plan.cohort.tolist() if not state.knows(client)] if state.shared else []
         once = [shared_bytes(state.shared)] * len(newcomers) if sent.up and state.shared else []
         traffic = self.ledger.row(
             round=number, up=sent.up, down=sent.down, once=once, secagg=sent.secagg, transport=sent.transport

@@ -207,7 +207,9 @@ def _finite(value: Any) -> Any:
         return None
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple) or set(map(type, value)) <= {int, str}:
+        return value  # at once, as cohorts of many clients are
+    return [_finite(item) for item in value]
 
 
 def free_folder(parent: Path, stem: str) -> Path:
