@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from laconic.data.datasets.mnist import read_idx
+from laconic.data.datasets.pictures import read_idx
 from laconic.data.ehr.schema import Schema
 from laconic.data.files.folder import load_table
 from laconic.data.inputs import dense

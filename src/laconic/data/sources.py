@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import warnings
 
-from laconic.data.datasets.cifar import CIFAR10
 from laconic.data.datasets.embedded import BREAST_CANCER, DIGITS
 from laconic.data.datasets.imdb import IMDB, IMDB_TEXT
-from laconic.data.datasets.mnist import FASHION_MNIST, MNIST
+from laconic.data.datasets.pictures import CIFAR10, FASHION_MNIST, MNIST
 from laconic.data.ehr.sources import EHR_SOURCES
 from laconic.data.registry import SOURCES, Source, SourceInfo, load_source, register, sources_kept
 from laconic.data.synthetic import SYNTHETIC

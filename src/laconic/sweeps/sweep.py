@@ -16,8 +16,8 @@ from laconic.report.plots import plots_available
 from laconic.store.folder import RunFolder
 from laconic.sweeps.grid import Grid, Point
 from laconic.sweeps.jobs import Job, SweepFolder, Watch, Way, in_turn
-from laconic.sweeps.processes import in_processes
 from laconic.sweeps.table import Table, table_of
+from laconic.sweeps.workers import in_processes
 
 PLACES = ("local", "ray")
 
@@ -108,7 +108,7 @@ class Sweep:
     def way(self) -> Way:
         """The function that runs the jobs: in turn, in processes, side by side or on Ray."""
         if self.place == "ray":
-            from laconic.sweeps.on_ray import check_installed, on_ray
+            from laconic.sweeps.workers import check_installed, on_ray
 
             check_installed()
             return partial(on_ray, out=self.folder.path, most=self.jobs)

@@ -82,7 +82,7 @@ def test_heavy_packages_are_imported_only_when_needed() -> None:
     modules = (
         "download",
         "files.folder",
-        "datasets.mnist",
+        "datasets.pictures",
         "partition",
         "population",
         "registry",

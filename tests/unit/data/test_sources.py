@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from laconic.data import registry, sources
-from laconic.data.datasets.mnist import load_idx
+from laconic.data.datasets.pictures import load_idx
 from laconic.data.registry import cache_dir, locate, search_dirs
 from laconic.data.sources import SOURCES, SourceInfo, load_source
 from laconic.errors import ConfigError, DataError

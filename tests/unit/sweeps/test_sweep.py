@@ -238,9 +238,9 @@ def test_a_command_that_cannot_work_says_why(
 
 
 def test_without_ray_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from laconic.sweeps import on_ray
+    from laconic.sweeps import workers
 
-    monkeypatch.setattr(on_ray.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(workers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"--on ray needs ray: pip install '.\[ray\]'"):
         laconic.sweep(BASE, tmp_path / "out", on="ray")
     assert not (tmp_path / "out").exists()

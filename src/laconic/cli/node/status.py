@@ -116,8 +116,7 @@ def identity(folder: Path) -> None:
 
 def _process(folder: Path) -> dict[str, Any]:
     """What is known of the process that serves the folder."""
-    from laconic.federation.node.serve.daemon import HELLO
-    from laconic.federation.node.serve.hand_over import hand_over
+    from laconic.federation.node.serve.hand_over import HELLO, hand_over
     from laconic.federation.node.serve.place import serving
     from laconic.federation.node.serve.served_node import read_state
 

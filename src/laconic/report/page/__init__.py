@@ -1,7 +1,6 @@
 """The report of a run as a page, and several runs on one page.
 
-costs     who took part, bytes by kind, time by stage
-curves    the metric over rounds, ε and bytes; both ε with the budget; the last model by class
+curves    the metric over rounds, ε and bytes; the last model by class; who took part, bytes by kind, time by stage
 document  the whole page, with its style and script inside: what was run, how it stands, its statement, how to repeat it
 overlay   several runs: a table, and their curves in one picture
 reading   `RunView`: what the files of a run folder say, finished or not; metrics by name

@@ -18,8 +18,7 @@ from laconic import __version__
 from laconic.metrics import titles
 from laconic.privacy.statement import statement_lines
 from laconic.report.drawing import Markup, folded, joined, pairs, table, tag
-from laconic.report.page.costs import cohorts, timing, traffic
-from laconic.report.page.curves import by_class, quality, spending
+from laconic.report.page.curves import by_class, cohorts, quality, spending, timing, traffic
 from laconic.report.page.reading import RunView, best, main_metric, number, section, short
 from laconic.report.page.verdict import verdict
 from laconic.report.summary_lines import STOPPED, result_lines

@@ -18,17 +18,18 @@ from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
 from laconic.options.sections import DataSection
 from laconic.parts import below_one
 from laconic.settings.data.clinical import is_clinical, load_clinical
-from laconic.settings.data.declared import declared_classes, declared_names
-from laconic.settings.data.divide import default_clients, divided, split, without_holdout
-from laconic.settings.data.own_records import own_folder, own_table
-from laconic.settings.data.public_records import public_records, refuse_set_aside
-from laconic.settings.data.texts import (
+from laconic.settings.data.declared import (
     DECLARED_OPTIONS,
     PICTURE_OPTIONS,
     TEXT_OPTIONS,
+    declared_classes,
+    declared_names,
     refuse_options,
     source_options,
 )
+from laconic.settings.data.divide import default_clients, divided, split, without_holdout
+from laconic.settings.data.own_records import own_folder, own_table
+from laconic.settings.data.public_records import public_records, refuse_set_aside
 from laconic.streams import Streams
 
 _OWNER = "owner"

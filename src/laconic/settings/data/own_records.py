@@ -16,9 +16,15 @@ from laconic.data.population import PooledPopulation
 from laconic.data.text import Vocabulary, vocabulary_of, wording
 from laconic.errors import ConfigError
 from laconic.options.sections import DataSection
-from laconic.settings.data.declared import declared_classes, declared_names
+from laconic.settings.data.declared import (
+    PICTURE_OPTIONS,
+    TEXT_OPTIONS,
+    declared_classes,
+    declared_names,
+    refuse_options,
+    text_records,
+)
 from laconic.settings.data.divide import default_clients, divided, split
-from laconic.settings.data.texts import PICTURE_OPTIONS, TEXT_OPTIONS, refuse_options, text_records
 from laconic.streams import Streams
 
 _TEST_SHARE = 0.2

@@ -18,7 +18,7 @@ from laconic.data.synthetic import dead_leaves
 from laconic.errors import ConfigError, unknown
 from laconic.options.sections import DataSection
 from laconic.parts import positive_int
-from laconic.settings.data.texts import public_options, public_texts
+from laconic.settings.data.declared import public_options, public_texts
 from laconic.streams import Streams
 
 DEAD_LEAVES = "dead-leaves"

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from laconic.data import registry
-from laconic.data.datasets.cifar import ARCHIVE, BATCHES, CIFAR10, load_cifar
+from laconic.data.datasets.pictures import ARCHIVE, BATCHES, CIFAR10, load_cifar
 from laconic.data.inputs import Pictures
 from laconic.data.sources import SOURCES, load_source
 from laconic.errors import DataError

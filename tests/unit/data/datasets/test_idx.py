@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laconic.data.datasets import mnist
-from laconic.data.datasets.mnist import decode_idx, read_idx
+from laconic.data.datasets import pictures
+from laconic.data.datasets.pictures import decode_idx, read_idx
 from laconic.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -116,7 +116,7 @@ def test_missing_file(path: Path) -> None:
 
 
 def test_a_gzip_bomb_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mnist, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(pictures, "_MOST_BYTES", 1000)
     path.write_bytes(gzip.compress(bytes(100_000)))
     with pytest.raises(DataError, match="more than 1000 bytes"):
         read_idx(path, ndim=3)

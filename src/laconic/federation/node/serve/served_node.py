@@ -22,7 +22,7 @@ from laconic import __version__
 from laconic.errors import LaconicError, one_line
 from laconic.federation.node.kept import KeptRecords, KeptWork, Signature, signature
 from laconic.federation.node.node import Node
-from laconic.federation.node.serve.daemon import Daemon
+from laconic.federation.node.serve.hand_over import Daemon
 from laconic.federation.node.serve.place import ServingLock, open_socket
 from laconic.federation.node.serve.watched import NodeFigures, WatchedNode
 from laconic.federation.offer import UNCHECKED

@@ -22,8 +22,7 @@ import pytest
 from laconic.errors import ConfigError, RunFolderError
 from laconic.federation.node.serve import hand_over as frames
 from laconic.federation.node.serve import place
-from laconic.federation.node.serve.daemon import HELLO, Daemon
-from laconic.federation.node.serve.hand_over import hand_over
+from laconic.federation.node.serve.hand_over import HELLO, Daemon, hand_over
 from laconic.federation.node.serve.place import ServingLock, open_socket, serving
 from laconic.federation.requests import REFUSED, Fields
 from laconic.guard.withheld import WITHHELD

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from laconic.sweeps import on_ray, processes
+from laconic.sweeps import workers
 from laconic.sweeps.grid import Grid
 from laconic.sweeps.jobs import Job, Watch
-from laconic.sweeps.processes import Told, in_processes, pass_on
+from laconic.sweeps.workers import Told, in_processes, pass_on
 
 # A stand-in that loads no torch: it dies of jobs that say so, and fails others.
 STAND_IN = """
@@ -50,7 +50,7 @@ def jobs(*names: str) -> list[Job]:
 
 
 def test_a_process_that_dies_fails_its_own_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_WORKER", (sys.executable, "-c", STAND_IN))
+    monkeypatch.setattr(workers, "_WORKER", (sys.executable, "-c", STAND_IN))
     heard = Heard()
     in_processes(jobs("a", "dies", "b", "fails", "c", "d"), heard, count=2, threads=3)
     assert {name for name, end in heard.ends.items() if not end} == {"a", "b", "c", "d"}
@@ -59,7 +59,7 @@ def test_a_process_that_dies_fails_its_own_run_only(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_process_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_WORKER", (sys.executable, "-c", "import sys; sys.exit(3)"))
+    monkeypatch.setattr(workers, "_WORKER", (sys.executable, "-c", "import sys; sys.exit(3)"))
     heard = Heard()
     in_processes(jobs("a", "b", "c"), heard, count=2, threads=1)
     assert all("ended with exit code 3" in heard.ends[name] for name in "abc")
@@ -120,7 +120,7 @@ class StandInForRay:
 def test_a_machine_of_a_cluster_that_is_lost_fails_its_own_run_only(tmp_path: Path) -> None:
     (tmp_path / "grid.toml").touch()
     ray, heard = StandInForRay(), Heard()
-    on_ray._hand_out(ray, jobs("a", "lost", "fails", "b"), heard, tmp_path, most=2)
+    workers._hand_out(ray, jobs("a", "lost", "fails", "b"), heard, tmp_path, most=2)
     assert (heard.ends["a"], heard.ends["b"], heard.ends["fails"]) == ("", "", "as told")
     assert heard.ends["lost"] == "Ray lost the run (RayError: the node is gone); it can be gone on with"
     assert ray.most == 2 and ray.wanted == [{"num_cpus": 1, "num_gpus": 0}] * 4
@@ -129,6 +129,6 @@ def test_a_machine_of_a_cluster_that_is_lost_fails_its_own_run_only(tmp_path: Pa
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text("seeds = 1\n")
     (job,) = jobs("a")
-    for out, digest in ((tmp_path / "elsewhere", on_ray.digest_of(b"seeds = 1\n")), (tmp_path, "another grid")):
-        said = json.loads(on_ray.run_job(job.to_json(), str(out), digest))
+    for out, digest in ((tmp_path / "elsewhere", workers.digest_of(b"seeds = 1\n")), (tmp_path, "another grid")):
+        said = json.loads(workers.run_job(job.to_json(), str(out), digest))
         assert "choose an --out that all machines share" in said["error"] and said["exit_code"] == 5
