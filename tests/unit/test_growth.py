@@ -356,9 +356,9 @@ def test_a_scheme_is_its_function_and_a_row_beside_it(
         return replace(schemes.fl_bas_3(ratio=0.5, **train), name="fl-half")
 
     plain_row = SchemeEntry(fl_half, "a test", "4·K bytes", "4·K bytes")
-    monkeypatch.setitem(schemes.SCHEMES, "fl-half", plain_row)
+    monkeypatch.setitem(schemes.SCHEMES._entries, "fl-half", plain_row)
     private_row = SchemeEntry(schemes.PrivateScheme(fl_half), "a test", "b·K bits", "4·K bytes", base=plain_row)
-    monkeypatch.setitem(schemes.SCHEMES, "fl-half-dp", private_row)
+    monkeypatch.setitem(schemes.SCHEMES._entries, "fl-half-dp", private_row)
     words = ["fl-half-dp", "--clip-norm", "0.5", "--epsilon", "4", "--num-clients", "1000"]
     cli(["plan", *words, "--json"], standalone_mode=False)
     planned = json.loads(capsys.readouterr().out)

@@ -14,6 +14,7 @@ from laconic.cli.run import check_folder, default_folder, display_for, print_cau
 
 if TYPE_CHECKING:
     from laconic.experiment.experiment import Experiment
+    from laconic.privacy.released import Summary
     from laconic.settings.config import RunConfig
     from laconic.store.folder import RunFolder
 
@@ -87,7 +88,7 @@ def _federated(
     *,
     show: bool,
     quiet: bool,
-) -> dict[str, Any]:
+) -> Summary:
     """Start or go on with the federation in the folder."""
     from laconic.settings.launch import resumed_config, tracked
     from laconic.store.folder import RunFolder
@@ -113,7 +114,7 @@ def _supervised(
     *,
     show: bool,
     quiet: bool,
-) -> dict[str, Any]:
+) -> Summary:
     from laconic.federation.server.members import Settings
     from laconic.federation.trial.processes import Processes
     from laconic.federation.trial.trial import Supervisor, Trial, trial_policy
@@ -157,7 +158,7 @@ def _allowance(experiment: Experiment, spare: int) -> str:
     return f"{text}: ε is at most {at_most(outsider)} against an outsider and {at_most(server)} against the server"
 
 
-def _check_complete(summary: dict[str, Any]) -> None:
+def _check_complete(summary: Summary) -> None:
     """A run whose planned model was not trained is no success."""
     from laconic.errors import Incomplete
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from laconic.experiment.experiment import Experiment
     from laconic.observers.observer import Observer
     from laconic.observers.progress import PlainProgress
+    from laconic.privacy.released import Summary
     from laconic.ranks.group import Ranks
     from laconic.runner.outcome import RunResult
     from laconic.runner.run import Run
@@ -177,7 +178,7 @@ def started_as(simulation: Run) -> list[str]:
     return ["laconic"] if ranks == 1 else ["torchrun", "--nproc-per-node", str(ranks), "-m", "laconic"]
 
 
-def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None:
+def print_summary(summary: Summary, rounds: int, *, papers: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -194,8 +195,9 @@ def print_summary(summary: dict[str, Any], rounds: int, *, papers: bool) -> None
     table.add_row("Time", f"{summary['seconds']:.1f} s{ranks}")
     for name, seconds in (summary["profile"] or {}).items():
         table.add_row(f"  {name}", f"{seconds:.3f} s, {seconds / max(1, rounds):.4f} s a round")
-    table.add_row("Run folder", str(summary["folder"]))
-    table.add_row("Report", str(Path(summary["folder"]) / "report.html"))
+    if summary["folder"] is not None:
+        table.add_row("Run folder", summary["folder"])
+        table.add_row("Report", str(Path(summary["folder"]) / "report.html"))
     Console(soft_wrap=False).print(table)
 
 

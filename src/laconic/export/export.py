@@ -6,7 +6,7 @@ import json
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from laconic.features.base import describe
 from laconic.figures import rounded_up
 from laconic.files import replace_file
 from laconic.own_code import only
-from laconic.privacy.released import broken
+from laconic.privacy.released import Summary, broken
 from laconic.report.model_card import model_card
 from laconic.store.finished import finished_run
 from laconic.store.folder import IDENTITY
@@ -162,13 +162,13 @@ def _perhaps(run: Any, best: bool) -> Trained | None:
         return None
 
 
-def _metadata(summary: dict[str, Any], raw: Raw, trained: Trained | None) -> dict[str, str]:
+def _metadata(summary: Summary, raw: Raw, trained: Trained | None) -> dict[str, str]:
     """What the file says of itself. Nothing that only the server may know."""
     statement = summary["statement"]
     about = {"laconic": __version__, "scheme": summary["scheme"], "inputs": json.dumps(raw.inputs, ensure_ascii=False)}
     if statement["private"] and not broken(statement):
         released = statement["released"]
-        about["epsilon"] = rounded_up(released["epsilon"][released["accountant"]])
+        about["epsilon"] = rounded_up(cast(float, released["epsilon"][released["accountant"]]))
         about["delta"] = rounded_up(statement["delta"])
     classes = () if trained is None else _classes(trained)
     return about | ({"classes": json.dumps(classes, ensure_ascii=False)} if classes else {})
@@ -178,9 +178,7 @@ def _classes(trained: Trained) -> list[str]:
     return list(trained.record.classes)
 
 
-def _facts(
-    summary: dict[str, Any], trained: Trained | None, raw: Raw | None, identity: dict[str, Any]
-) -> dict[str, str]:
+def _facts(summary: Summary, trained: Trained | None, raw: Raw | None, identity: dict[str, Any]) -> dict[str, str]:
     """Lines on data, clients and model."""
     facts: dict[str, str] = {}
     config = None if trained is None else trained.config

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-Row = dict[str, Any]
+from laconic.privacy.released import Row, Summary
+
+__all__ = ["Ended", "Observer", "Row", "Started", "Together", "as_observer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class Ended:
     """How a run ended: 'finished', with its summary and rows, 'interrupted' or 'failed'."""
 
     status: str
-    summary: dict[str, Any] | None = None
+    summary: Summary | None = None
     history: tuple[Row, ...] = ()
 
 

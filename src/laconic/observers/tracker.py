@@ -20,7 +20,7 @@ from typing import Any
 
 from laconic.errors import ConfigError, how_to_install
 from laconic.observers.observer import Ended, Observer, Row, Started
-from laconic.privacy.released import released_row, released_summary
+from laconic.privacy.released import Summary, released_row, released_summary
 from laconic.registry import Registry
 from laconic.report.model_card import model_card
 
@@ -108,7 +108,7 @@ class Tracker(Observer):
                     self._tried(partial(self.keep, file))
         self._tried(lambda: self.close(run.status))
 
-    def _files(self, summary: dict[str, Any], folder: Path) -> list[Path]:
+    def _files(self, summary: Summary, folder: Path) -> list[Path]:
         """Statement and report. For a private run the report is its card, without what only the server may know."""
         statement, card = folder / "statement.json", folder / "report.md"
         shared = released_summary(summary)["statement"]

@@ -8,12 +8,14 @@ can be subtracted. See docs/threat-model.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 from laconic.audience import EVERYONE, NOT_PRIVATE, SERVER, Field, Sentence, fields_of, for_outsiders
 from laconic.figures import at_most, rounded_up
 from laconic.metrics import METRICS, columns
 
+Row = dict[str, Any]
+"""The row of a round, in `rounds.jsonl` and for observers. `row_field` knows each of its fields, metrics among them."""
 Epsilons = dict[str, float | None]
 """ε by accountant; None where an accountant has none to give."""
 
@@ -133,7 +135,7 @@ class Summary(TypedDict, total=False):
     federation: Annotated[dict[str, Any], Field("what was agreed, who was missing", SERVER)]
     ledger: Annotated[LedgerFields, Field("traffic", EVERYONE)]
     statement: Annotated[Statement, Field("the privacy statement", EVERYONE)]
-    released_statement: Annotated[dict[str, Any], Field("the statement as outsiders may read it", EVERYONE)]
+    released_statement: Annotated[Statement, Field("the statement as outsiders may read it", EVERYONE)]
     seconds: Annotated[float, Field("time of all rounds", NOT_PRIVATE, "seconds")]
     ranks: Annotated[int, Field("processes that trained", SERVER)]
     profile: Annotated[dict[str, float] | None, Field("where the time went", SERVER, "seconds")]
@@ -218,33 +220,35 @@ def released_row(row: Mapping[str, Any], *, private: bool) -> dict[str, float]:
     return found | {f"{name}_{place}": value for name, values in lists.items() for place, value in enumerate(values)}
 
 
-def released_statement(statement: Statement) -> dict[str, Any]:
+def released_statement(statement: Statement) -> Statement:
     """The statement without what only the server may know.
 
     One that was read from a file has lost what its sentences say to outsiders: they are left out, and it says so.
     """
     if not statement["private"]:
-        return dict(statement)
-    found = for_outsiders(Statement, statement)
+        return statement
+    found = cast(Statement, for_outsiders(Statement, statement))
     found["summary"] = _in_one_sentence(found)
     lists = (statement["assumptions"], statement["not_covered"], statement.get("cautions", ()))
     unmarked = sum(not isinstance(text, Sentence) for texts in lists for text in texts)
     if unmarked:
         which = "1 sentence" if unmarked == 1 else f"{unmarked} sentences"
-        found["not_covered"].append(f"{which} of the server's statement: nothing says that others may read them")
+        found["not_covered"].append(
+            Sentence.public(f"{which} of the server's statement: nothing says that others may read them")
+        )
     return found
 
 
-def released_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+def released_summary(summary: Summary) -> Summary:
     """The summary without what only the server may know."""
     statement = summary["statement"]
-    found = for_outsiders(Summary, summary, private=statement["private"])
+    found = cast(Summary, for_outsiders(Summary, summary, private=statement["private"]))
     found["last"] = released_row(summary["last"], private=statement["private"])
     found["statement"] = summary.get("released_statement") or released_statement(statement)
     return found
 
 
-def _in_one_sentence(shown: Mapping[str, Any]) -> str:
+def _in_one_sentence(shown: Statement) -> str:
     """The promise against an outsider, from what outsiders may see."""
     figure = shown["released"]["epsilon"][shown["released"]["accountant"]]
     return (

@@ -19,7 +19,7 @@ from laconic.errors import ConfigError
 from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.released import MechanismFields, MissingNoise, Statement
+from laconic.privacy.released import MechanismFields, MissingNoise, Participant, Released, Statement
 
 LARGE_EPSILON = 20.0
 SMALL_SUM = 2
@@ -185,7 +185,7 @@ def _sentences(texts: Sequence[str]) -> list[Sentence]:
     return [text if isinstance(text, Sentence) else Sentence(text, outsider=None) for text in texts]
 
 
-def statement_lines(statement: dict[str, Any], *, papers: bool = True) -> list[tuple[str, str]]:
+def statement_lines(statement: Statement, *, papers: bool = True) -> list[tuple[str, str]]:
     """(heading, text) pairs for people; without `papers` one ε per adversary, and nothing that is not proven."""
     if not statement["private"]:
         return [("Privacy", statement["summary"]), *[("Note", text) for text in statement["not_covered"]]]
@@ -286,13 +286,13 @@ def grid_text(grid: dict[str, Any], unit: str = "") -> str:
     )
 
 
-def _server(part: dict[str, Any]) -> str:
+def _server(part: Participant) -> str:
     if part.get("covered") is False:
         return f"this adversary {part['adversary']}"
     return f"{part['adversary']}; worst client: {part['participations']} participations"
 
 
-def _planned(released: dict[str, Any]) -> list[tuple[str, str]]:
+def _planned(released: Released) -> list[tuple[str, str]]:
     if "rounds_planned" not in released:
         return []
     text = (
@@ -302,14 +302,14 @@ def _planned(released: dict[str, Any]) -> list[tuple[str, str]]:
     return [("  rounds", text)]
 
 
-def _published(released: dict[str, Any]) -> list[tuple[str, str]]:
+def _published(released: Released) -> list[tuple[str, str]]:
     if "published" not in released:
         return []
     figure = f"moments {at_most(released['published'])}"
     return [("  as published", f"{figure} (CHIL'21, Theorem 3.1; not proven: it lets no model show who took part)")]
 
 
-def _figures(part: dict[str, Any], papers: bool) -> str:
+def _figures(part: Released | Participant, papers: bool) -> str:
     """The ε to quote; with `papers` those of all accountants."""
     figures, quoted = part["epsilon"], part["accountant"]
     if part.get("covered") is False:

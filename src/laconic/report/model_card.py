@@ -8,7 +8,7 @@ from typing import Any
 from laconic import __version__
 from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.metrics import TEST, columns
-from laconic.privacy.released import released_summary
+from laconic.privacy.released import Participant, Released, Statement, Summary, released_summary
 from laconic.report.ledger import human_bytes
 from laconic.report.summary_lines import metric_text
 
@@ -19,7 +19,7 @@ CITATION = (
 
 
 def model_card(
-    summary: dict[str, Any], facts: Mapping[str, str], *, released_only: bool = False, cite: Iterable[str] = ()
+    summary: Summary, facts: Mapping[str, str], *, released_only: bool = False, cite: Iterable[str] = ()
 ) -> str:
     """The card. `facts` are lines on data, clients and model; `cite` names what to cite besides.
 
@@ -48,7 +48,7 @@ def model_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _in_short(statement: dict[str, Any]) -> str:
+def _in_short(statement: Statement) -> str:
     if not statement["private"]:
         return "It has **no differential privacy**: whoever has the model may learn about the records behind it."
     if "attack" in statement and not statement["attack"]["holds"]:
@@ -61,18 +61,18 @@ def _in_short(statement: dict[str, Any]) -> str:
     )
 
 
-def _missing(statement: dict[str, Any]) -> str:
+def _missing(statement: Statement) -> str:
     return _plain(statement["attack"].get("text", "attackers left out noise"))
 
 
-def _promise(statement: dict[str, Any], released_only: bool) -> str:
+def _promise(statement: Statement, released_only: bool) -> str:
     if not statement["private"]:
         return "None: this scheme adds no noise."
     rows = []
-    for who, key in (("outsider", "released"), ("server", "participant")):
-        if key == "participant" and released_only:
-            continue
-        part = statement[key]
+    promises: list[tuple[str, Released | Participant]] = [("outsider", statement["released"])]
+    if not released_only:
+        promises.append(("server", statement["participant"]))
+    for who, part in promises:
         rows.append(
             (
                 who,
@@ -99,7 +99,7 @@ def _promise(statement: dict[str, Any], released_only: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _metrics(summary: dict[str, Any], released_only: bool) -> str:
+def _metrics(summary: Summary, released_only: bool) -> str:
     last, best = summary["last"], summary.get("best")
     names = columns(TEST, released=True)
     if not any(name in last for name in names):
@@ -111,7 +111,7 @@ def _metrics(summary: dict[str, Any], released_only: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _bytes(ledger: dict[str, Any], released_only: bool) -> str:
+def _bytes(ledger: Mapping[str, Any], released_only: bool) -> str:
     if released_only:
         planned = ledger.get("planned_messages", {})
         kinds = [(name, human_bytes(sizes["up"]), human_bytes(sizes["down"])) for name, sizes in planned.items()]
@@ -121,7 +121,7 @@ def _bytes(ledger: dict[str, Any], released_only: bool) -> str:
     return f"{text}; {human_bytes(ledger['bytes_up'])} up and {human_bytes(ledger['bytes_down'])} down in all."
 
 
-def _limits(statement: dict[str, Any], warnings: Iterable[str]) -> str:
+def _limits(statement: Statement, warnings: Iterable[str]) -> str:
     known = [
         "It knows what its clients' records show, with their gaps and biases. Try it on records of your own first.",
         "It is a research tool's model: no medical device, and no decision about a person should rest on it alone.",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import ConfigError, RunFolderError, how_to_install, unknown
+from laconic.privacy.released import Row
 from laconic.report.ledger import human_bytes
 from laconic.report.page.reading import curve, sent_up
 
@@ -17,7 +18,7 @@ Histories = Mapping[str, list[dict[str, Any]]]
 """The rows of several runs, by what the runs are called."""
 
 
-def read_history(folder: Path) -> list[dict[str, Any]]:
+def read_history(folder: Path) -> list[Row]:
     """The rows of a run folder's rounds.jsonl. The last one may still be in writing: then it is left out."""
     path = folder / "rounds.jsonl"
     try:
@@ -135,7 +136,7 @@ def pyplot() -> Any:
 OVER = {"round": "round", "bytes": "bytes sent up, all clients", "epsilon": "ε against an outsider"}
 
 
-def plot_run(history: list[dict[str, Any]], metric: str, over: str, label: str, axes: Any) -> Any:
+def plot_run(history: list[Row], metric: str, over: str, label: str, axes: Any) -> Any:
     """The metric over rounds, bytes or ε, on `axes` or on new ones, which are returned."""
     try:
         from matplotlib import pyplot as plt

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from typing import Any
 
 from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.metrics import MAIN, columns
+from laconic.privacy.released import Row, Statement, Summary
 from laconic.report.ledger import human_bytes
 
 STOPPED = {
@@ -19,7 +21,7 @@ STOPPED = {
 """Why a run ended, in words."""
 
 
-def result_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def result_lines(summary: Summary) -> list[tuple[str, str]]:
     """(heading, text) pairs: how the run ended, its last and its best round."""
     lines = [("Stopped", STOPPED.get(summary["stop_reason"], summary["stop_reason"]))]
     if summary["discarded"]:
@@ -107,7 +109,7 @@ def testing_lines(testing: dict[str, Any] | None) -> list[tuple[str, str]]:
     return lines
 
 
-def _about_best(best: dict[str, Any]) -> list[tuple[str, str]]:
+def _about_best(best: Row) -> list[tuple[str, str]]:
     """Why its ε is not smaller than that of the last round."""
     if "epsilon" not in best:
         return []
@@ -118,7 +120,7 @@ def _about_best(best: dict[str, Any]) -> list[tuple[str, str]]:
     return [("  its ε", text)]
 
 
-def metric_text(row: dict[str, Any]) -> str:
+def metric_text(row: Row) -> str:
     parts = [f"round {row['round']}"]
     parts += [f"{key} {_figures(row[key])}" for key in columns() if row.get(key) is not None]
     if "epsilon" in row:
@@ -130,7 +132,7 @@ def _figures(value: float | list[float]) -> str:
     return f"({', '.join(map(_figures, value))})" if isinstance(value, list) else f"{value:.4f}"
 
 
-def ledger_lines(ledger: dict[str, Any], *, papers: bool = True) -> list[tuple[str, str]]:
+def ledger_lines(ledger: Mapping[str, Any], *, papers: bool = True) -> list[tuple[str, str]]:
     """(heading, text) pairs: measured bytes, and with `papers` their formula beside them."""
     lines = []
     for direction in ("up", "down"):
@@ -159,12 +161,12 @@ _SECAGG_LINES = {
 """The overhead of a masked run, line by line: kinds of traffic, and what they are."""
 
 
-def _secagg_text(ledger: dict[str, Any], kinds: dict[str, str]) -> str:
+def _secagg_text(ledger: Mapping[str, Any], kinds: dict[str, str]) -> str:
     parts = [f"{human_bytes(ledger[f'secagg_{kind}'])} {kind.split('_')[1]} ({what})" for kind, what in kinds.items()]
     return ", ".join(parts)
 
 
-def _transport_text(ledger: dict[str, Any]) -> str:
+def _transport_text(ledger: Mapping[str, Any]) -> str:
     """What the carrier of a federation added, by exchange."""
     kinds = [kind for kind in ("keys", "ready", "upload", "consent", "unmask") if f"transport_{kind}_up" in ledger]
     parts = [
@@ -177,7 +179,7 @@ def _transport_text(ledger: dict[str, Any]) -> str:
 _STOPPED = {"budget": "the budget is used up", "patience": "early stopping", "diverged": "diverged"}
 
 
-def result_rows(scheme: str, summary: dict[str, Any]) -> list[tuple[str, str]]:
+def result_rows(scheme: str, summary: Summary) -> list[tuple[str, str]]:
     """(what, value) pairs, the scheme first."""
     stopped = _STOPPED.get(summary["stop_reason"])
     rounds = f"{summary['rounds']}{f' ({stopped})' if stopped else ''}"
@@ -185,7 +187,7 @@ def result_rows(scheme: str, summary: dict[str, Any]) -> list[tuple[str, str]]:
         rounds += f", {len(summary['discarded'])} of them discarded"
     rows = [("scheme", scheme), ("rounds", rounds), *_metric_rows(summary), *_promise_rows(summary["statement"])]
     rows += [("warning", text) for text in summary.get("warnings", ())]
-    ledger = summary["ledger"]
+    ledger: Mapping[str, Any] = summary["ledger"]
     up, down = (ledger[f"bytes_{way}_per_client_and_round"] for way in ("up", "down"))
     rows.append(("bytes", f"{human_bytes(up)} up, {human_bytes(down)} down per client and round"))
     rows.append(("time", f"{summary['seconds']:.1f} s"))
@@ -194,7 +196,7 @@ def result_rows(scheme: str, summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _metric_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _metric_rows(summary: Summary) -> list[tuple[str, str]]:
     metric, last, best = summary["best_is_chosen_by"], summary["last"], summary["best"]
     names = [metric, *(name for name in MAIN if name != metric)]
     rows = []
@@ -208,15 +210,15 @@ def _metric_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _promise_rows(statement: dict[str, Any]) -> list[tuple[str, str]]:
+def _promise_rows(statement: Statement) -> list[tuple[str, str]]:
     """One ε per adversary."""
     if not statement["private"]:
         return [("privacy", "none: this scheme adds no noise")]
     rows = []
-    for who, key in (("outsider", "released"), ("server", "participant")):
-        part = statement[key]
+    outsider, server = statement["released"], statement["participant"]
+    at_delta = f" at δ = {rounded_up(statement['delta'])}"
+    for who, part, at in (("outsider", outsider, at_delta), ("server", server, "")):
         figure = part["epsilon"][part["accountant"]]
-        at = f" at δ = {rounded_up(statement['delta'])}" if key == "released" else ""
         rows.append((f"ε, {who}", f"{epsilon_text(figure)}{at}"))
     if "attack" in statement and not statement["attack"]["holds"]:
         rows.append(("attention", "attackers left out noise, so these ε do not hold in this run"))

@@ -16,6 +16,7 @@ from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
 from laconic.metrics import CLIENTS, HELD_OUT, METRICS, TEST, columns
+from laconic.privacy.released import Row
 from laconic.store.checkpoint import RunState
 from laconic.train.engines.engine import products_in
 from laconic.train.losses import binary_cross_entropy, cross_entropy
@@ -62,7 +63,7 @@ def majority_rate(targets: Tensor) -> float:
     return float(torch.bincount(targets).max()) / len(targets)
 
 
-def last_rounds(history: list[dict[str, Any]], count: int = 10) -> dict[str, Any]:
+def last_rounds(history: list[Row], count: int = 10) -> dict[str, Any]:
     """Minimum and mean of each metric over the last rounds that have it: the best round hides what oscillates."""
     found: dict[str, Any] = {}
     for name in ("accuracy", "class_accuracy", "attack_accuracy"):
@@ -193,7 +194,7 @@ class Evaluation:
 
     def metrics(self, weights: Tensor) -> dict[str, Any]:
         """Those of the test records, and of the held-out ones with `holdout_` before their names."""
-        row: dict[str, Any] = {}
+        row: Row = {}
         model, test, holdout = self._clients.model, self._test, self._holdout
         with products_in(self._experiment.precision, self._clients.device):
             if test:
@@ -259,7 +260,7 @@ class Evaluation:
             logits=model.loss in (cross_entropy, binary_cross_entropy),
         )
 
-    def note(self, row: dict[str, Any], state: RunState) -> bool:
+    def note(self, row: Row, state: RunState) -> bool:
         """Write the best round, and the progress that patience looks at, into the state; True if it is the best round.
 
         A vote leaves the weights as they are, so that they do not improve says nothing: patience begins after it.
@@ -274,7 +275,7 @@ class Evaluation:
             state.best_holdout = held if better else state.best_holdout
         return best
 
-    def _progress(self, row: dict[str, Any]) -> float | None:
+    def _progress(self, row: Row) -> float | None:
         """By what patience is measured: what clients measured, if they ever do, else the held-out set; None: nothing.
 
         What clients measured was released, so to stop on it costs nothing more. Where noise hides it, it says nothing.
@@ -287,7 +288,7 @@ class Evaluation:
             return None
         return self._score({k.removeprefix("holdout_"): v for k, v in row.items() if k.startswith("holdout_")})
 
-    def _better(self, row: dict[str, Any], best: dict[str, Any]) -> bool:
+    def _better(self, row: Row, best: Row) -> bool:
         """Whether a round beats the best one so far.
 
         A model that takes everything for one class has the same accuracy in every round, often a high one. Such rounds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -16,7 +16,7 @@ from laconic.experiment.about import about_dropouts, about_mechanism, about_nois
 from laconic.features.base import describe
 from laconic.metrics import CLIENTS, columns
 from laconic.privacy.accounting.releases import TRAINING
-from laconic.privacy.released import Statement, Summary, released_statement
+from laconic.privacy.released import LedgerFields, Row, Statement, Summary, released_statement
 from laconic.privacy.statement import privacy_statement
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.evaluation import ONE_CLASS
@@ -67,10 +67,10 @@ class RunResult:
     """
 
     model: nn.Module
-    history: list[dict[str, Any]]
+    history: list[Row]
     statement: Statement
-    ledger: dict[str, Any]
-    best: dict[str, Any] | None
+    ledger: LedgerFields
+    best: Row | None
     last: dict[str, Any]
     stop_reason: str
     seconds: float
@@ -92,7 +92,7 @@ class RunResult:
     """How many processes trained, when the run ended."""
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By query, what the last round in which it was asked has shown."""
-    released_statement: dict[str, Any] = field(default_factory=dict)
+    released_statement: Statement = field(default_factory=Statement)
     """The statement without what only the server may know."""
 
     def __repr__(self) -> str:
@@ -123,9 +123,9 @@ class RunResult:
 
         return plot_run(self.history, metric or self.metric, over, self.scheme, axes)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """All of it but the model and the history, for JSON."""
-        found = {
+        found: Summary = {
             "scheme": self.scheme,
             "stop_reason": self.stop_reason,
             "rounds": self.last["round"],
@@ -180,12 +180,12 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         best = best | {"bytes_up": sum(r["bytes_up"] for r in done), "bytes_down": sum(r["bytes_down"] for r in done)}
         best = {_SHORTER.get(key, key): value for key, value in best.items()}
     statement = statement_of(run)
-    whole = _epsilons(statement)
+    whole, traffic = _epsilons(statement), run.ledger.summary(rounds=state.rounds, **common)
     result = RunResult(
         model=run.exported(),
         history=run.history,
         statement=statement,
-        ledger=run.ledger.summary(rounds=state.rounds, **common) | {"planned_messages": planned_messages(run)},
+        ledger=cast(LedgerFields, traffic | {"planned_messages": planned_messages(run)}),
         best=None if best is None else best | whole,
         last=run.history[-1] | whole,
         stop_reason=run.stop_reason,
@@ -200,7 +200,7 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         warnings=tuple(_warnings(run)),
         ranks=run.clients.num_ranks,
         answers=_answers(run),
-        released_statement=released_statement(statement) if statement["private"] else {},
+        released_statement=released_statement(statement) if statement["private"] else Statement(),
     )
     if run.folder:
         run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")

@@ -17,6 +17,7 @@ from laconic.observers.observer import Started
 from laconic.options.declare import declared_in
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import Repeats, RunAccountant, largest
+from laconic.privacy.released import Row
 from laconic.report.ledger import Ledger
 from laconic.runner.evaluation import Evaluation
 from laconic.store.checkpoint import RunState
@@ -97,7 +98,7 @@ class Progress:
         self.evaluation, self.spending = Evaluation(experiment, clients), Spending(experiment)
         self.model, self.device = clients.model, clients.device
         self.ledger = Ledger()
-        self.history: list[dict[str, Any]] = []
+        self.history: list[Row] = []
         self.stop_reason = "rounds"
         self.about_federation: Callable[[], dict[str, Any]] | None = None
         """What a federation adds to the summary."""

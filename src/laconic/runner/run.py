@@ -247,7 +247,7 @@ class Run(Progress):
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
         """Use what the clients sent. The state changes only at the end, in one go."""
         e, state, number = self.experiment, self.state, plan.round
-        row: dict[str, Any] = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
+        row: Row = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
         row |= self._left_out(sent)
         if e.attack is not None:
             row |= counted_attackers(e, plan)
@@ -389,7 +389,7 @@ class Run(Progress):
         taken, drawn = self.state.participations, plan.drawn
         return max(taken.most, taken.most_of(drawn) + 1) if len(drawn) else taken.most
 
-    def _record(self, row: dict[str, Any]) -> None:
+    def _record(self, row: Row) -> None:
         """Note whether the round is the best, then write the row."""
         if self.evaluation.note(row, self.state):
             self._new_best = self.state.weights

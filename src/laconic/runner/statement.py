@@ -21,7 +21,7 @@ from laconic.plan import RoundPlan
 from laconic.planning import drawn_cohort
 from laconic.privacy.accounting.accountant import RunAccountant, largest
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.released import MissingNoise
+from laconic.privacy.released import MissingNoise, Row
 from laconic.runner.evaluation import CHANCE, last_rounds, majority_rate
 from laconic.runner.progress import Progress
 from laconic.streams import Streams
@@ -157,9 +157,9 @@ def _attacked(e: Experiment, clients: int, attackers: int, merged: int = 1) -> A
     return Attacked(cohort=clients, attackers=attackers, max_dropouts=dropouts, max_colluders=colluders)
 
 
-def _most_in_a_sum(row: dict[str, Any]) -> int:
+def _most_in_a_sum(row: Row) -> int:
     """How many attackers are in one sum of a round at most."""
-    return int(row.get("most_malicious_in_a_group", row["malicious"]))
+    return int(row["most_malicious_in_a_group"] if "most_malicious_in_a_group" in row else row["malicious"])
 
 
 def missing_noise(run: Progress, spent: Spent) -> MissingNoise | None:
@@ -169,8 +169,8 @@ def missing_noise(run: Progress, spent: Spent) -> MissingNoise | None:
         return None
     sums = [
         (
-            row.get("worst_group", row["cohort"]),
-            row.get("worst_group_malicious", row["malicious"]),
+            row["worst_group" if "worst_group" in row else "cohort"],
+            row["worst_group_malicious" if "worst_group_malicious" in row else "malicious"],
             -(-e.scheme.groups // row.get("groups", e.scheme.groups)),
         )
         for row in run.history

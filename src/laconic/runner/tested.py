@@ -12,6 +12,7 @@ from laconic.experiment.about import testing_assumes
 from laconic.experiment.experiment import Experiment
 from laconic.group_testing import Findings, chance_of_a_group, detector_of, update_findings
 from laconic.plan import RoundPlan
+from laconic.privacy.released import Row
 from laconic.round import sums_step
 from laconic.runner.progress import Progress
 from laconic.server.rules import State
@@ -25,7 +26,7 @@ class Tested:
     weights: Tensor
     rule: State
     findings: Findings
-    row: dict[str, Any]
+    row: Row
 
 
 def sums_in_round(e: Experiment, findings: Findings) -> int:
@@ -69,7 +70,7 @@ def tested_step(e: Experiment, state: RunState, plan: RoundPlan, sums: Tensor) -
         false_exclusions=e.false_exclusions,
         false_alarms=e.false_alarms,
     )
-    row: dict[str, Any] = {
+    row: Row = {
         "groups": groups,
         "spoilt_sums": int(verdict.spoilt.sum()),
         "clearly_spoilt_sums": int(verdict.clear.sum()),

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laconic.errors import RunFolderError
+from laconic.privacy.released import Row, Summary
 from laconic.store.folder import BEST, FRONT_END, IDENTITY, STATE, STATEMENT, RunFolder
 from laconic.store.journal import Journal
 from laconic.store.saves import CHARGES, ROUNDS, SAVES, WAY_OUT, Save, Saves, digest_of, rows_digest
@@ -37,8 +38,8 @@ class Finished:
     """A finished run whose files are those that it left behind."""
 
     folder: RunFolder
-    summary: dict[str, Any]
-    history: list[dict[str, Any]]
+    summary: Summary
+    history: list[Row]
 
     @property
     def path(self) -> Path:

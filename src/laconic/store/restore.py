@@ -22,6 +22,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.experiment.identity import NOISE_DRAWS
 from laconic.group_testing import first_findings
 from laconic.planning import drawn_cohort
+from laconic.privacy.released import Row
 from laconic.round import first_server_state
 from laconic.store.checkpoint import RunState, parsed_state
 from laconic.store.folder import BEST, IDENTITY, STATE, RunFolder, parsed_row
@@ -169,7 +170,7 @@ class Restored:
     """(round, attempt) of rounds that are cut off and come again → the check of the weights that they led to."""
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         return [json.loads(line) for line in self.lines]
 
 

@@ -354,7 +354,7 @@ def test_a_group_that_is_opened_with_too_few_messages_is_refused() -> None:
     ("change", "message"),
     [
         ({"groups": 21}, r"--groups 21 of a cohort of 40 leaves fewer than two clients in a group, .*--groups 20 or"),
-        ({"max_dropouts": 4, "max_colluders": 4}, "= 8 leaves nobody of a group of 8 to add the noise"),
+        ({"max_dropouts": 4, "max_colluders": 4}, "= 8 leaves none of a group of 8 to add the noise"),
     ],
     ids=str,
 )

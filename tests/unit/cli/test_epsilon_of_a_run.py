@@ -114,7 +114,7 @@ def test_noise_is_calibrated_as_for_the_run(name: str) -> None:
         (("--sampling-rate", "0.1", "--groups", "2"), "--groups needs --num-clients"),
         (("--sampling-rate", "0.1", "--noise-draws", "per-client"), "--noise-draws per-client needs --num-clients"),
         (("--sampling-rate", "0.1", "--signs"), "--signs needs --code-size"),
-        (("--sampling-rate", "0.1", "--num-clients", "50", "--max-dropouts", "5"), "leaves nobody"),
+        (("--sampling-rate", "0.1", "--num-clients", "50", "--max-dropouts", "5"), "leaves none"),
         (("--separation", "5", "--noise-bands", "2", "--noise", "continuous"), "--noise-bands"),
         (("--cohort-size", "5", "--num-clients", "50", "--max-participations", "2"), "max_participations cannot"),
         (("--sampling-rate", "0.1", "--code-size", "10000000", "--delta", "1e-15"), "raise --delta"),

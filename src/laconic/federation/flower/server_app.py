@@ -41,6 +41,7 @@ from laconic.guard.keys.keyring import server_key
 from laconic.guard.keys.secret import Secret, found_secret
 from laconic.observers.observer import Together
 from laconic.observers.progress import measured_text
+from laconic.privacy.released import Row
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run, prepare
 from laconic.settings.build import Settled
@@ -180,7 +181,7 @@ def wait_for_nodes(grid: Grid, settings: Settings) -> list[int]:
         time.sleep(_POLL)
 
 
-def _show(row: dict[str, Any]) -> None:
+def _show(row: Row) -> None:
     parts = [f"{name} {row[name]:.4g}" for name in ("accuracy", "loss") if name in row]
     parts += [f"epsilon {at_most(row['epsilon'])}"] if "epsilon" in row else []
     parts += [text] if (text := measured_text(row)) else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO, getLogger
-from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.common.constant import ErrorCode
@@ -19,6 +18,7 @@ from laconic.federation.requests import REFUSED, Answers, Fields
 from laconic.federation.server.outcome import ATTEMPTS, LostRounds, may_charge
 from laconic.federation.server.remote_clients import RemoteClients
 from laconic.plan import RoundPlan
+from laconic.privacy.released import Row
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run
 
@@ -239,5 +239,5 @@ class SchemeStrategy(Strategy):
         return ArrayRecord({name: v.contiguous() for name, v in zip(simulation.model.names, values, strict=True)})
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, int | float | list[int] | list[float]]:
+def _numbers(row: Row) -> dict[str, int | float | list[int] | list[float]]:
     return {name: value for name, value in row.items() if isinstance(value, int | float)}

@@ -9,6 +9,7 @@ from laconic.errors import TrainingError
 from laconic.federation.offer import Offer
 from laconic.federation.server.members import Settings
 from laconic.plan import RoundPlan
+from laconic.privacy.released import Row
 from laconic.runner.run import Run
 from laconic.secagg.attempts import StaleNonce
 
@@ -18,7 +19,7 @@ _SHOWN = 10
 """How many nodes or rounds a message names."""
 
 
-def what_became(row: dict[str, Any]) -> str:
+def what_became(row: Row) -> str:
     """What a discarded round did to the budget and to the model; the subject of the sentence is the round."""
     return "was charged, and moved the model by noise alone" if CHARGED in row else "changed nothing"
 
@@ -32,7 +33,7 @@ class LostRounds:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._row: dict[str, Any] = {}
+        self._row: Row = {}
         self._in_a_row = 0
         self._heard: dict[int, dict[int, str]] = {}
 
@@ -40,7 +41,7 @@ class LostRounds:
         """A node did not do as asked."""
         self._heard = {round: self._heard.get(round, {}) | {client: reason}}
 
-    def after(self, plan: RoundPlan, row: dict[str, Any]) -> None:
+    def after(self, plan: RoundPlan, row: Row) -> None:
         """A round is over."""
         if plan.viable:
             lost = "discarded" in row

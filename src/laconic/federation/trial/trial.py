@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from laconic.errors import (
     ConfigError,
@@ -33,6 +33,7 @@ from laconic.files import private_folder
 from laconic.guard.contract import CLIENT
 from laconic.guard.keys.keyring import server_key
 from laconic.guard.ledger import Price, Seen, composed
+from laconic.privacy.released import Summary
 from laconic.settings.config import RunConfig, toml_value, write_toml
 from laconic.store.folder import RunFolder
 
@@ -280,7 +281,7 @@ class Supervisor:
     def finished_rounds(self) -> int:
         return self._seen_rounds
 
-    def run(self, config: RunConfig) -> dict[str, Any]:
+    def run(self, config: RunConfig) -> Summary:
         """Submit the run, watch it, and return its summary."""
         self._forget_last_end()
         self._submit(config)
@@ -291,7 +292,7 @@ class Supervisor:
             summary = self._read("summary.json")
             if summary is not None:  # first: a run that is incomplete has both
                 self._show_news()
-                return summary
+                return cast(Summary, summary)
             failure = self._read("failure.json")
             if failure is not None:
                 raise _error(failure)

@@ -12,10 +12,11 @@ import shlex
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from laconic import __version__
 from laconic.metrics import titles
+from laconic.privacy.released import Statement, Summary
 from laconic.privacy.statement import statement_lines
 from laconic.report.drawing import Markup, folded, joined, pairs, table, tag
 from laconic.report.page.curves import by_class, cohorts, quality, spending, timing, traffic
@@ -114,7 +115,7 @@ def result(view: RunView) -> Markup | None:
     if not view.finished:
         return None
     try:
-        lines = result_lines(dict(view.summary))
+        lines = result_lines(cast(Summary, view.summary))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # a summary of another version
         return None
     return tag(
@@ -177,7 +178,7 @@ def statement(view: RunView) -> Markup | None:
     if not view.statement:
         return None
     try:
-        lines = pairs([(heading.strip(), text) for heading, text in statement_lines(dict(view.statement))])
+        lines = pairs([(heading.strip(), text) for heading, text in statement_lines(cast(Statement, view.statement))])
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # that of another version
         lines = tag("p", str(view.statement.get("summary", "")))
     whole = json.dumps(view.statement, indent=2, ensure_ascii=False)

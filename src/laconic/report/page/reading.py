@@ -12,6 +12,7 @@ from typing import Any
 
 from laconic.errors import ConfigError, unknown
 from laconic.metrics import MAIN, columns, titles
+from laconic.privacy.released import Row
 
 FILES = (
     "config.toml",
@@ -32,7 +33,7 @@ class RunView:
     name: str
     path: str
     config: Mapping[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     statement: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
@@ -195,7 +196,7 @@ def _json(path: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[Row]:
     """All whole rows; the last one may still be in writing."""
     found = []
     for line in _text(path).split("\n"):

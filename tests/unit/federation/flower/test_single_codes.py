@@ -36,7 +36,7 @@ def robust(**options: Any) -> Scheme:
 def test_a_median_in_a_federation_is_the_simulators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEST_SEED, str(SEED))
     entry = replace(catalogue.SCHEMES["fl-std"], build=robust)
-    monkeypatch.setitem(catalogue.SCHEMES, "fl-median", entry)
+    monkeypatch.setitem(catalogue.SCHEMES._entries, "fl-median", entry)
     some = LocalFederation(tmp_path, config_for("fl-median", scheme__local_lr=0.3, scheme__local_steps=2))
     assert torch.equal(weights_of(some.run()), weights_of(some.simulated()))
 
