@@ -292,21 +292,6 @@ def without_sums(state: State) -> State:
     return {name: value for name, value in state.items() if not name.startswith(NOISE)}
 
 
-def grouped_step(
-    scheme: Scheme,
-    plan: RoundPlan,
-    totals: Tensor,
-    *,
-    survivors: Sequence[int],
-    weights: Tensor,
-    state: State,
-    stream: Stream,
-) -> tuple[Tensor, State]:
-    """New weights and state from the sums of the groups (groups, m), and how many messages are in each."""
-    released = released_sums(scheme, plan, totals, survivors=survivors, stream=stream)
-    return sums_step(scheme, plan, released, weights=weights, state=state)
-
-
 def released_sums(
     scheme: Scheme, plan: RoundPlan, totals: Tensor, *, survivors: Sequence[int], stream: Stream
 ) -> Tensor:

@@ -23,7 +23,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.plan import RoundPlan
 from laconic.planning import plan_for, plan_round
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
-from laconic.round import grouped_step, noise_stream, noisy_codes, noisy_in_groups
+from laconic.round import noise_stream, noisy_codes, noisy_in_groups, released_sums, sums_step
 from laconic.runner.run import Run
 from laconic.runner.statement import counted_attackers
 from laconic.scheme import Scheme
@@ -333,20 +333,15 @@ def test_the_mean_of_equal_groups_is_the_mean_of_the_cohort() -> None:
     some = replace(scheme(noise_multiplier=1e-3, noise="continuous"), aggregator=laconic.Scheme.aggregator)
     plan = planned(ALL)
     totals = torch.arange(50.0).reshape(5, 10)
-    after, _ = grouped_step(some, plan, totals, survivors=[8] * 5, weights=torch.zeros(10), state={}, stream=Stream(1))
+    released = released_sums(some, plan, totals, survivors=[8] * 5, stream=Stream(1))
+    after, _ = sums_step(some, plan, released, weights=torch.zeros(10), state={})
     assert torch.allclose(after, totals.sum(0) / 40, atol=1e-2)
 
 
 def test_a_group_that_is_opened_with_too_few_messages_is_refused() -> None:
     with pytest.raises(PrivacyError, match="7 messages, but the noise needs 8"):
-        grouped_step(
-            scheme(noise="continuous"),
-            planned(ALL),
-            torch.zeros(5, 10),
-            survivors=[8, 8, 7, 8, 8],
-            weights=torch.zeros(10),
-            state={},
-            stream=Stream(1),
+        released_sums(
+            scheme(noise="continuous"), planned(ALL), torch.zeros(5, 10), survivors=[8, 8, 7, 8, 8], stream=Stream(1)
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -259,7 +259,3 @@ def _arrow(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise DataError(f"reading tables of health records needs pyarrow: {how_to_install('tables')}") from None
-
-
-Reader = Callable[[Sequence[str]], Iterator[Block]]
-"""Gives the named columns of a table, block by block."""

@@ -34,10 +34,6 @@ class Groups:
         there = self.sizes > 0
         return np.flatnonzero(there if drawn is None else there & drawn.cpu().numpy())
 
-    def of_records(self, values: Tensor) -> Tensor:
-        """Every record's value, from its unit's."""
-        return values if self.units is None else values[self.units]
-
     def every(self, records: Tensor) -> Tensor:
         """(units, 1): whether it holds for all records of a unit."""
         assert self.units is not None
