@@ -2,7 +2,7 @@
 # # Attack and defend
 #
 # After this tutorial you have broken a federation with two bad clients out of 200, and repaired it twice: once without
-# privacy, and once with privacy, where nobody may look at what a single client sends. Attacks run in the simulator
+# privacy, and once with privacy, where no single client's message may be seen. Attacks run in the simulator
 # only.
 
 # %%
@@ -72,8 +72,8 @@ print(f"private, 2 attack:   accuracy {spoilt.last['accuracy']:.3f}")
 # ## Group testing
 #
 # Split the clients at random into 20 groups, and sum each group by itself, with its own noise. A sum that is longer
-# than honest clients can make it is left out. In every round the groups are new. Whoever is in spoilt groups again and
-# again is excluded. Nobody has looked at a single client.
+# than honest clients can make it is left out. In every round the groups are new. A client in spoilt groups again and
+# again is excluded. No single client was looked at.
 
 # %%
 grouped = replace(private, groups=20)

@@ -143,7 +143,7 @@ with open("hospital.toml", "w") as file:
 #
 # There are twelve hospitals here (`--num-clients 12` deals the patients out to as many). Twelve are too few to hide a
 # whole hospital, but a single admission can be hidden well. So we take a *record-level* scheme. Every hospital adds
-# noise to each of its own training steps. Nobody has to be trusted: neither the server nor the other hospitals.
+# noise to each of its own training steps. No other party has to be trusted: neither the server nor the other hospitals.
 #
 # | option | why this value |
 # | --- | --- |
