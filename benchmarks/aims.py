@@ -38,8 +38,8 @@ _FASTER_ON_GPU = (("w8", "laconic", "plain loop", 10.0),)
 _SHARED = (("w6", 1.3), ("w7", 2.0))
 # (our contender in W1 on a GPU, milliseconds a round)
 _AT_MOST = (
-    ("laconic fl-std, auto", 20),
-    ("laconic fl-top 0.5 %, auto", 22),
+    ("laconic fl-std, auto", 11),
+    ("laconic fl-top 0.5 %, auto", 11),
     ("laconic fl-cs 5 %, 50 iterations, auto", 30),
 )
 # (private scheme in W1, its twin without privacy), whose rounds may take 1.15 times as long

@@ -30,8 +30,8 @@ from laconic.sweeps.grid import Grid
 from laconic.sweeps.jobs import Job, Watch, Way
 from laconic.sweeps.sweep import Sweep
 
-WARM = 8
-"""Rounds that are not counted."""
+WARM = 12
+"""Rounds that are not counted: graphs are recorded, and a private run is saved when it knows its pace."""
 PRIVATE = {"clip_norm": w1.CLIP_NORM, "noise_multiplier": w1.NOISE_MULTIPLIER}
 
 

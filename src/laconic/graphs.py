@@ -1,4 +1,7 @@
-"""A function without arguments as one recorded CUDA graph: the thousand small launches of a round become one."""
+"""What keeps a GPU busy: a function as one recorded CUDA graph, and answers and numbers that are not waited for.
+
+The thousand small launches of a round become one, and the next round is under way before the last one is done.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 _log = logging.getLogger("laconic")
 
@@ -50,6 +54,29 @@ class Replayed:
                 gc.enable()
         self._graph = graph
         _recorded.add(self)
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """The values on the device. A GPU reads them by itself, from memory that stays in place, once it comes so far."""
+    if device.type == "cuda" and not values.is_cuda:
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)
+
+
+class Answer:
+    """Yes or no (a tensor of one bool), as its device says once it has come so far; a CPU has said it already."""
+
+    def __init__(self, said: Tensor) -> None:
+        self._said, self._event = said, None
+        if said.is_cuda:
+            self._said = said.to("cpu", non_blocking=True)
+            self._event = torch.cuda.current_stream(said.device).record_event()
+
+    def __bool__(self) -> bool:
+        """Wait for it, but not for what the device was told to do since."""
+        if self._event is not None:
+            self._event.synchronize()
+        return bool(self._said)
 
 
 _recorded: weakref.WeakSet[Replayed] = weakref.WeakSet()

@@ -19,6 +19,7 @@ from torch import Tensor
 from laconic.aggregate.base import blocks
 from laconic.codecs.votes import VotedSubset
 from laconic.errors import Diverged, PrivacyError
+from laconic.graphs import Answer
 from laconic.packing import FLOAT16, FLOAT32, SIGNS, Encoding, integers
 from laconic.plan import RoundPlan
 from laconic.privacy.mechanism.clip import L2Clip
@@ -248,8 +249,11 @@ def server_step(
     weights: Tensor,
     state: State,
     stream: Stream,
+    checked: bool = True,
 ) -> tuple[Tensor, State]:
     """New weights and rule state from the weighted sum of the codes. Everything here is post-processing.
+
+    Weights that are not finite are refused, unless they are not `checked`, which would wait for their device.
 
     With integer noise `total` is the opened sum: integers of which only the residues mod 2^b count, so a masked sum
     and a plain one give the same weights, bit for bit.
@@ -264,7 +268,7 @@ def server_step(
     if scheme.noise.private:
         released = released_sums(scheme, plan, total[None], survivors=[survivors], stream=stream)
         return sums_step(scheme, plan, released, weights=weights, state=state)
-    return _moved(scheme, plan, total / total_weight, weights, state)
+    return _moved(scheme, plan, total / total_weight, weights, state, checked=checked)
 
 
 def _with_central_noise(
@@ -324,18 +328,25 @@ def _released(scheme: Scheme, plan: RoundPlan, total: Tensor, survivors: int, st
     return scheme.noise.released(total, sensitivity=sensitivity, plan=plan, survivors=survivors, rng=stream)
 
 
-def _moved(scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state: State) -> tuple[Tensor, State]:
+def _moved(
+    scheme: Scheme, plan: RoundPlan, code: Tensor, weights: Tensor, state: State, *, checked: bool = True
+) -> tuple[Tensor, State]:
     """The server rule's step, refused if its weights are no longer finite. What is not the rule's stays."""
     remembered = {name: value for name, value in state.items() if name.startswith((AGGREGATOR, NOISE))}
     own = {name: value for name, value in state.items() if name not in remembered}
     change, own = scheme.rule.step(code, own, scheme.codec, len(weights), plan)
     updated = weights + change
-    if not bool(torch.isfinite(updated).all()):
-        raise Diverged(
-            f"the weights are no longer finite after round {plan.round}: training diverged;"
-            " lower ⟨local-lr⟩ or ⟨server-lr⟩"
-        )
+    if checked:
+        refuse_divergence(torch.isfinite(updated).all(), plan.round)
     return updated, own | remembered
+
+
+def refuse_divergence(finite: Tensor | Answer, number: int) -> None:
+    """Refuse the weights of a round if they are not finite."""
+    if not bool(finite):
+        raise Diverged(
+            f"the weights are no longer finite after round {number}: training diverged; lower ⟨local-lr⟩ or ⟨server-lr⟩"
+        )
 
 
 def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[dict[str, Tensor] | None, State]:

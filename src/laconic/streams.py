@@ -32,8 +32,12 @@ class Streams:
 
     def key(self, *path: str | int) -> int:
         """The 128-bit name of a stream."""
-        text = "/".join(f"{type(part).__name__[0]}{part}" for part in (self.seed, *path))
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+        return int.from_bytes(_digest("/".join(map(_part, (self.seed, *path)))), "little")
+
+    def words_of(self, *path: str | int, numbers: Sequence[int]) -> np.ndarray:
+        """The low 64 bits of the names that this path has with each of the numbers behind it (uint64)."""
+        before = "/".join(map(_part, (self.seed, *path))) + "/i"
+        return np.frombuffer(bytearray().join(_digest(f"{before}{number}")[:8] for number in numbers), dtype="<u8")
 
     def numpy(self, *path: str | int) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(key=self.key(*path)))
@@ -44,6 +48,14 @@ class Streams:
 
     def stream(self, *path: str | int) -> Stream:
         return Stream(self.key(*path))
+
+
+def _part(part: str | int) -> str:
+    return f"{type(part).__name__[0]}{part}"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True)

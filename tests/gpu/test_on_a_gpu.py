@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from laconic.codecs.solvers import Fista
 from laconic.codecs.subset import FixedRandomSubset
 from laconic.data.inputs import Pictures
 from laconic.data.population import PooledPopulation, Records, gather
+from laconic.errors import Diverged
 from laconic.guard.noise import exact_tables
 from laconic.models.networks import cnn, mlp
 from laconic.models.registry import build_model
@@ -195,14 +197,14 @@ def test_pooling_kernels_have_the_bits_of_torch(shape: tuple[int, ...], window: 
 
     generator = torch.Generator().manual_seed(0)
     y = torch.randint(-3, 4, shape, generator=generator).float()
-    images = y.flatten(0, 1).permute(0, 3, 1, 2).contiguous().requires_grad_()  # torch's order among equals is by rows
+    images = y.flatten(0, 1).permute(0, 3, 1, 2).requires_grad_()
     expected = nn.functional.max_pool2d(images, window)
     expected = expected.relu() if relu else expected
     gradients = torch.randn(expected.shape, generator=generator)
     (back,) = torch.autograd.grad(expected, images, gradients)
     pooled, places = pool(y.to(GPU), window, relu)
     assert torch.equal(pooled.flatten(0, 1).permute(0, 3, 1, 2).cpu(), expected)
-    turned = gradients.permute(0, 2, 3, 1).reshape(pooled.shape).to(GPU)
+    turned = gradients.permute(0, 2, 3, 1).contiguous().view(pooled.shape).to(GPU)
     found = unpool(turned, places, window, (shape[2], shape[3]))
     assert torch.equal(found.flatten(0, 1).permute(0, 3, 1, 2).cpu(), back)
 
@@ -341,6 +343,26 @@ def test_a_private_run_on_the_device(noise: str) -> None:
     assert torch.isfinite(first).all()
     if noise == "integer":
         assert torch.equal(first, trained("masked"))
+
+
+def test_a_run_on_the_device_that_diverges_ends_within_a_round_and_keeps_no_such_weights(tmp_path: Path) -> None:
+    """Between evaluations a GPU is asked only after it has been given the next round."""
+    torch.manual_seed(0)
+    model, rows = MODELS["cnn"](), []
+    with pytest.raises(Diverged, match="after round 1:"):
+        laconic.run(
+            laconic.schemes.fl_std(local_lr=1e38, local_steps=2, batch_size=4),
+            model=model,
+            clients=population(),
+            sampling_rate=1.0,
+            rounds=50,
+            eval_every=50,
+            device="cuda",
+            observer=rows.append,
+            out=tmp_path / "run",
+        )
+    assert [row["round"] for row in rows] == [1]
+    assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_variants_of_pictures_have_the_same_bits_as_on_a_cpu() -> None:

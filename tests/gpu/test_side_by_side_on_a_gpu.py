@@ -42,6 +42,7 @@ def records(seed: int) -> PooledPopulation:
 @pytest.mark.parametrize("supports", [False, True])
 @pytest.mark.parametrize("kind", TRAIN)
 def test_recorded_training_of_several_runs_gives_each_its_updates(kind: str, supports: bool) -> None:
+    torch.manual_seed(7)  # a start without a unit so near to ReLU's kink that rounding decides on which side it is
     module = cnn(input_shape=(1, 12, 12), num_classes=4)
     example = (torch.randn(2, 1, 12, 12), torch.zeros(2, dtype=torch.int64))
     model = FlatModel(module, example=example).to(GPU)

@@ -21,6 +21,7 @@ from laconic.clients.work import ClientWork, Tamper
 from laconic.experiment.about import about_sum
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.identity import environment_of, noise_name
+from laconic.graphs import sent
 from laconic.packing import Encoding
 from laconic.plan import RoundPlan
 from laconic.round import (
@@ -178,7 +179,7 @@ class SimulatedClients(Clients):
 
     def _counts(self, scheme: Scheme, clients: Trained) -> Tensor:
         """How much each client counts."""
-        return torch.from_numpy(client_weights(scheme, clients.num_records)).to(self.device, torch.float32)
+        return sent(torch.from_numpy(client_weights(scheme, clients.num_records)).to(torch.float32), self.device)
 
     def _open(self, attempt: Attempt, result: Collected) -> None:
         """Put the opened sum in place of what was added up, or nothing if the round is lost."""

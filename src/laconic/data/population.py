@@ -12,6 +12,7 @@ from torch import Tensor
 
 from laconic.data.inputs import Inputs, Pictures, SparseRows, concatenated, dense, tensors_of
 from laconic.errors import ConfigError, DataError
+from laconic.graphs import sent
 
 
 class Records(NamedTuple):
@@ -36,7 +37,7 @@ class Records(NamedTuple):
 
     def some(self, rows: Tensor | np.ndarray) -> Records:
         """The records of these numbers."""
-        index = torch.as_tensor(rows, device=self.targets.device)
+        index = sent(torch.as_tensor(rows), self.targets.device)
         inputs = self.inputs
         if isinstance(inputs, Tensor) and index.ndim == 1 and index.dtype == torch.int64:
             # The same, several times as fast on a CPU.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from laconic.clients.base import Clients, Collected, shared_bytes
@@ -15,6 +16,7 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.errors import Diverged, PrivacyError, RankLost, RunFolderError
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.identity import identity_of
+from laconic.graphs import Answer
 from laconic.observers.observer import Ended, Observer, Row, as_observer
 from laconic.plan import RoundPlan
 from laconic.planning import plan_for, plan_round
@@ -24,6 +26,7 @@ from laconic.round import (
     empty_sum,
     finite_codes,
     read_answers,
+    refuse_divergence,
     release_stream,
     released_sums,
     remembers_sums,
@@ -92,6 +95,8 @@ class Run(Progress):
         self._first, self._started, self._saved = 0, 0.0, 0.0
         """After which round this process began and when, and when it saved last."""
         self._repeated: dict[tuple[int, int], str] = {}
+        self._unanswered: tuple[Answer, int] | None = None
+        """Whether the weights of a round are finite, if a GPU has not been asked yet: it is still at work on others."""
 
     def run(self, one_round: Callable[[int], bool] | None = None) -> RunResult:
         """Train until the rounds, the budget or the patience is used up."""
@@ -128,6 +133,7 @@ class Run(Progress):
             if not self._committing:  # else the state is half of one round: the last checkpoint counts
                 self._save()
             raise
+        self._refuse_divergence()
         self._complete_last_row()
         self.state.rule = without_sums(self.state.rule)
         self._save()
@@ -247,6 +253,7 @@ class Run(Progress):
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
         """Use what the clients sent. The state changes only at the end, in one go."""
         e, state, number = self.experiment, self.state, plan.round
+        self._refuse_divergence()
         row: Row = {"round": number, "attempt": plan.attempt, "cohort": len(plan.cohort)}
         row |= self._left_out(sent)
         if e.attack is not None:
@@ -283,6 +290,7 @@ class Run(Progress):
         )
         row |= traffic | {"seconds": round(time.perf_counter() - self._round_started, 4)}
         if DIVERGED not in row and (number % e.eval_every == 0 or number == e.rounds):
+            self._refuse_divergence()
             with self.clients.clock("evaluate"):
                 row |= self.evaluation.metrics(weights)
             with self.clients.clock("account"):
@@ -357,8 +365,27 @@ class Run(Progress):
                 weights=state.weights,
                 state=state.rule,
                 stream=stream,
+                checked=not self._asks_later,
             )
+        if self._asks_later:
+            self._unanswered = Answer(torch.isfinite(step[0]).all()), plan.round
         return *step, None
+
+    @property
+    def _asks_later(self) -> bool:
+        """Whether the next round begins before it is known that the weights are finite.
+
+        Not where something else waits for them in every round: a check of a private round, or an attack, after which
+        the last finite weights are kept.
+        """
+        return self.device.type == "cuda" and self.experiment.attack is None and self.accountant is None
+
+    def _refuse_divergence(self) -> None:
+        """Ask a GPU for the answer that was left open. Nothing is evaluated or saved before."""
+        if self._unanswered is not None:
+            answer, number = self._unanswered
+            self._unanswered = None
+            refuse_divergence(answer, number)
 
     def plan(self, number: int) -> RoundPlan:
         e = self.experiment
@@ -411,6 +438,7 @@ class Run(Progress):
         return 1 + int(min(self.experiment.checkpoint_seconds * rounds / max(seconds, 1e-9), self.experiment.rounds))
 
     def _save(self, ahead: int = 0) -> None:
+        self._refuse_divergence()
         if self.folder and self._rows and self.journal.chain:
             self.journal.chain.check_in_place()  # else this would be written into the folder of another run
             self.folder.sync()  # the charges must outlive what is released

@@ -16,7 +16,7 @@ from torch.func import vmap
 from torch.utils.hooks import RemovableHandle
 
 from laconic.data.population import CohortRecords
-from laconic.graphs import Replayed
+from laconic.graphs import Replayed, sent
 from laconic.train.batches import Schedule
 from laconic.train.engines.engine import Crew, Task, Work, make_optimizer, products_in
 from laconic.train.flat import FlatModel, keep_padding
@@ -219,10 +219,10 @@ class _Block:
             (self._counts, torch.from_numpy(schedule.counts)),
             (self._keys, dropout),
         ):
-            mine[:real].copy_(theirs)
+            mine[:real].copy_(sent(theirs, mine.device))
         self._counts[real:] = 0
         if self._shares is not None and schedule.shares is not None:
-            self._shares[:real].copy_(torch.from_numpy(schedule.shares))
+            self._shares[:real].copy_(sent(torch.from_numpy(schedule.shares), self._shares.device))
             self._shares[real:] = 0
 
     def _move(self, trained: Tensor | None) -> None:

@@ -117,7 +117,7 @@ class Task:
 
     def keys(self, clients: np.ndarray) -> np.ndarray:
         """What each client draws its batches with."""
-        return np.array([self.streams.key(*self.path, int(c)) & (2**64 - 1) for c in clients], dtype=np.uint64)
+        return self.streams.words_of(*self.path, numbers=clients.tolist())
 
     def client(self, number: int, device: torch.device) -> Client:
         """One client, ready to be trained."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from laconic.data.population import CohortRecords, gather
-from laconic.graphs import Replayed
+from laconic.graphs import Replayed, sent
 from laconic.train.batches import Schedule
 from laconic.train.engines.cohort import CohortAtOnce, Vectorised, chunk_for, gradients, memory_of, rounded_up
 from laconic.train.engines.engine import Task, Trained, batches_of, make_optimizer, products_in
@@ -156,19 +156,20 @@ class _Block:
         schedule, device = load.schedule, self._with.device
         places = [self.clients_of(run, len(task.clients)) for run, task in enumerate(load.tasks)]
         rows = np.concatenate([np.arange(place.start, place.stop) for place in places])
-        self._indices.copy_(_spread(schedule.indices, rows, len(self._indices)))
-        self._counts.copy_(_spread(schedule.counts, rows, len(self._indices)))
-        self._keys.copy_(_spread(load.dropout.numpy(), rows, len(self._indices)))
+        count = len(self._indices)
+        self._indices.copy_(sent(_spread(schedule.indices, rows, count), device))
+        self._counts.copy_(sent(_spread(schedule.counts, rows, count), device))
+        self._keys.copy_(sent(_spread(load.dropout.numpy(), rows, count), device))
         if self._shares is not None and schedule.shares is not None:
-            self._shares.copy_(_spread(schedule.shares, rows, len(self._indices)))
-        rates = torch.tensor([task.train.local_lr for task in load.tasks], device=device)
+            self._shares.copy_(sent(_spread(schedule.shares, rows, count), device))
+        rates = sent(torch.tensor([task.train.local_lr for task in load.tasks]), device)
         self._rates.view(len(rates), -1).copy_(rates[:, None].expand(-1, self._shape.clients))
         torch.stack([task.weights for task in load.tasks], out=self._start)
-        for run, (task, records, place) in enumerate(zip(load.tasks, load.records, places, strict=True)):
-            held = records.inputs.shape[1]
-            self._inputs[place, :held].copy_(records.inputs)
-            self._targets[place, :held].copy_(records.targets)
-            if self._moves is not None:
+        rooms = [(place, slice(records.inputs.shape[1])) for place, records in zip(places, load.records, strict=True)]
+        torch._foreach_copy_([self._inputs[room] for room in rooms], [one.inputs for one in load.records])
+        torch._foreach_copy_([self._targets[room] for room in rooms], [one.targets for one in load.records])
+        if self._moves is not None:
+            for run, task in enumerate(load.tasks):
                 self._moves[run].fill_(float(task.trained is None))
                 if task.trained is not None:
                     self._moves[run, task.trained] = 1.0
@@ -218,11 +219,10 @@ class _Block:
 
     def weighted_sum(self, run: int, counts: Tensor) -> Tensor:
         """Σ_k counts_k·Δw_k of a run's clients, without their updates."""
-        mine, start = self.clients_of(run, len(counts)), self._start[run]
-        total = torch.empty_like(start)
+        mine = self.clients_of(run, len(counts))
+        total = self._start[run] * -counts.sum()
         for name, value in self._params.items():
-            place = self._with.model.places[name]
-            torch.sub(counts @ value[mine].flatten(1), counts.sum() * start[place], out=total[place])
+            total[self._with.model.places[name]] += counts @ value[mine].flatten(1)
         for name, factors in self._factors.items():
             factors.of(mine).write_sum(total[self._with.model.places[name]], counts, 1.0)
         return total
