@@ -18,8 +18,8 @@ clients = list(zip(digits.train.inputs.split(3), digits.train.targets.split(3), 
 
 # Public images tell which features matter. These follow from a seed; others that are public do as well.
 public = laconic.dead_leaves(2000, digits.input_shape, np.random.default_rng(0))
-front_end = laconic.scattering_front_end(
-    digits.input_shape, features=FEATURES, projection="public", images=public, source="2,000 dead leaves"
+front_end = laconic.public_front_end(
+    "scattering", digits.input_shape, features=FEATURES, images=public, source="2,000 dead leaves"
 )
 head = torch.nn.Linear(FEATURES, digits.num_classes)
 torch.nn.init.zeros_(head.weight)  # random weights would be noise to unlearn

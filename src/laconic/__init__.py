@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from laconic.export.export import export_run as export_run
     from laconic.export.loaded import load as load
     from laconic.features.kinds import public_front_end as public_front_end
-    from laconic.features.kinds import scattering_front_end as scattering_front_end
     from laconic.features.scattering import ScatteringFrontEnd as ScatteringFrontEnd
     from laconic.features.tables import fourier_front_end as fourier_front_end
     from laconic.models.lora import lora as lora
@@ -74,7 +73,6 @@ _HOMES = {
     "ScatteringFrontEnd": "laconic.features.scattering",
     "fourier_front_end": "laconic.features.tables",
     "public_front_end": "laconic.features.kinds",
-    "scattering_front_end": "laconic.features.kinds",
     "Accountant": "laconic.privacy.accounting.accountant",
     "Budget": "laconic.privacy.accounting.budget",
     "calibrate_noise": "laconic.privacy.accounting.calibrate",

@@ -23,7 +23,7 @@ from benchmarks.frontier.runs import CHOSEN, MEASURED, Runs, Trial, key_of, read
 from benchmarks.frontier.settings import BUDGET, EPSILONS, QUICK, TEST_SEEDS, Setting, World
 from laconic.cli.main import cli
 from laconic.data.synthetic import dead_leaves
-from laconic.features.kinds import scattering_front_end
+from laconic.features.kinds import public_front_end
 from laconic.streams import Streams
 
 CPU = torch.device("cpu")
@@ -49,9 +49,7 @@ def test_features_are_those_of_the_front_end(tmp_path: Path) -> None:
     features = Features(tmp_path / "f.pt", 20, ridge=0.05)
     federation, _ = load_data(QUICK, "dead-leaves", 1, None)
     leaves = dead_leaves(QUICK.images, (1, 8, 8), Streams(1).numpy("front end images"))
-    front_end = scattering_front_end(
-        (1, 8, 8), features=20, projection="public", images=leaves, ridge=0.05, mirror=True
-    )
+    front_end = public_front_end("scattering", (1, 8, 8), features=20, images=leaves, ridge=0.05, mirror=True)
     theirs = federation.population.records(17)
     ours = features.clients().records(17)
     assert torch.equal(ours.targets, theirs.targets)

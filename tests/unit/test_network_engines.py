@@ -162,7 +162,7 @@ def test_a_private_run_on_words(scheme: str) -> None:
 
 
 def test_a_front_end_for_pictures_refuses_words() -> None:
-    from laconic.features.kinds import scattering_front_end
+    from laconic.features.kinds import public_front_end
 
     with pytest.raises(ConfigError, match="images"):
-        scattering_front_end((400,))
+        public_front_end("scattering", (400,), projection="none")

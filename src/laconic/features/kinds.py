@@ -99,6 +99,11 @@ def names_in(name: str | None) -> list[str]:
     return [] if name is None else name.split("+")
 
 
+def learns_patches(name: str | None) -> bool:
+    """Whether one of the front ends in a name learns its patterns from public images."""
+    return "patches" in names_in(name)
+
+
 def kinds_from_file(name: str | None) -> dict[str, type[FileFrontEnd]]:
     """Those front ends in a name whose numbers are read from a file, with their classes."""
     others = [one for one in names_in(name) if one not in _OURS and ":" not in one]
@@ -214,6 +219,8 @@ def public_front_end(
 ) -> FrontEnd:
     """A front end for images by its name, by default projected on the leading principal components of public images.
 
+    `public_front_end("scattering", shape, projection="none")` has all features, and needs no images.
+
     Args:
         name: 'scattering', 'patches', or both with + between them.
         input_shape: (channels, height, width).
@@ -243,29 +250,6 @@ def public_front_end(
     check_projection(features, projection)
     wanted = Wanted(name=name, mirror=mirror, features=features, projection=projection, ridge=ridge, patterns=patterns)
     return wanted.made(input_shape, public=images, source=source, rng=rng, device=device)
-
-
-def scattering_front_end(input_shape: Sequence[int], *, projection: str = "none", **options: Any) -> ScatteringFrontEnd:
-    """`public_front_end("scattering", …)`, by default with all features.
-
-    Args:
-        input_shape: (channels, height, width).
-        projection: 'none', 'public' or 'random'.
-        **options: the other arguments of `public_front_end`.
-
-    Returns:
-        A fixed module.
-
-    Examples:
-        >>> import numpy as np
-        >>> leaves = laconic.dead_leaves(50, (1, 8, 8), np.random.default_rng(0))
-        >>> front_end = laconic.scattering_front_end((1, 8, 8), features=20, projection="public", images=leaves)
-        >>> front_end(leaves).shape
-        torch.Size([50, 20])
-    """
-    found = public_front_end("scattering", input_shape, projection=projection, **options)
-    assert isinstance(found, ScatteringFrontEnd)
-    return found
 
 
 def project(

@@ -117,9 +117,11 @@ class OfferedFrontEnd:
 
     def _check_patterns(self, input_shape: Sequence[int]) -> None:
         """What is learnt of patches takes the square of their size, and what is seen of patterns all places."""
+        from laconic.features.kinds import learns_patches
         from laconic.features.patches import SIDE, check_pictures
 
-        learns = "patches" in self._names()
+        self._names()  # which checks them
+        learns = learns_patches(self.name)
         whole = isinstance(self.patterns, int) and not isinstance(self.patterns, bool)
         if not whole or not learns <= self.patterns <= learns * _MOST_PATTERNS:
             raise ConfigError(f"a front end of an offer cannot have {self.patterns} patterns")
@@ -196,14 +198,14 @@ def read_front_end(file: Path, module: str | None = None) -> FrontEnd:
 def _made(offer: Offer) -> FrontEnd:
     """From formulas and the public seed, by the same streams as the server's."""
     from laconic.data.synthetic import dead_leaves
-    from laconic.features.kinds import Wanted, kinds_from_file, names_in
+    from laconic.features.kinds import Wanted, kinds_from_file, learns_patches
     from laconic.features.patches import PATTERNS
     from laconic.streams import Streams
 
     wanted, streams = offer.front_end, Streams(offer.public_seed)
     assert wanted is not None
     images, files = None, list(kinds_from_file(wanted.name).values())
-    looks = wanted.projection == "public" or "patches" in names_in(wanted.name)
+    looks = wanted.projection == "public" or learns_patches(wanted.name)
     if files or (looks and not wanted.leaves):
         found = wanted.source or (files[0].found_on if files else "public images")
         raise WireError(

@@ -23,7 +23,7 @@ from laconic.experiment.experiment import (
     check_votes,
 )
 from laconic.experiment.identity import choose_device
-from laconic.features.kinds import PATCHES_NEED, names_in
+from laconic.features.kinds import PATCHES_NEED, learns_patches
 from laconic.models.registry import find_model
 from laconic.options.declare import declared_in
 from laconic.options.sections import DataSection, EvaluationSection, TestingOptions
@@ -232,7 +232,7 @@ def _missing_public_data(config: RunConfig, scheme: Scheme) -> Iterator[str]:
         )
     if config.scheme.options.get("clip_norm") == "public":
         yield "⟨clip-norm⟩ public needs ⟨public-dataset⟩ NAME (mnist for fashion-mnist, say) or ⟨public-records⟩ N"
-    if "patches" in names_in(config.front_end.name):
+    if learns_patches(config.front_end.name):
         yield PATCHES_NEED
     elif config.front_end.projection == "public":
         yield (

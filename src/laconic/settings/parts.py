@@ -26,7 +26,7 @@ from laconic.features.kinds import (
     factory_of,
     front_ends,
     kinds_from_file,
-    names_in,
+    learns_patches,
     read_from_files,
 )
 from laconic.features.patches import MOST_PATTERNS, PATTERNS
@@ -192,7 +192,7 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
     if values["projection"] == "public":
         values = _PUBLIC_DEFAULTS | values
         positive_int(images=values["images"])
-    if "patches" in names_in(section.name):
+    if learns_patches(section.name):
         values = {"patterns": PATTERNS, "images": _PUBLIC_DEFAULTS["images"]} | values
     looks = looks_at_public(section.name, values["projection"], section.bandwidth)
     for key, needed in (("images", looks), ("ridge", values["projection"] == "public")):
@@ -203,7 +203,7 @@ def with_front_end_defaults(config: RunConfig) -> RunConfig:
 
 def looks_at_public(name: str, projection: str | None, bandwidth: float | None) -> bool:
     """Whether public records decide something about the front end."""
-    learns = "patches" in names_in(name) or (name == "fourier" and bandwidth is None)
+    learns = learns_patches(name) or (name == "fourier" and bandwidth is None)
     return learns or projection == "public"
 
 
@@ -218,7 +218,7 @@ def _check_idle(section: FrontEndSection) -> None:
         raise ConfigError(f"⟨front-end-weights⟩ means nothing without ⟨front-end⟩ {files}")
     if section.weights is None and kinds:
         raise ConfigError(next(iter(kinds.values())).weights_needed)
-    if section.patterns is not None and "patches" not in names_in(name):
+    if section.patterns is not None and not learns_patches(name):
         raise ConfigError("⟨front-end-patterns⟩ means nothing without ⟨front-end⟩ patches")
     if section.patterns is not None and section.patterns > MOST_PATTERNS:
         raise ConfigError(

@@ -27,7 +27,7 @@ from laconic.export.export import compare, export_run
 from laconic.export.formats import FORMATS
 from laconic.export.raw import raw_model, with_plain_loops, without_complex_numbers
 from laconic.export.trained import Trained
-from laconic.features.kinds import scattering_front_end
+from laconic.features.kinds import public_front_end
 from laconic.features.scattering import ScatteringFrontEnd
 from laconic.figures import at_most
 from laconic.models.registry import build_model
@@ -170,7 +170,7 @@ class FixedBatch(nn.Module):
 def models() -> dict[str, Trained]:
     words = build_model("cnn-lstm", input_shape=(30,), num_classes=2, seed=0, options={"vocabulary": 50})
     pictures = build_model("cnn", input_shape=(1, 8, 8), num_classes=3, seed=0)
-    front_end = scattering_front_end((1, 12, 12), features=20, projection="random", mirror=True)
+    front_end = public_front_end("scattering", (1, 12, 12), features=20, projection="random", mirror=True)
     return {
         "words": trained(words, 30, whole=True),
         "bytes": trained(pictures, 1, 8, 8, pixels=True),

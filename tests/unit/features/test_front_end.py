@@ -17,7 +17,7 @@ from laconic.catalogue import SCHEMES, build_scheme
 from laconic.data.population import FunctionPopulation, PooledPopulation, Records, gather
 from laconic.data.synthetic import dead_leaves
 from laconic.errors import ConfigError, DataError, RunFolderError
-from laconic.features.kinds import scattering_front_end
+from laconic.features.kinds import public_front_end
 from laconic.features.population import ClientFeatures, as_features
 from laconic.features.projection import principal_components, random_selection
 from laconic.features.scattering import Scattering, ScatteringFrontEnd
@@ -75,7 +75,7 @@ def run(scheme: Any = PLAIN, **options: Any) -> laconic.RunResult:
         "sampling_rate": 0.5,
         "rounds": 4,
         "eval_every": 4,
-        "front_end": scattering_front_end(SHAPE, features=40, projection="random"),
+        "front_end": public_front_end("scattering", SHAPE, features=40, projection="random"),
         "model": head(40),
     }
     if scheme.private:
@@ -97,10 +97,12 @@ def test_features_are_normalised_in_27_groups() -> None:
 
 
 def test_mirror_images_have_the_same_features() -> None:
-    front_end = scattering_front_end(SHAPE, features=20, projection="random", mirror=True)
+    front_end = public_front_end("scattering", SHAPE, features=20, projection="random", mirror=True)
     images = torch.rand(5, *SHAPE)
     assert torch.allclose(front_end(images), front_end(images.flip(-1)), atol=1e-5)
-    assert not torch.allclose(front_end(images), scattering_front_end(SHAPE, features=20, projection="random")(images))
+    assert not torch.allclose(
+        front_end(images), public_front_end("scattering", SHAPE, features=20, projection="random")(images)
+    )
     assert "mirror image" in front_end.sentence
 
 
@@ -136,7 +138,9 @@ def test_a_random_selection_follows_from_its_seed() -> None:
 def test_written_down_and_read_back(projection: str, tmp_path: Path) -> None:
     images = torch.rand(40, *SHAPE)
     features = None if projection == "none" else 12
-    front_end = scattering_front_end(SHAPE, features=features, projection=projection, images=images, source="noise")
+    front_end = public_front_end(
+        "scattering", SHAPE, features=features, projection=projection, images=images, source="noise"
+    )
     (tmp_path / "f").write_bytes(front_end.to_bytes())
     again = ScatteringFrontEnd.load(tmp_path / "f")
     assert torch.equal(again(images), front_end(images))
@@ -243,7 +247,7 @@ def test_any_scheme_with_server_momentum(name: str) -> None:
 
 def test_the_bytes_of_a_head_of_8330_weights() -> None:
     images = torch.rand(20, 1, 28, 28)
-    front_end = scattering_front_end((1, 28, 28), features=832, projection="random")
+    front_end = public_front_end("scattering", (1, 28, 28), features=832, projection="random")
     targets = torch.arange(20) % 10
     result = run(
         schemes.fl_std_dp(clip_norm=0.1, noise_multiplier=1.0, local_lr=0.02, local_steps=1),
@@ -260,7 +264,7 @@ def test_the_bytes_of_a_head_of_8330_weights() -> None:
 
 def test_the_statement_names_the_public_data() -> None:
     images = dead_leaves(50, SHAPE, np.random.default_rng(0))
-    front_end = scattering_front_end(SHAPE, features=40, projection="public", images=images, source="50 dead leaves")
+    front_end = public_front_end("scattering", SHAPE, features=40, images=images, source="50 dead leaves")
     private = schemes.fl_std_dp(clip_norm=0.5, noise_multiplier=1.0, local_lr=0.1, local_steps=1)
     statement = run(private, front_end=front_end).statement
     sentence = "projected on the 40 leading principal components of 50 dead leaves"
@@ -281,7 +285,7 @@ def test_a_resumed_run_gives_the_same_model(tmp_path: Path) -> None:
 
 def test_another_front_end_is_another_run(tmp_path: Path) -> None:
     run(out=tmp_path / "a")
-    other = scattering_front_end(SHAPE, features=40, projection="random", rng=np.random.default_rng(1))
+    other = public_front_end("scattering", SHAPE, features=40, projection="random", rng=np.random.default_rng(1))
     with pytest.raises(RunFolderError, match="started with another front end"):
         run(out=tmp_path / "a", rounds=6, resume=True, front_end=other)
 
