@@ -36,6 +36,7 @@ class Metric:
             elsewhere.
         of_values: for quantities, the figure from predictions and targets.
         in_units: whether it is in the unit of the targets.
+        interval: both ends of its 95 % interval, from what the figure itself is from (see `confidence.py`).
     """
 
     name: str
@@ -46,6 +47,19 @@ class Metric:
     of_scores: Callable[[np.ndarray, np.ndarray], float] | None = None
     of_values: Callable[[np.ndarray, np.ndarray], float] | None = None
     in_units: bool = False
+    interval: Callable[[np.ndarray, np.ndarray], tuple[float, float]] | None = None
+
+
+def _interval(name: str) -> Callable[[np.ndarray, np.ndarray], tuple[float, float]]:
+    """The function of that name in `confidence.py`, which is imported when it is needed."""
+
+    def ends(predicted: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
+        from laconic import confidence
+
+        found: tuple[float, float] = getattr(confidence, name)(predicted, targets)
+        return found
+
+    return ends
 
 
 def _balanced_accuracy(scores: np.ndarray, targets: np.ndarray) -> float:
@@ -83,11 +97,30 @@ _KNOWN = (
     Metric("accuracy", "accuracy"),
     Metric("class_accuracy", "accuracy of the attacked class", released=False, places=(TEST,)),
     Metric("attack_accuracy", "success of the attack", released=False, places=(TEST,)),
-    Metric("balanced_accuracy", "balanced accuracy", of_scores=_balanced_accuracy),
-    Metric("auroc", "AUROC", of_scores=_auroc),
-    Metric("r2", "R²", of_values=_r2),
-    Metric("rmse", "root mean squared error", smaller_is_better=True, of_values=_rmse, in_units=True),
-    Metric("mae", "mean absolute error", smaller_is_better=True, of_values=_mae, in_units=True),
+    Metric(
+        "balanced_accuracy",
+        "balanced accuracy",
+        of_scores=_balanced_accuracy,
+        interval=_interval("balanced_accuracy_interval"),
+    ),
+    Metric("auroc", "AUROC", of_scores=_auroc, interval=_interval("auroc_interval")),
+    Metric("r2", "R²", of_values=_r2, interval=_interval("r2_interval")),
+    Metric(
+        "rmse",
+        "root mean squared error",
+        smaller_is_better=True,
+        of_values=_rmse,
+        in_units=True,
+        interval=_interval("rmse_interval"),
+    ),
+    Metric(
+        "mae",
+        "mean absolute error",
+        smaller_is_better=True,
+        of_values=_mae,
+        in_units=True,
+        interval=_interval("mae_interval"),
+    ),
     Metric("loss", "loss", smaller_is_better=True),
 )
 METRICS = Registry[Metric]("metric", {metric.name: metric for metric in _KNOWN})

@@ -183,7 +183,7 @@ def print_summary(summary: Summary, rounds: int, *, papers: bool) -> None:
     from rich.table import Table
 
     from laconic.privacy.statement import statement_lines
-    from laconic.report.summary_lines import ledger_lines, result_lines
+    from laconic.report.summary_lines import ledger_lines, not_better, result_lines
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -198,7 +198,10 @@ def print_summary(summary: Summary, rounds: int, *, papers: bool) -> None:
     if summary["folder"] is not None:
         table.add_row("Run folder", summary["folder"])
         table.add_row("Report", str(Path(summary["folder"]) / "report.html"))
-    Console(soft_wrap=False).print(table)
+    console = Console(soft_wrap=False)
+    console.print(table)
+    if said := not_better(summary):
+        console.print(f"Attention: the model is {said}", markup=False, highlight=False)
 
 
 def joined_ranks() -> Ranks | None:

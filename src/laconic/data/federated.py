@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +13,13 @@ from laconic.data.ehr.outcome import Quantity
 from laconic.data.meaning import Meaning
 from laconic.data.population import PooledPopulation, Population, Records, pooled_records
 from laconic.data.text import Wording
+
+
+class Subgroup(NamedTuple):
+    """The values of a column, and which of them each test record has (−1: none)."""
+
+    names: tuple[str, ...]
+    numbers: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,8 @@ class FederatedData:
     """What the privacy statement must say about the data."""
     test_clients: np.ndarray | None = None
     """Whose each test record is, where the data say it."""
+    subgroups: Mapping[str, Subgroup] = field(default_factory=dict)
+    """Of the test records, by column."""
     dealt: bool = False
     """Whether the records were dealt out, so that the number of clients is a setting, not a fact about the data."""
     client: str = ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch import nn
@@ -12,6 +13,7 @@ from laconic.adversary.attack import Attack
 from laconic.adversary.malicious import Infiltration, malicious_clients
 from laconic.adversary.missing_noise import about_ring, attackers_show_cohort
 from laconic.codecs.votes import VotedSubset
+from laconic.data.federated import Subgroup
 from laconic.data.population import Population, Records, most_owners, units_of
 from laconic.errors import ConfigError, several
 from laconic.experiment.mechanism import Mechanism, check_correlated, correlated_problems, count_units, loses_by_cohort
@@ -53,6 +55,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     by which the best round is chosen and progress on the held-out set is seen; 'auto' is accuracy, or the loss where
     there is none. `test_clients` says whose each test record is, for metrics by client (not in a private run).
     `class_names` are for the report. Of targets that are values an error of 1 is `target_unit` in the user's unit.
+    `subgroups` of the test records are judged apart.
 
     `secagg` says how the sums of a private run come about: 'simulated' adds the clients' integers in the open, 'masked'
     sends them through the protocol, in this process; `consistency` is the protocol's. Of every cohort a fraction
@@ -101,6 +104,7 @@ class Experiment(RunOptions, SlackOptions, SumOptions, DeltaOptions, TestingOpti
     test_clients: np.ndarray | None = None
     class_names: tuple[str, ...] = ()
     target_unit: float = 1.0
+    subgroups: Mapping[str, Subgroup] = field(default_factory=dict)
     holdout: Records | None = None
     public: Records | None = None
     front_end: nn.Module | None = None

@@ -80,6 +80,7 @@ def load(
         group_testing=s.get("group_testing"),
         scheme=s.get("scheme", ""),
         warnings=tuple(s.get("warnings", ())),
+        judged=s.get("judged", {}),
         released_statement=s.get("released_statement", {}),
     )
 

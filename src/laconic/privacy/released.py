@@ -99,6 +99,7 @@ class Statement(TypedDict, total=False):
     assumptions: Annotated[list[Sentence], Field("what the ε rests on", EVERYONE)]
     not_covered: Annotated[list[Sentence], Field("what no ε covers", EVERYONE)]
     attack: Annotated[MissingNoise, Field("what attackers' missing noise does to the ε", EVERYONE)]
+    result: Annotated[str, Field("how good the model is on test records, against chance; no ε covers it", EVERYONE)]
 
 
 class LedgerFields(TypedDict, total=False):
@@ -129,6 +130,7 @@ class Summary(TypedDict, total=False):
     epsilon_is_of: Annotated[str, Field("what the ε of `best` and `last` covers", EVERYONE)]
     last: Annotated[dict[str, Any], Field("row of the last round", EVERYONE)]
     answers: Annotated[dict[str, dict[str, Any]], Field("by query, the last answer", SERVER)]
+    judged: Annotated[dict[str, Any], Field("figures on test records with intervals, against chance", EVERYONE)]
     warnings: Annotated[list[str], Field("what makes the model worth little, on test records", EVERYONE)]
     attack: Annotated[dict[str, Any], Field("the attack and its effect", SERVER)]
     group_testing: Annotated[dict[str, Any], Field("who was excluded", SERVER)]

@@ -110,20 +110,22 @@ def privacy_statement(
     assumptions: Sequence[str],
     not_covered: Sequence[str],
     attack: MissingNoise | None = None,
+    result: str | None = None,
 ) -> Statement:
     """The statement as data; `statement_lines` prints it. What of it others may see is said by its fields.
 
     With `rounds_planned` data may end the run before its plan does: its ε is that of so many rounds, and
     `participations` are those in all of them. Without, it is that of the charged ones. `attack` says what attackers'
-    missing noise does to the ε.
+    missing noise does to the ε, and `result` what it was paid for, in words.
     """
     if accountant is None or budget is None:
-        return {
+        plain: Statement = {
             "private": False,
             "summary": "No differential privacy: this scheme adds no noise.",
             "secure_aggregation": secure_aggregation,
             "not_covered": _sentences(not_covered),
         }
+        return plain if result is None else {**plain, "result": result}
     promise = accountant.promise
     rounds = rounds_charged if rounds_planned is None else rounds_planned
     released = accountant.released(rounds, participations)
@@ -176,6 +178,8 @@ def privacy_statement(
     }
     if attack is not None:
         found["attack"] = attack
+    if result is not None:
+        found["result"] = result
     check_declared(Statement, found)
     return found
 

@@ -104,8 +104,21 @@ def _metrics(summary: Summary, released_only: bool) -> str:
     names = columns(TEST, released=True)
     if not any(name in last for name in names):
         return "Not measured: the run had no test records."
-    rows = [(name.replace("_", " "), f"{last[name]:.4f}") for name in names if last.get(name) is not None]
-    parts = [f"After round {summary['rounds']}, on test records:", _table(("metric", "value"), rows)]
+    judged = summary.get("judged") or {}
+    ends = judged.get("figures", {})
+    rows = [
+        (
+            name.replace("_", " "),
+            f"{last[name]:.4f}",
+            f"{ends[name][1]:.4f} to {ends[name][2]:.4f}" if name in ends else "",
+        )
+        for name in names
+        if last.get(name) is not None
+    ]
+    heads = ("metric", "value", f"{judged.get('level', 0.95):.0%} interval")
+    parts = [f"After round {summary['rounds']}, on test records:", _table(heads, rows)]
+    if judged:
+        parts.append(f"In words: {_plain(judged['words'])}.")
     if best is not None:
         parts.append(f"The best round, chosen on the same test records and so optimistic: {metric_text(best)}.")
     return "\n\n".join(parts)

@@ -22,8 +22,9 @@ STOPPED = {
 
 
 def result_lines(summary: Summary) -> list[tuple[str, str]]:
-    """(heading, text) pairs: how the run ended, its last and its best round."""
-    lines = [("Stopped", STOPPED.get(summary["stop_reason"], summary["stop_reason"]))]
+    """(heading, text) pairs: what came of the run, how it ended, its last and its best round."""
+    lines = judged_lines(summary)
+    lines += [("Stopped", STOPPED.get(summary["stop_reason"], summary["stop_reason"]))]
     if summary["discarded"]:
         first, count = summary["discarded"][0], len(summary["discarded"])
         rounds = "1 round" if count == 1 else f"{count} rounds"
@@ -40,6 +41,18 @@ def result_lines(summary: Summary) -> list[tuple[str, str]]:
         lines.append((name[:1].upper() + name[1:], metric_text(row)))
     lines += [("Warning", text) for text in summary.get("warnings", ())]
     return lines + attack_lines(summary.get("attack")) + testing_lines(summary.get("group_testing"))
+
+
+def judged_lines(summary: Summary) -> list[tuple[str, str]]:
+    """(heading, text) pairs: whether the last model is better than what needs no model, on test records."""
+    judged = summary.get("judged")
+    return [] if not judged else [("Result", f"{judged['words']} (intervals of {judged['level']:.0%})")]
+
+
+def not_better(summary: Summary) -> str | None:
+    """What must not be overlooked: the model is no better than chance. None where it is, or where nothing tells."""
+    judged = summary.get("judged") or {}
+    return str(judged["words"]) if judged.get("better") is False else None
 
 
 def federation_lines(federation: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -186,6 +199,7 @@ def result_rows(scheme: str, summary: Summary) -> list[tuple[str, str]]:
     if summary["discarded"]:
         rounds += f", {len(summary['discarded'])} of them discarded"
     rows = [("scheme", scheme), ("rounds", rounds), *_metric_rows(summary), *_promise_rows(summary["statement"])]
+    rows += [("attention", said.partition(":")[0])] if (said := not_better(summary)) else []
     rows += [("warning", text) for text in summary.get("warnings", ())]
     ledger: Mapping[str, Any] = summary["ledger"]
     up, down = (ledger[f"bytes_{way}_per_client_and_round"] for way in ("up", "down"))
@@ -198,15 +212,18 @@ def result_rows(scheme: str, summary: Summary) -> list[tuple[str, str]]:
 
 def _metric_rows(summary: Summary) -> list[tuple[str, str]]:
     metric, last, best = summary["best_is_chosen_by"], summary["last"], summary["best"]
+    judged = (summary.get("judged") or {}).get("figures", {})
     names = [metric, *(name for name in MAIN if name != metric)]
     rows = []
     for name in names:
         if last.get(name) is None:
             continue
-        text = f"{last[name]:.4f}"
+        more = []
+        if name in judged:
+            more.append(f"95 %: {judged[name][1]:.3f} to {judged[name][2]:.3f}")
         if name == metric and best is not None and best.get(name) is not None:
-            text += f" (best: {best[name]:.4f} in round {best['round']}, chosen on test data)"
-        rows.append((name.replace("_", " "), text))
+            more.append(f"best: {best[name]:.4f} in round {best['round']}, chosen on test data")
+        rows.append((name.replace("_", " "), f"{last[name]:.4f}" + (f" ({'; '.join(more)})" if more else "")))
     return rows
 
 

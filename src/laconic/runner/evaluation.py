@@ -12,11 +12,14 @@ from torch import Tensor
 
 from laconic.adversary.attack import Attack
 from laconic.clients.base import Clients
+from laconic.confidence import wilson
 from laconic.data.population import Records
 from laconic.errors import ConfigError
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.prior import Prior
 from laconic.metrics import CLIENTS, HELD_OUT, METRICS, TEST, columns
 from laconic.privacy.released import Row
+from laconic.runner.judged import Answers
 from laconic.store.checkpoint import RunState
 from laconic.train.engines.engine import products_in
 from laconic.train.losses import binary_cross_entropy, cross_entropy
@@ -80,11 +83,11 @@ _BINS = 10
 
 
 def classified_figures(
-    outputs: np.ndarray, targets: np.ndarray, *, names: Sequence[str] = (), logits: bool = True
+    outputs: np.ndarray, targets: np.ndarray, *, names: Sequence[str] = (), shifts: Sequence[float] | None = ()
 ) -> dict[str, Any] | None:
     """Counts and curves of outputs (records, classes), or (records,) for two classes; None where there is nothing.
 
-    `logits` says that the outputs are those of a cross-entropy, so that they stand for probabilities.
+    With `shifts` added the outputs stand for probabilities; None: they do not.
     """
     if targets.dtype.kind not in "iu" or targets.ndim != 1 or outputs.ndim > 2 or not np.isfinite(outputs).all():
         return None
@@ -103,8 +106,8 @@ def classified_figures(
         found["confusion"] = pairs.reshape(classes, classes).tolist()
     if classes == 2 and len(np.unique(targets)) == 2:
         found["roc"] = _roc(outputs[:, 1] - outputs[:, 0], targets)
-    if logits:
-        found["calibration"] = _calibration(outputs, targets, predicted)
+    if shifts is not None:
+        found["calibration"] = _calibration(outputs + np.asarray(shifts or 0.0), targets, predicted)
     return found
 
 
@@ -139,7 +142,9 @@ def _calibration(outputs: np.ndarray, targets: np.ndarray, predicted: np.ndarray
     for number in np.unique(bins).tolist():
         inside = bins == number
         mean, share = float(stated[inside].mean()), float(true[inside].mean())
-        rows.append({"records": int(inside.sum()), "stated": round(mean, 4), "true": round(share, 4)})
+        low, high = wilson(share, int(inside.sum()))
+        ends = {"low": round(low, 4), "high": round(high, 4)}
+        rows.append({"records": int(inside.sum()), "stated": round(mean, 4), "true": round(share, 4)} | ends)
     error = sum(row["records"] * abs(row["stated"] - row["true"]) for row in rows) / len(targets)
     return {"of": of, "bins": rows, "error": round(error, 4)}
 
@@ -244,20 +249,22 @@ class Evaluation:
         assert self._test is not None
         return self._test.some(torch.nonzero(~self._held)[:, 0])
 
-    def classified(self, weights: Tensor) -> dict[str, Any] | None:
-        """Confusion, ROC and calibration on the test records; None where there are none, or no classes."""
-        test, model = self._test, self._clients.model
-        if test is None or test.targets.is_floating_point():
+    def answers(self, weights: Tensor) -> Answers | None:
+        """What the model says about the test records; None where there are none."""
+        e, test, model = self._experiment, self._test, self._clients.model
+        if test is None:
             return None
-
         outputs: list[Tensor] = []
-        with products_in(self._experiment.precision, self._clients.device):
+        with products_in(e.precision, self._clients.device):
             outputs += [part.double().cpu() for part in model.outputs(weights, test.inputs)]
-        return classified_figures(
-            torch.cat(outputs).numpy(),
-            test.targets.cpu().numpy(),
-            names=self._experiment.class_names,
-            logits=model.loss in (cross_entropy, binary_cross_entropy),
+        states_odds = model.loss in (cross_entropy, binary_cross_entropy) and not test.targets.is_floating_point()
+        return Answers(
+            outputs=torch.cat(outputs).numpy(),
+            targets=test.targets.cpu().numpy(),
+            names=e.class_names,
+            shifts=Prior.of(e.scheme).shifts(model.num_classes) if states_odds else (),
+            unit=e.target_unit,
+            subgroups=e.subgroups,
         )
 
     def note(self, row: Row, state: RunState) -> bool:

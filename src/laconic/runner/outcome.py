@@ -19,7 +19,8 @@ from laconic.privacy.accounting.releases import TRAINING
 from laconic.privacy.released import LedgerFields, Row, Statement, Summary, released_statement
 from laconic.privacy.statement import privacy_statement
 from laconic.round import downlink_encoding, uplink_encoding
-from laconic.runner.evaluation import ONE_CLASS
+from laconic.runner.evaluation import ONE_CLASS, classified_figures
+from laconic.runner.judged import in_detail, judged
 from laconic.runner.progress import Progress
 from laconic.runner.statement import about_attack, missing_noise, privacy_profile, rounds_covered_by_statement
 from laconic.runner.tested import about_testing
@@ -55,6 +56,7 @@ class RunResult:
         warnings: what makes the result worth little, such as a model that always says the same.
         ranks: how many processes trained.
         answers: by query, what the last round in which it was asked has shown.
+        judged: figures on test records with 95 % intervals, and in words whether the model is better than chance.
 
     Examples:
         >>> import torch
@@ -92,6 +94,8 @@ class RunResult:
     """How many processes trained, when the run ended."""
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By query, what the last round in which it was asked has shown."""
+    judged: dict[str, Any] = field(default_factory=dict)
+    """Figures of the last model on test records with their intervals, and whether it is better than chance."""
     released_statement: Statement = field(default_factory=Statement)
     """The statement without what only the server may know."""
 
@@ -137,6 +141,7 @@ class RunResult:
             "best_is_chosen_on": "test data, as in the papers: optimistic, and not covered by the ε",
             "epsilon_is_of": "the whole run, also beside the best round: all rounds decide which one that is",
             "last": self.last,
+            **({"judged": self.judged} if self.judged else {}),
             **({"answers": self.answers} if self.answers else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({} if self.attack is None else {"attack": self.attack}),
@@ -200,12 +205,18 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
         warnings=tuple(_warnings(run)),
         ranks=run.clients.num_ranks,
         answers=_answers(run),
+        judged=_judged(run) or {},
         released_statement=released_statement(statement) if statement["private"] else Statement(),
     )
     if run.folder:
         run.folder.write("summary.json", json_text(result.summary(), indent=2) + "\n")
         write_report(run, run.folder)
     return result
+
+
+def _judged(run: Progress) -> dict[str, Any] | None:
+    """Of a model that was measured at all: one that diverged was not."""
+    return None if run.answers is None or "loss" not in run.history[-1] else judged(run.answers)
 
 
 def _warnings(run: Progress) -> Iterator[str]:
@@ -315,7 +326,9 @@ def statement_of(run: Progress) -> Statement:
         what = f"the front end is public, fixed and not made from the clients' data: {describe(e.front_end)}"
         assumptions.append(Sentence.public(what))
     spent = rounds_covered_by_statement(run)
+    result = _judged(run) if run.ended else None
     return privacy_statement(
+        result=None if result is None else result["words"],
         accountant=run.accountant,
         budget=e.budget,
         rounds_charged=run.journal.num_charged,
@@ -338,7 +351,12 @@ def write_report(run: Progress, folder: RunFolder) -> None:
     from laconic.report.page.document import run_page
     from laconic.report.page.reading import read_run
 
-    by_class = run.evaluation.classified(run.state.weights) or {}
-    figures = {"round": run.state.rounds, **by_class, "trade_off": privacy_profile(run)}
+    answers = run.answers
+    found: dict[str, Any] = {}
+    if answers is not None:
+        shifts = answers.shifts if len(answers.shifts) else None
+        by_class = classified_figures(answers.outputs, answers.targets, names=answers.names, shifts=shifts)
+        found = (by_class or {}) | in_detail(answers)
+    figures = {"round": run.state.rounds, **found, "trade_off": privacy_profile(run)}
     folder.write("figures.json", json_text(figures) + "\n")
     folder.write("report.html", run_page(read_run(folder.path)))

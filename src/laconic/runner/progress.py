@@ -20,6 +20,7 @@ from laconic.privacy.accounting.accountant import Repeats, RunAccountant, larges
 from laconic.privacy.released import Row
 from laconic.report.ledger import Ledger
 from laconic.runner.evaluation import Evaluation
+from laconic.runner.judged import Answers
 from laconic.store.checkpoint import RunState
 from laconic.store.folder import RunFolder
 from laconic.store.journal import Journal
@@ -100,6 +101,9 @@ class Progress:
         self.ledger = Ledger()
         self.history: list[Row] = []
         self.stop_reason = "rounds"
+        self.ended = False
+        """Whether no round is to come."""
+        self._answers: tuple[int, Answers | None] | None = None
         self.about_federation: Callable[[], dict[str, Any]] | None = None
         """What a federation adds to the summary."""
 
@@ -123,6 +127,13 @@ class Progress:
             return {}
         key = None if also is None else (also.round, also.attempt)
         return scheme.repeats(self.journal.repeated(also=key, through=through))
+
+    @property
+    def answers(self) -> Answers | None:
+        """What the present model says about the test records; asked once."""
+        if self._answers is None or self._answers[0] != self.state.rounds:
+            self._answers = self.state.rounds, self.evaluation.answers(self.state.weights)
+        return self._answers[1]
 
     @property
     def path(self) -> Path | None:

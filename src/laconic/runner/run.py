@@ -135,6 +135,7 @@ class Run(Progress):
             raise
         self._refuse_divergence()
         self._complete_last_row()
+        self.ended = True
         self.state.rule = without_sums(self.state.rule)
         self._save()
         self.result = self._finish(time.monotonic() - started)

@@ -8,7 +8,6 @@ forecast         what `laconic plan` prints, with estimates of memory and of the
 launch           what is written into a run folder, and which options may differ when a run goes on
 parts            from the sections of sampler, attack and front end to what they describe
 predict          a trained model on new records
-prior            what a predicted probability refers to: weights of classes taken out, another prevalence
 resolve_privacy  the budget, σ and S of a run
 resolve_scheme   how clients train, how codes are combined, and what stands in for numbers not yet known
 

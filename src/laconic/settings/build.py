@@ -105,6 +105,7 @@ def settle(
         test=federation.test,
         test_clients=federation.test_clients,
         class_names=_class_names(config, federation),
+        subgroups=federation.subgroups,
         target_unit=1.0 if federation.quantity is None else federation.quantity.half,
         holdout=federation.holdout,
         public=federation.public,

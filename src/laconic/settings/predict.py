@@ -15,6 +15,7 @@ from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.inputs import Inputs, dense
 from laconic.errors import ConfigError, RunFolderError
+from laconic.experiment.prior import Prior
 from laconic.features.base import FrontEnd
 from laconic.features.kinds import factory_of
 from laconic.features.population import in_blocks
@@ -24,7 +25,6 @@ from laconic.settings.config import RunConfig, read_toml
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import FILE, RecordKind, record_kind, schema_kind
-from laconic.settings.prior import Prior
 from laconic.store.folder import FRONT_END
 from laconic.streams import Streams
 from laconic.train.flat import FlatModel

@@ -52,7 +52,7 @@ def test_calibration_is_that_of_scikit_learn() -> None:
 
 
 def test_outputs_that_are_no_logits_have_no_calibration() -> None:
-    found = classified_figures(*records(3), logits=False)
+    found = classified_figures(*records(3), shifts=None)
     assert found is not None and "calibration" not in found
 
 

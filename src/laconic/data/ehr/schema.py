@@ -169,7 +169,8 @@ class Filter(Entry):
 class Schema:
     """Which column is what. Columns that are not named are never looked at.
 
-    Of the label is predicted whether it has one of the `positive` values, which of the `classes` it has, or what number
+    How good the model is, is said for each of the `subgroups` as well: columns that need not be features. Of the label
+    is predicted whether it has one of the `positive` values, which of the `classes` it has, or what number
     it is, between the public bounds `low` and `high`.
     Without a `patient` every row is somebody's of their own. `drafted` names what was read from the clients' own table
     when the schema was drafted: it is not public, so the privacy statement lists it.
@@ -187,6 +188,7 @@ class Schema:
     test_fraction: float = 0.2
     missing: tuple[str, ...] = ("",)
     separator: str = ","
+    subgroups: tuple[str, ...] = ()
     drafted: tuple[str, ...] = ()
     numeric: tuple[Numeric, ...] = ()
     categorical: tuple[Categorical, ...] = ()
@@ -203,6 +205,9 @@ class Schema:
         if (self.low is None) != (self.high is None):
             raise ConfigError("a quantity has both bounds: give low and high")
         _no_repeats("classes", self.classes)
+        _no_repeats("subgroups", self.subgroups)
+        if self.label in self.subgroups or self.patient in self.subgroups:
+            raise ConfigError("subgroups are columns other than the label and the patient")
         _ = self.outcome
         if len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n\0':
             raise ConfigError(f"separator must be one character such as , ; | or a tab, not {short(self.separator)}")
@@ -232,7 +237,7 @@ class Schema:
     def columns(self) -> list[str]:
         """All columns that are read, each once."""
         named = [self.label, *(name for name in (self.patient, self.client) if name), *self.feature_columns]
-        return list(dict.fromkeys([*named, *(f.column for f in self.filters)]))
+        return list(dict.fromkeys([*named, *(f.column for f in self.filters), *self.subgroups]))
 
     @property
     def feature_columns(self) -> list[str]:

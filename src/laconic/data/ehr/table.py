@@ -337,6 +337,8 @@ class EhrTable:
     numeric: dict[str, np.ndarray] = field(default_factory=dict)
     categorical: dict[str, Levels] = field(default_factory=dict)
     codes: dict[str, CodeLists] = field(default_factory=dict)
+    groups: dict[str, Levels] = field(default_factory=dict)
+    """The columns of the subgroups."""
 
     def __len__(self) -> int:
         return len(self.patients.numbers)
@@ -366,6 +368,9 @@ class _Collector:
             if schema.client:
                 vocabulary = self._vocabulary("client")
                 self._append("client", identities(block, schema.client, vocabulary, missing, self._problems))
+            for column in schema.subgroups:
+                key = f"group {column}"
+                self._append(key, levels(block, column, self._vocabulary(key), missing))
         self._append("patient", self._patients(block))
         for number in schema.numeric:
             read = numbers(block, number, missing, self._problems, self._decimals, for_training=self._for_training)
@@ -402,6 +407,7 @@ class _Collector:
             numeric={n.column: self._joined(f"numeric {n.column}") for n in schema.numeric},
             categorical={c.column: self._levels(f"categorical {c.column}") for c in schema.categorical},
             codes={c.name: self._codes(f"codes {c.name}") for c in schema.codes},
+            groups={c: self._levels(f"group {c}") for c in schema.subgroups} if self._for_training else {},
         )
 
     def _append(self, key: str, values: np.ndarray) -> None:

@@ -14,6 +14,7 @@ image-size   HEIGHTxWIDTH, to which pictures are resized; channels is 3 unless i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from laconic.data.ehr.features import Preprocessing
@@ -100,7 +101,7 @@ def _fixed_schema(schema: str) -> Schema:
             f"{schema} leaves bounds, levels or codes open: fitted by each node they would differ; fix them, as the"
             " preprocessing.toml of a run on public data does"
         )
-    return found
+    return replace(found, subgroups=())
 
 
 def _health(schema: str, path: Path) -> Held:

@@ -20,6 +20,7 @@ from laconic.data.files.frames import read_frame
 from laconic.data.files.user_file import suffix
 from laconic.data.inputs import dense
 from laconic.errors import ConfigError, RunFolderError
+from laconic.experiment.prior import Prior
 from laconic.features.population import in_blocks
 from laconic.federation.front_ends import kept_front_end
 from laconic.federation.node.own_model import own_model
@@ -33,7 +34,6 @@ from laconic.private import class_shares
 from laconic.settings.data.new_records import NewRecords, read_new_records, read_patients
 from laconic.settings.data.record_kind import RecordKind, schema_kind
 from laconic.settings.predict import Predictions, said_of
-from laconic.settings.prior import Prior
 from laconic.train.flat import FlatModel
 
 WEIGHTS = "weights"

@@ -21,8 +21,9 @@ from laconic.privacy.statement import statement_lines
 from laconic.report.drawing import Markup, folded, joined, pairs, table, tag
 from laconic.report.page.curves import by_class, cohorts, quality, spending, timing, traffic
 from laconic.report.page.reading import RunView, best, main_metric, number, section, short
+from laconic.report.page.sure import how_sure
 from laconic.report.page.verdict import verdict
-from laconic.report.summary_lines import STOPPED, result_lines
+from laconic.report.summary_lines import STOPPED, not_better, result_lines
 
 
 def header(view: RunView) -> Markup:
@@ -115,12 +116,13 @@ def result(view: RunView) -> Markup | None:
     if not view.finished:
         return None
     try:
-        lines = result_lines(cast(Summary, view.summary))
+        lines, said = result_lines(cast(Summary, view.summary)), not_better(cast(Summary, view.summary))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # a summary of another version
         return None
     return tag(
         "section",
         tag("h2", "Result"),
+        tag("p", f"The model is {said}.", class_="box warn") if said else None,
         pairs([(heading.strip(), text) for heading, text in lines]),
         id="result",
         data_part="result",
@@ -187,6 +189,7 @@ def statement(view: RunView) -> Markup | None:
         "section",
         tag("h2", "The statement in full"),
         tag("p", str(view.statement.get("summary", "")), class_="box") if view.private else None,
+        tag("p", f"Result: {view.statement['result']}.") if view.statement.get("result") else None,
         lines,
         folded("privacy.json, for programs", block, key="statement-json"),
         id="statement",
@@ -201,6 +204,7 @@ PARTS: tuple[tuple[str, str, Callable[[RunView], Markup | None]], ...] = (
     ("quality", "Quality", quality),
     ("spending", "Privacy spent", spending),
     ("classes", "By class", by_class),
+    ("sure", "How sure", how_sure),
     ("cohorts", "Who took part", cohorts),
     ("traffic", "Bytes", traffic),
     ("timing", "Time", timing),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.ehr.sources import EHR_SOURCES, EhrRequest, load_table
 from laconic.data.ehr.split import dealt_out, hospitals, set_aside, split_patients, virtual_hospitals
 from laconic.data.ehr.table import EhrTable
-from laconic.data.federated import FederatedData
+from laconic.data.federated import FederatedData, Subgroup
 from laconic.data.population import PooledPopulation, Records
 from laconic.errors import ConfigError, DataError
 from laconic.options.sections import DataSection
@@ -68,7 +69,29 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams, max_ow
         client="a hospital" if by_column else _dealt_client(schema),
         classes=schema.outcome.names,
         quantity=schema.outcome.quantity,
+        subgroups=_subgroups(schema, table, test),
     )
+
+
+def _subgroups(schema: Schema, table: EhrTable, test: np.ndarray) -> dict[str, Subgroup]:
+    """Of the test records: the values of each column, or the quarters of one that is a numeric feature."""
+    found = {}
+    for column in schema.subgroups if len(test) else ():
+        if column in table.numeric:
+            found[column] = _quarters(table.numeric[column][test])
+        else:
+            levels = table.groups[column]
+            found[column] = Subgroup(tuple(levels.texts), levels.numbers[test])
+    return found
+
+
+def _quarters(values: np.ndarray) -> Subgroup:
+    """Named by the quartiles between them; the smallest and the largest value are single records' and stay unsaid."""
+    there = ~np.isnan(values)
+    ends = np.unique(np.percentile(values[there], [25, 50, 75])) if there.any() else np.zeros(0)
+    inner = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(ends)]
+    names = (f"up to {ends[0]:.4g}", *inner, f"above {ends[-1]:.4g}") if len(ends) else ()
+    return Subgroup(names, np.where(there, np.searchsorted(ends, values), -1))
 
 
 def _check_labels(schema: Schema, name: str, labels: np.ndarray) -> None:

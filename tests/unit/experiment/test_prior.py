@@ -10,10 +10,10 @@ import torch
 
 from laconic import schemes
 from laconic.errors import ConfigError
+from laconic.experiment.prior import Prior
 from laconic.settings.data.new_records import NewRecords
 from laconic.settings.data.record_kind import RecordKind
 from laconic.settings.predict import said_of
-from laconic.settings.prior import Prior
 
 
 def probabilities(logits: list[list[float]], prior: Prior, wanted: Sequence[float] = ()) -> np.ndarray:
