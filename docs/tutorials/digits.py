@@ -80,7 +80,7 @@ print("truth  ", test_y[:12].tolist())
 # %% [markdown]
 # ## What is promised?
 #
-# Every run comes with a privacy statement. The main figure is ε. Suppose an adversary sees all models of the run and wants
+# Every run comes with a privacy statement. The main figure is ε. Suppose an adversary sees all its models and wants
 # to know whether one client's digits were used. With ε = 0 they could only guess. The larger ε, the more they may
 # learn. There are two ε, because the server knows more than an outsider: it also knows who took part in which round.
 
