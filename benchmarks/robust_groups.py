@@ -35,8 +35,7 @@ from laconic.aggregate.krum import MultiKrum
 from laconic.aggregate.medians import Median
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.identity import choose_device
-from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import Budget, calibrate_noise
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run as Simulation

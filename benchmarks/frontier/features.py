@@ -22,7 +22,7 @@ from laconic.features.projection import leading_directions, scales
 from laconic.features.scattering import ScatteringFrontEnd
 from laconic.options.sections import DataSection
 from laconic.settings.data.datasets import load_federation
-from laconic.settings.data.public_records import public_images
+from laconic.settings.data.divide import public_images
 from laconic.streams import Streams
 
 _BLOCK = 8192

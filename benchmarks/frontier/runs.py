@@ -19,7 +19,7 @@ import laconic
 from benchmarks.frontier.features import Features, leaves_of, load_data, write_features
 from benchmarks.frontier.settings import CHOOSING_SEEDS, DELTA, TEST_SEEDS, Setting, World, noise_of
 from laconic.models.registry import build_model
-from laconic.settings.data.public_records import DEAD_LEAVES
+from laconic.settings.data.divide import DEAD_LEAVES
 
 CHOSEN = ["epsilon", "seed", *(field.name for field in fields(Setting))]
 MEASURED = ["judged_on", "noise", "accuracy", "released_epsilon", "server_epsilon", "sigma", "server_lr"]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from laconic.observers.observer import Observer as Observer
     from laconic.privacy.accounting.accountant import Accountant as Accountant
     from laconic.privacy.accounting.budget import Budget as Budget
-    from laconic.privacy.accounting.calibrate import calibrate_noise as calibrate_noise
+    from laconic.privacy.accounting.budget import calibrate_noise as calibrate_noise
     from laconic.privacy.accounting.sampling import AsPublished as AsPublished
     from laconic.privacy.accounting.sampling import Cyclic as Cyclic
     from laconic.privacy.accounting.sampling import FixedSize as FixedSize
@@ -75,7 +75,7 @@ _HOMES = {
     "public_front_end": "laconic.features.kinds",
     "Accountant": "laconic.privacy.accounting.accountant",
     "Budget": "laconic.privacy.accounting.budget",
-    "calibrate_noise": "laconic.privacy.accounting.calibrate",
+    "calibrate_noise": "laconic.privacy.accounting.budget",
     "choose_bands": "laconic.privacy.mechanism.correlated",
     "CorrelatedGaussian": "laconic.privacy.mechanism.correlated",
     "Cyclic": "laconic.privacy.accounting.sampling",

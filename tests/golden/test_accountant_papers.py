@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laconic.privacy.accounting.accountant import Accountant
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import calibrate_noise
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
 from laconic.privacy.mechanism.gaussian import Gaussian
 

@@ -12,7 +12,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from laconic.catalogue import SCHEMES, build_scheme, scheme_entry
 from laconic.clients.wire import message_size
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import calibrate_noise
 from laconic.privacy.accounting.releases import epsilon
 from laconic.privacy.accounting.sampling import AsPublished
 from laconic.privacy.mechanism.discrete_gaussian import papers_bits

@@ -18,7 +18,7 @@ from torch import nn
 
 import laconic
 from conftest import make_records
-from laconic.audit import canaries, many_runs
+from laconic.audit import canaries, runs
 from laconic.audit.audit import audit_experiment
 from laconic.clients import work
 from laconic.data.population import PooledPopulation
@@ -59,7 +59,7 @@ def noise_p_value(e: Experiment) -> float:
     """Two-sided, of Σx² of the released noise along directions in which no canary points: χ² if it is as claimed."""
     from scipy.stats import chi2
 
-    seen = many_runs.watch_many_runs(e, 1000, lambda done, of: None).seen
+    seen = runs.watch_many_runs(e, 1000, lambda done, of: None).seen
     values = np.concatenate([one.outsider.free for one in seen]).ravel()
     below = float(chi2.cdf((values**2).sum(), len(values)))
     return 2 * min(below, 1 - below)

@@ -33,8 +33,7 @@ from laconic.advice.search import Candidate, candidates, messages
 from laconic.errors import ConfigError
 from laconic.experiment.mechanism import Mechanism
 from laconic.figures import as_flag, rounded_up
-from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import Budget, calibrate_noise
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 

@@ -15,8 +15,7 @@ from laconic.advice.question import Question
 from laconic.advice.ranking import noise_ratio
 from laconic.experiment.mechanism import Mechanism
 from laconic.figures import as_flag, rounded_up
-from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import Budget, calibrate_noise
 from laconic.privacy.accounting.releases import PATIENT
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian

@@ -26,7 +26,7 @@ from laconic.clients.wire import message_size
 from laconic.errors import PrivacyError
 from laconic.packing import FLOAT16, integers
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import calibrate_noise
 from laconic.privacy.accounting.releases import renyi_divergences
 from laconic.privacy.accounting.sampling import Poisson
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian

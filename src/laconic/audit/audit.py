@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from laconic.audit import checks, many_runs, whole_run
+from laconic.audit import checks, runs
 from laconic.audit.result import TESTS, AuditResult, Bound, Check
 from laconic.audit.setups import check_auditable
 from laconic.errors import ConfigError, option_named
@@ -46,15 +46,13 @@ def audit_experiment(
     bounds: list[Bound] = []
     found: list[Check] = []
     if canaries:
-        whole = whole_run.watch_whole_run(
-            experiment, canaries, lambda row: tick("one run", row["round"], experiment.rounds)
-        )
-        bounds += whole_run.server_bounds(whole, delta, error) if server else []
-        bounds += whole_run.outsider_bounds(whole, delta, error) if outsider else []
+        whole = runs.watch_whole_run(experiment, canaries, lambda row: tick("one run", row["round"], experiment.rounds))
+        bounds += runs.server_bounds_of_whole(whole, delta, error) if server else []
+        bounds += runs.outsider_bounds_of_whole(whole, delta, error) if outsider else []
     if trials:
-        many = many_runs.watch_many_runs(experiment, trials, lambda done, of: tick("short runs", done, of))
-        bounds += many_runs.server_bounds(many, delta, error) if server else []
-        bounds += many_runs.outsider_bounds(many, delta, error) if outsider else []
+        many = runs.watch_many_runs(experiment, trials, lambda done, of: tick("short runs", done, of))
+        bounds += runs.server_bounds_of_many(many, delta, error) if server else []
+        bounds += runs.outsider_bounds_of_many(many, delta, error) if outsider else []
         found += checks.noise_checks(many, error, server=server, outsider=outsider)
         found.append(checks.clip_check(many, error))
         found += checks.sampler_checks(many.experiment, many.seen, error)

@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from laconic.audit.canaries import OVERSHOOT, code_when_out
-from laconic.audit.many_runs import ManyRuns, participations
 from laconic.audit.result import Check
+from laconic.audit.runs import ManyRuns, participations
 from laconic.audit.setups import Seen, View, coins_of
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.sampling import FixedSize

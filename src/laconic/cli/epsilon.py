@@ -450,7 +450,7 @@ def calibrate(papers: bool, as_json: bool, epsilon: float, **about: Any) -> None
     """
     from laconic.errors import PrivacyError
     from laconic.parts import probability
-    from laconic.privacy.accounting.calibrate import smallest_noise
+    from laconic.privacy.accounting.budget import smallest_noise
     from laconic.privacy.accounting.releases import METHODS
 
     asked = _Asked(**about)

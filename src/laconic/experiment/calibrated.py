@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from laconic.errors import ConfigError
 from laconic.experiment.mechanism import accountant_of, excludes_by_cohort
 from laconic.privacy.accounting.accountant import RunAccountant
-from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.calibrate import of_phase, smallest_noise
+from laconic.privacy.accounting.budget import Budget, of_phase, smallest_noise
 from laconic.privacy.accounting.releases import TRAINING, VOTES
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.scheme import Scheme

@@ -31,7 +31,7 @@ from laconic.privacy.accounting.releases import CLIENT, METHODS, UNITS
 from laconic.scheme import Scheme
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import unknown_dataset
-from laconic.settings.data.public_records import DEAD_LEAVES
+from laconic.settings.data.divide import DEAD_LEAVES
 from laconic.settings.parts import check_attack, looks_at_public, make_sampler, with_front_end_defaults
 from laconic.settings.resolve_privacy import check_clip, check_noise, draft_budget
 from laconic.settings.resolve_scheme import (

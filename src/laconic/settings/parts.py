@@ -38,7 +38,7 @@ from laconic.privacy.accounting.sampling import AsPublished, Cyclic, FixedSize, 
 from laconic.scheme import Scheme
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import source_info
-from laconic.settings.data.public_records import public_images
+from laconic.settings.data.divide import public_images
 from laconic.store.folder import FRONT_END
 from laconic.streams import Streams
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from laconic.errors import ConfigError, PrivacyError
 from laconic.privacy.accounting.accountant import Accountant, largest
-from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import Budget, calibrate_noise
 from laconic.privacy.accounting.sampling import AsPublished, FixedSize, Poisson, Sampler
 from laconic.privacy.mechanism.gaussian import Gaussian
 from laconic.privacy.statement import privacy_statement, statement_lines

@@ -9,7 +9,7 @@ import pytest
 
 import laconic
 from laconic.errors import ConfigError
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import calibrate_noise
 from laconic.privacy.accounting.tight import sampled_gaussian
 from laconic.settings.build import settle
 from laconic.settings.config import RunConfig

@@ -29,7 +29,7 @@ from laconic.secagg.server import SecAggServer
 from laconic.secagg.terms import RUN_BYTES, Terms
 from laconic.settings.build import Settled, settle
 from laconic.settings.config import RunConfig
-from laconic.settings.data.public_records import DEAD_LEAVES
+from laconic.settings.data.divide import DEAD_LEAVES
 from laconic.store.folder import RunFolder
 
 

@@ -27,9 +27,15 @@ from laconic.settings.data.declared import (
     refuse_options,
     source_options,
 )
-from laconic.settings.data.divide import default_clients, divided, split, without_holdout
+from laconic.settings.data.divide import (
+    default_clients,
+    divided,
+    public_records,
+    refuse_set_aside,
+    split,
+    without_holdout,
+)
 from laconic.settings.data.own_records import own_folder, own_table
-from laconic.settings.data.public_records import public_records, refuse_set_aside
 from laconic.streams import Streams
 
 _OWNER = "owner"

@@ -13,7 +13,7 @@ from dp_accounting.rdp import RdpAccountant
 import laconic
 from laconic.errors import ConfigError
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
-from laconic.privacy.accounting.calibrate import smallest_noise
+from laconic.privacy.accounting.budget import smallest_noise
 from laconic.privacy.accounting.sampling import Cyclic, Sampler
 from laconic.privacy.mechanism.correlated import UNIT, CorrelatedGaussian, choose_bands
 from laconic.privacy.mechanism.gaussian import Gaussian

@@ -20,7 +20,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from laconic.errors import PrivacyError
 from laconic.privacy.accounting.accountant import Accountant, RunAccountant
-from laconic.privacy.accounting.calibrate import calibrate_noise
+from laconic.privacy.accounting.budget import calibrate_noise
 from laconic.privacy.accounting.releases import VOTES, Release, Rounds, release_of
 from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
