@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from e2e_tools import call
@@ -132,3 +133,42 @@ def test_many_classes_without_privacy_are_those_of_logistic_regression(
     model = LogisticRegression().fit(scaled, known["ward"])
     best = model.score((new["x"] - known["x"].mean(0)) / known["x"].std(0), new["ward"])
     assert right > best - 0.03
+
+
+def test_weights_of_classes_are_taken_out_of_predictions_and_said_in_an_exported_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With positives counted fivefold the raw outputs say too much; what is predicted and judged does not."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x = rng.random(3000)
+    ill = rng.random(3000) < 0.02 + 0.26 * x
+    Path("t.csv").write_text("x,died\n" + "".join(f"{a},{int(b)}\n" for a, b in zip(x, ill, strict=True)))
+    Path("s.toml").write_text('label = "died"\npositive = 1\n[[numeric]]\ncolumn = "x"\nmin = 0\nmax = 1\n')
+    options = [
+        "--dataset",
+        "t.csv",
+        "--schema",
+        "s.toml",
+        "--unit",
+        "record",
+        "--num-units",
+        "2400",
+        "--server-lr",
+        "2",
+    ]
+    options += ["--num-clients", "3", "--sampling-rate", "1", "--epsilon", "20", "--clip-norm", "3", "--rounds", "80"]
+    weights = ["--class-weights", "1,5", "--prevalence", "0.15", "--eval-every", "80", "--threads", "1", "--quiet"]
+    assert call(capsys, "run", "fl-std-dp", *options, *weights, "--out", "run").code == 0
+    stated = json.loads(Path("run/figures.json").read_text())["probabilities"]
+    assert abs(stated["mean"] - stated["true"]) < 0.05 and abs(stated["intercept"][0]) < 0.5
+    found = predict("run", "t.csv")
+    assert found.probabilities.mean() == pytest.approx(ill.mean(), abs=0.05)
+    assert "the weights of the classes in training are taken out" in found.meaning
+    rarer = predict("run", "t.csv", prevalence=0.03).probabilities
+    odds = rarer / (1 - rarer) * (1 - found.probabilities) / found.probabilities
+    assert odds == pytest.approx(0.03 / 0.97 * 0.85 / 0.15)
+    assert call(capsys, "export", "run", "--to", "onnx").code == 0
+    about = {one.key: one.value for one in onnx.load("run/model.onnx").metadata_props}
+    assert json.loads(about["laconic.add_to_logits"]) == [pytest.approx(-np.log(5))]
+    assert "add -1.60944 to the outputs first" in Path("run/model.md").read_text()

@@ -23,6 +23,7 @@ from laconic.files import replace_file
 from laconic.own_code import only
 from laconic.privacy.released import Summary, broken
 from laconic.report.model_card import model_card
+from laconic.settings.predict import prior_of
 from laconic.store.finished import finished_run
 from laconic.store.folder import IDENTITY
 
@@ -171,7 +172,23 @@ def _metadata(summary: Summary, raw: Raw, trained: Trained | None) -> dict[str, 
         about["epsilon"] = rounded_up(cast(float, released["epsilon"][released["accountant"]]))
         about["delta"] = rounded_up(statement["delta"])
     classes = () if trained is None else _classes(trained)
+    if shifts := _shifts(trained, raw):
+        about["add_to_logits"] = json.dumps(shifts)
     return about | ({"classes": json.dumps(classes, ensure_ascii=False)} if classes else {})
+
+
+def _shifts(trained: Trained | None, raw: Raw | None) -> list[float]:
+    """What takes the weights that classes had in training out of the outputs; nothing where all counted alike.
+
+    One number for each class; of a single output one.
+    """
+    if trained is None or raw is None or trained.config is None or trained.record.num_classes < 2:
+        return []
+    shifts = prior_of(trained.config).shifts(trained.record.num_classes)
+    with torch.no_grad():
+        single = raw.expected(raw.draw(2)).ndim == 1
+    found = [shifts[1] - shifts[0]] if single else shifts
+    return found if any(found) else []
 
 
 def _classes(trained: Trained) -> list[str]:
@@ -202,6 +219,9 @@ def _facts(summary: Summary, trained: Trained | None, raw: Raw | None, identity:
         facts[f"input '{name}'"] = f"{about['type']}, batch × {shape}: {about['meaning']}"
     if trained is not None and (classes := _classes(trained)):
         facts["outputs"] = f"one for each class: {', '.join(classes)}"
+    if shifts := _shifts(trained, raw):
+        shown = ", ".join(f"{shift:.6g}" for shift in shifts)
+        facts["probabilities"] = f"add {shown} to the outputs first: classes had weights in training"
     if trained is not None and (quantity := trained.record.quantity) is not None:
         facts["outputs"] = f"a quantity in the unit of the table, learnt between {quantity.low:g} and {quantity.high:g}"
     facts["scheme"] = f"{summary['scheme']}, fingerprint {identity.get('scheme', 'unknown')}"

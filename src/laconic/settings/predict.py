@@ -70,7 +70,7 @@ def predict(
     inputs = _features(run, config, new)
     model, flat = _trained_model(run, weights, config, kind, inputs)
     outputs = torch.cat(list(model.outputs(flat, inputs)))
-    return said_of(new, kind, outputs, _prior(config), class_shares(prevalence))
+    return said_of(new, kind, outputs, prior_of(config), class_shares(prevalence))
 
 
 def said_of(
@@ -108,7 +108,7 @@ def _columns(kind: RecordKind, logits: Tensor) -> dict[str, list[str] | np.ndarr
     return every | {f"p({kind.class_name(number)})": shares[:, number] for number in range(shares.shape[1])}
 
 
-def _prior(config: RunConfig) -> Prior:
+def prior_of(config: RunConfig) -> Prior:
     """Of a scheme of the user's own only if its options weigh classes: its code need not be there otherwise."""
     options = config.scheme.options
     if not {"class_weights", "prevalence", "balance"} & set(options):

@@ -462,7 +462,8 @@ def draft_toml(draft: Draft) -> str:
     lines += _owner("patient", schema.patient, together, "every row is a person")
     whose = "whose each row is: one of the clients of the federation"
     lines += _owner("client", schema.client, whose, "rows are dealt out to --num-clients virtual hospitals")
-    lines += ["# test_fraction = 0.2", f"missing = {toml(schema.missing)}{_DRAFTED}"]
+    lines += ['# subgroups = ["COLUMN"]  # columns for which the model is judged apart', "# test_fraction = 0.2"]
+    lines += [f"missing = {toml(schema.missing)}{_DRAFTED}"]
     if schema.separator != ",":
         lines.append(f"separator = {toml(schema.separator)}")
     lines.append(f"drafted = {toml(schema.drafted)}")
