@@ -23,7 +23,8 @@ _HEAD = """# How fast
 Made by `python -m benchmarks.report` from the files beside it, which `python -m benchmarks` wrote; do not edit.
 Contenders take turns (A B C A B C …), each in a process of its own that has warmed up, while the others wait. Figures
 are medians over the turns, with the fastest and the slowest; other load on a machine moves all of them, so compare
-within a table. The page on engines says [where the time of a round goes](../engines.md), and why a figure misses its aim.
+within a table. The page on engines says [where the time of a round goes](../engines.md), and why a figure misses its
+aim.
 
 ```
 python -m benchmarks.peers.setup    # environments of pfl, Flower, PyLBFGS, PyLops and OpenDP; each may be missing
