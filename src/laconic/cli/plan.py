@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from laconic.cli.options import config_values, papers_option, requested_config, run_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from laconic.privacy.released import GroupFields
+    from laconic.settings.forecast import Forecast
 
 
 @click.command()
@@ -29,7 +35,7 @@ def plan(
     _print(result, papers)
 
 
-def _print(result: dict[str, Any], papers: bool) -> None:
+def _print(result: Forecast, papers: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -57,17 +63,17 @@ def _print(result: dict[str, Any], papers: bool) -> None:
         )
         if privacy["unit"] != "client":
             console.print(f"protected is {privacy['protects']}")
-        for title, key, unit, quoted in (
-            ("ε against an outsider", "released", "rounds", privacy["accountant"]),
-            ("ε against the server", "participant", "participations", "pld"),
+        for title, found, unit, quoted in (
+            ("ε against an outsider", privacy["released"], "rounds", privacy["accountant"]),
+            ("ε against the server", privacy["participant"], "participations", "pld"),
         ):
-            if key == "participant" and privacy.get("server_covered") is False:
+            if unit == "participations" and privacy.get("server_covered") is False:
                 console.print(f"{title}: none, as the server adds the noise itself (central)")
                 continue
             shown = ["moments", "rdp", "pld"] if papers else [quoted]
             table = Table(unit, *shown if papers else ["ε"], title=title, title_justify="left", box=None)
-            for count, figures in privacy[key].items():
-                cells = ["not available" if figures[v] is None else at_most(figures[v]) for v in shown]
+            for count, figures in found.items():
+                cells = ["not available" if (v := figures[name]) is None else at_most(v) for name in shown]
                 table.add_row(str(count), *cells)
             console.print(table)
         if papers and privacy["published"] is not None:
@@ -104,12 +110,13 @@ def _print(result: dict[str, Any], papers: bool) -> None:
     for name, query in result.get("queries", {}).items():
         console.print(f"{query_text(query)}.")
         console.print(f"{name} up: {query['bytes_up_per_client_and_round']:,} bytes per client and round")
+    costs: Mapping[str, Any] = result
     for direction in ("up", "down"):
-        bits = f"{result[f'bits_{direction}_per_value']} bits a value"
+        bits = f"{costs[f'bits_{direction}_per_value']} bits a value"
         if papers and direction == "up" and privacy and privacy["bits_by_the_papers"] != result["bits_up_per_value"]:
             bits += f", {privacy['bits_by_the_papers']:g} by the papers' formula"
-        each, total = result[f"bytes_{direction}_per_client_and_round"], result[f"bytes_{direction}_in_all"]
-        formula = result[f"formula_bytes_{direction}_per_client_in_all"]
+        each, total = costs[f"bytes_{direction}_per_client_and_round"], costs[f"bytes_{direction}_in_all"]
+        formula = costs[f"formula_bytes_{direction}_per_client_in_all"]
         theirs = f"; papers' formula per client over the run: {human_bytes(formula)}" if papers else ""
         console.print(f"{direction}: {each:,} bytes per client and round ({bits}), {human_bytes(total)} in all{theirs}")
     memory = result["memory_bytes"]
@@ -120,7 +127,7 @@ def _print(result: dict[str, Any], papers: bool) -> None:
         console.print(f"noise: about {each:.2g} s a round on this machine, {total:.2g} s in all; training comes on top")
 
 
-def groups_text(groups: dict[str, Any]) -> str:
+def groups_text(groups: GroupFields) -> str:
     """What groups cost and what they stand, in a sentence each."""
     kind = groups["aggregator"]["kind"]
     count, size, of_mean = groups["groups"], groups["planned_size"], groups["noise_factor_of_the_mean"]

@@ -21,7 +21,7 @@ from laconic.guard.noise import marks_of
 from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING
 from laconic.privacy.accounting.sampling import Cyclic
 from laconic.privacy.mechanism.correlated import CorrelatedGaussian, last_error, mean_error, sensitivity_squared
-from laconic.privacy.released import MechanismFields
+from laconic.privacy.released import CorrelationFields, GridFields, GroupFields, MechanismFields, VoteFields
 from laconic.secagg.terms import CURIOUS
 
 _MEASURED = 1 << 22
@@ -54,7 +54,7 @@ def about_mechanism(e: Experiment) -> MechanismFields:
     return cast(MechanismFields, found)  # the statement refuses a name that is not declared there
 
 
-def about_correlation(e: Experiment) -> dict[str, Any]:
+def about_correlation(e: Experiment) -> dict[str, CorrelationFields]:
     """How the noise is correlated over rounds, and how much less of it is left in the iterates; nothing if it is not.
 
     Ratios are to independent noise under the same sampler at the same ε. They are those of the workload for which the
@@ -80,12 +80,12 @@ def about_correlation(e: Experiment) -> dict[str, Any]:
     }
 
 
-def _selection(e: Experiment) -> dict[str, Any]:
+def _selection(e: Experiment) -> dict[str, VoteFields]:
     votes = about_votes(e)
     return {} if votes is None else {"selection": votes}
 
 
-def about_votes(e: Experiment) -> dict[str, Any] | None:
+def about_votes(e: Experiment) -> VoteFields | None:
     """How clients vote on the weights that are kept, and with which noise; None where they do not.
 
     `alone` is the ε of the votes by themselves, against an outsider: it is in the ε of the run, not besides it.
@@ -94,7 +94,7 @@ def about_votes(e: Experiment) -> dict[str, Any] | None:
     if voting is None or not isinstance(codec, VotedSubset):
         return None
     blocks = voting.code_size
-    found: dict[str, Any] = {
+    found: VoteFields = {
         "by": "votes",
         "rounds": codec.vote_rounds,
         "blocks": blocks,
@@ -169,7 +169,7 @@ def _at_once(kind: Mechanism) -> str:
     return f"; the shares of each sum are drawn at once, from the distribution of their sum{counted}"
 
 
-def about_groups(e: Experiment) -> dict[str, Any] | None:
+def about_groups(e: Experiment) -> GroupFields | None:
     """How cohorts are split, and what that costs; None where they are not.
 
     `noise_factor` is how much larger the noise in a step is than that of one sum of the whole cohort. Of the mean of g
@@ -266,12 +266,12 @@ def _front_end(e: Experiment) -> dict[str, Any]:
     return {"front_end": describe(e.front_end)} | named
 
 
-def about_grid(e: Experiment) -> dict[str, Any] | None:
+def about_grid(e: Experiment) -> GridFields | None:
     """The grid of integer noise; None where the noise is continuous. A step is in units of the code."""
     return _grid(e.mechanism)
 
 
-def _grid(mechanism: Mechanism) -> dict[str, Any] | None:
+def _grid(mechanism: Mechanism) -> GridFields | None:
     grid = mechanism.grid
     if grid is None:
         return None

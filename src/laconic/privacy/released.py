@@ -8,7 +8,7 @@ can be subtracted. See docs/threat-model.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated, Any, TypedDict, cast, is_typeddict
 
 from laconic.audience import EVERYONE, NOT_PRIVATE, SERVER, Field, Sentence, fields_of, for_outsiders
 from laconic.figures import at_most, rounded_up
@@ -59,6 +59,54 @@ class MissingNoise(TypedDict, total=False):
     participant: Annotated[Epsilons, Field("the ε against the server that holds", SERVER, "nats")]
 
 
+class GridFields(TypedDict, total=False):
+    """The grid of integer noise."""
+
+    bits: Annotated[int, Field("length of a value", EVERYONE, "bits")]
+    step: Annotated[float, Field("distance of two points", EVERYONE, "units of the code")]
+    steps_per_share: Annotated[float, Field("scale of a client's share of the noise", EVERYONE, "steps")]
+    steps_per_sum: Annotated[float, Field("scale of the noise in a sum", EVERYONE, "steps")]
+    log2_wrap_probability: Annotated[float, Field("log₂ of the chance that the sum of a round wraps", EVERYONE)]
+
+
+class CorrelationFields(TypedDict, total=False):
+    """How noise is correlated over rounds. Ratios are to independent noise of the same ε."""
+
+    by: Annotated[str, Field("who adds it", EVERYONE)]
+    bands: Annotated[int, Field("rounds that share noise", EVERYONE, "rounds")]
+    separation: Annotated[int, Field("rounds between two participations of a client", EVERYONE, "rounds")]
+    sensitivity: Annotated[float, Field("how far one client moves all releases", EVERYONE, "clip norms")]
+    noise_ratio: Annotated[float, Field("noise of the iterates on average", EVERYONE)]
+    last_noise_ratio: Annotated[float, Field("noise of the last iterate", EVERYONE)]
+
+
+class VoteFields(TypedDict, total=False):
+    """How clients vote on the kept weights. `alone` is in the ε of the run, not besides it."""
+
+    by: Annotated[str, Field("how weights are chosen", EVERYONE)]
+    rounds: Annotated[int, Field("rounds of votes", EVERYONE, "rounds")]
+    blocks: Annotated[int, Field("blocks to choose from", EVERYONE, "blocks")]
+    block: Annotated[int, Field("size of a block", EVERYONE, "weights")]
+    marks: Annotated[int, Field("blocks that a client marks", EVERYONE, "blocks")]
+    kept: Annotated[int, Field("weights that are chosen", EVERYONE, "weights")]
+    sensitivity: Annotated[float, Field("L2 norm of a ballot", EVERYONE)]
+    noise: Annotated[dict[str, Any], Field("the noise, as a part writes itself down", EVERYONE)]
+    grid: Annotated[GridFields | None, Field("its grid", EVERYONE)]
+    alone: Annotated[Epsilons, Field("ε of the votes by themselves, by accountant", EVERYONE, "nats")]
+
+
+class GroupFields(TypedDict, total=False):
+    """How cohorts are split into groups, and what that costs."""
+
+    groups: Annotated[int, Field("groups of a cohort", EVERYONE, "groups")]
+    planned_size: Annotated[float, Field("expected size of a group", EVERYONE, "clients")]
+    dealt: Annotated[bool, Field("whether sizes differ by one at most", EVERYONE)]
+    aggregator: Annotated[dict[str, Any], Field("the rule, as a part writes itself down", EVERYONE)]
+    noise_factor_of_the_mean: Annotated[float, Field("noise of a step with the mean, against one sum", EVERYONE)]
+    noise_factor: Annotated[float, Field("noise of a step with this rule, against one sum", EVERYONE)]
+    spoilt_groups_tolerated: Annotated[int, Field("groups that may be spoilt", EVERYONE, "groups")]
+
+
 class MechanismFields(TypedDict, total=False):
     """What bounds and noises a code, or a record's gradient: all of it follows from the plan."""
 
@@ -66,15 +114,15 @@ class MechanismFields(TypedDict, total=False):
     fingerprint: Annotated[str, Field("digest of all its parts", EVERYONE)]
     clip: Annotated[dict[str, Any], Field("the clip, as a part writes itself down", EVERYONE)]
     noise: Annotated[dict[str, Any], Field("the noise, as a part writes itself down", EVERYONE)]
-    grid: Annotated[dict[str, Any] | None, Field("the grid of integer noise", EVERYONE)]
+    grid: Annotated[GridFields | None, Field("the grid of integer noise", EVERYONE)]
     train: Annotated[dict[str, Any], Field("local training that noises gradients", EVERYONE)]
     units: Annotated[dict[str, Any], Field("local training that sums clipped records or patients", EVERYONE)]
     noise_added_by: Annotated[str, Field("who adds the noise", EVERYONE)]
     denominator: Annotated[str, Field("what a sum is divided by", EVERYONE)]
-    correlation: Annotated[dict[str, Any], Field("how noise is correlated over rounds", EVERYONE)]
+    correlation: Annotated[CorrelationFields, Field("how noise is correlated over rounds", EVERYONE)]
     weighting: Annotated[str, Field("what a client counts in the mean", EVERYONE)]
-    groups: Annotated[dict[str, Any], Field("how cohorts are split into groups", EVERYONE)]
-    selection: Annotated[dict[str, Any], Field("how kept weights are chosen by votes", EVERYONE)]
+    groups: Annotated[GroupFields, Field("how cohorts are split into groups", EVERYONE)]
+    selection: Annotated[VoteFields, Field("how kept weights are chosen by votes", EVERYONE)]
     evaluations: Annotated[dict[str, Any], Field("what clients measure on their own records", EVERYONE)]
     queries: Annotated[dict[str, Any], Field("what else clients are asked, by name", EVERYONE)]
     front_end: Annotated[str, Field("the fixed public features", EVERYONE)]
@@ -144,8 +192,9 @@ class Summary(TypedDict, total=False):
     folder: Annotated[str | None, Field("path of the run folder", SERVER)]
 
 
-for _record in (Statement, Summary, Adjacency, Released, Participant, MissingNoise, MechanismFields, LedgerFields):
-    fields_of(_record)  # a field without an audience ends here
+for _record in list(vars().values()):
+    if is_typeddict(_record):
+        fields_of(_record)  # a field without an audience ends here
 
 _ROW = {
     "round": Field("its number", EVERYONE),

@@ -19,7 +19,16 @@ from laconic.errors import ConfigError
 from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.privacy.accounting.accountant import RunAccountant
 from laconic.privacy.accounting.budget import Budget
-from laconic.privacy.released import MechanismFields, MissingNoise, Participant, Released, Statement
+from laconic.privacy.released import (
+    CorrelationFields,
+    GridFields,
+    MechanismFields,
+    MissingNoise,
+    Participant,
+    Released,
+    Statement,
+    VoteFields,
+)
 
 LARGE_EPSILON = 20.0
 SMALL_SUM = 2
@@ -226,7 +235,7 @@ def statement_lines(statement: Statement, *, papers: bool = True) -> list[tuple[
     return lines
 
 
-def votes_text(votes: dict[str, Any]) -> str:
+def votes_text(votes: VoteFields) -> str:
     """How the kept coordinates were chosen, in a sentence or two."""
     rounds = "round 1" if votes["rounds"] == 1 else f"rounds 1 to {votes['rounds']}"
     what = "weights" if votes["block"] == 1 else f"blocks of {votes['block']} weights"
@@ -266,7 +275,7 @@ def query_text(query: dict[str, Any], text: str | None = None) -> str:
     )
 
 
-def bands_text(bands: dict[str, Any]) -> str:
+def bands_text(bands: CorrelationFields) -> str:
     """How noise is correlated over rounds, and what that does, in a sentence or two."""
     return (
         f"added by the server (central), over {bands['bands']} rounds, and a client takes part every"
@@ -276,7 +285,7 @@ def bands_text(bands: dict[str, Any]) -> str:
     )
 
 
-def grid_text(grid: dict[str, Any], unit: str = "") -> str:
+def grid_text(grid: GridFields, unit: str = "") -> str:
     """The grid of integer noise in one line; `unit` is what a step is measured in."""
     if "steps_per_share" not in grid:
         return (

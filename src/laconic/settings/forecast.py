@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from laconic.experiment.mechanism import planned_cautions
 from laconic.features.base import FrontEnd, num_values
 from laconic.packing import integers
 from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING, VOTES
+from laconic.privacy.released import CorrelationFields, Epsilons, GridFields, GroupFields, VoteFields
 from laconic.report.ledger import formula_bytes
 from laconic.round import downlink_encoding, empty_sum, noise_around, noisy_codes, rows_at_once, uplink_encoding
 from laconic.runner.outcome import formula_bits
@@ -36,6 +37,77 @@ from laconic.settings.build import settle
 from laconic.settings.config import RunConfig
 from laconic.train.engines.engine import Crew
 from laconic.train.local import LocalSGD
+
+
+class PlannedPrivacy(TypedDict, total=False):
+    """What a run will promise. `released` is by number of rounds, `participant` by number of participations."""
+
+    unit: str
+    protects: str
+    noise_multiplier: float | None
+    clip_norm: float | None
+    grid: GridFields | None
+    correlation: CorrelationFields
+    server_covered: bool
+    bits_by_the_papers: float
+    delta: float
+    adjacency: str
+    released: dict[str, Epsilons]
+    participant: dict[str, Epsilons]
+    accountant: str
+    published: float | None
+    cautions: list[str]
+    caveat: str | None
+
+
+class PlannedVotes(VoteFields, total=False):
+    """What the votes are, and what their messages cost."""
+
+    bits_up_per_value: int
+    bytes_up_per_client_and_round: int
+    bytes_down_per_client_and_round: int
+    bytes_once_per_client: int
+
+
+class PlannedFrontEnd(TypedDict):
+    """How many features the model sees, of how many, and how large the public projection is."""
+
+    name: str | None
+    features: int
+    available: int
+    projection: str
+    projection_bytes: int
+
+
+class Forecast(TypedDict, total=False):
+    """What `laconic plan` prints. Bytes and bits are of a client's message, or of the run (`in_all`)."""
+
+    scheme: str
+    fingerprint: str
+    size: int
+    code_size: int
+    front_end: PlannedFrontEnd | None
+    num_clients: int
+    planned_cohort: float
+    rounds: int
+    engine: str
+    memory_bytes: int
+    noise_seconds_per_round: float | None
+    privacy: PlannedPrivacy | None
+    groups: GroupFields | None
+    group_testing: dict[str, Any] | None
+    votes: PlannedVotes | None
+    evaluations: dict[str, Any] | None
+    queries: dict[str, dict[str, Any]]
+    bits_up_per_value: int
+    bits_down_per_value: int
+    bytes_up_per_client_and_round: int
+    bytes_down_per_client_and_round: int
+    bytes_up_in_all: int
+    bytes_down_in_all: int
+    formula_bytes_up_per_client_in_all: float
+    formula_bytes_down_per_client_in_all: float
+
 
 _SAMPLE = 1 << 22
 """Values drawn to see how long it takes: enough that they do not stay in the processor's caches."""
@@ -139,7 +211,7 @@ def _bytes(records: Records) -> int:
     return sum(t.numel() * t.element_size() for t in (*tensors_of(records.inputs), records.targets))
 
 
-def forecast(config: RunConfig, *, brief: bool = False) -> dict[str, Any]:
+def forecast(config: RunConfig, *, brief: bool = False) -> Forecast:
     """The plan as data. A `brief` one measures no time, and has ε of all rounds only."""
     entry = scheme_entry(config.scheme.name)
     measured = isinstance(config.scheme.options.get("clip_norm"), str) and not entry.record_level
@@ -160,7 +232,7 @@ def forecast(config: RunConfig, *, brief: bool = False) -> dict[str, Any]:
     formulas = formula_bits(experiment.scheme, simulation.model.size, cohort, experiment.rounds)
     formula, votes = dict(zip(("up", "down"), formulas, strict=True)), _votes(experiment, simulated)
     queries = _queries(experiment, simulated)
-    besides = queries | ({} if votes is None else {VOTES: votes})
+    besides: dict[str, Any] = {**queries, **({} if votes is None else {VOTES: votes})}
     result: dict[str, Any] = {
         "scheme": experiment.scheme.name,
         "fingerprint": experiment.scheme.fingerprint,
@@ -189,17 +261,18 @@ def forecast(config: RunConfig, *, brief: bool = False) -> dict[str, Any]:
         result[f"bytes_{direction}_in_all"] = round(cohort * (each * planned[TRAINING] + others))
         cost = formula_bytes(formula[direction], rate, experiment.rounds)
         result[f"formula_bytes_{direction}_per_client_in_all"] = cost
-    return result
+    return cast(Forecast, result)
 
 
-def _votes(experiment: Experiment, clients: SimulatedClients) -> dict[str, Any] | None:
+def _votes(experiment: Experiment, clients: SimulatedClients) -> PlannedVotes | None:
     """What the votes are and cost, and what telling a client the result does; None without votes."""
     voting, about = experiment.mechanism.voting, about_votes(experiment)
     if voting is None or about is None:
         return None
     code_size, weights_down = clients.sizes(1)
     up = uplink_encoding(voting.scheme, code_size, voting.typical_plan())
-    return about | {
+    return {
+        **about,
         "bits_up_per_value": up.bits,
         "bytes_up_per_client_and_round": wire.message_size(code_size, up),
         "bytes_down_per_client_and_round": wire.message_size(weights_down, downlink_encoding(voting.scheme)),
@@ -226,7 +299,7 @@ def _costs(experiment: Experiment, name: str, clients: SimulatedClients) -> dict
     }
 
 
-def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | None:
+def _front_end(config: RunConfig, experiment: Experiment) -> PlannedFrontEnd | None:
     """How many features the model sees, of how many, and how large the public projection is that clients must have."""
     front_end = experiment.front_end
     if not isinstance(front_end, FrontEnd):
@@ -243,7 +316,7 @@ def _front_end(config: RunConfig, experiment: Experiment) -> dict[str, Any] | No
     }
 
 
-def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: bool) -> dict[str, Any] | None:
+def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: bool) -> PlannedPrivacy | None:
     accountant, budget = experiment.accountant, experiment.budget
     if accountant is None or budget is None:
         return None
@@ -259,7 +332,7 @@ def _privacy(experiment: Experiment, simulation: Run, measured: bool, brief: boo
         "noise_multiplier": experiment.scheme.noise_multiplier,
         "clip_norm": None if measured else experiment.bound,
         "grid": about_grid(experiment),
-        **about_correlation(experiment),
+        **cast(PlannedPrivacy, about_correlation(experiment)),
         **({} if accountant.promise.covers_server else {"server_covered": False}),
         "bits_by_the_papers": formula_bits(experiment.scheme, simulation.model.size, cohort)[0]
         / simulation.clients.code_size,

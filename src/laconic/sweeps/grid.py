@@ -20,7 +20,7 @@ from laconic.data.sources import sources_kept
 from laconic.errors import ConfigError, LaconicError, one_line, several, speaking, unknown, worded
 from laconic.settings.check import problems_in
 from laconic.settings.config import RunConfig, full_path, in_file, read_toml, toml_value, write_toml
-from laconic.settings.forecast import forecast
+from laconic.settings.forecast import PlannedPrivacy, forecast
 
 SEED = "run.seed"
 _OWN = ("base", "seeds", "grid", "zip")
@@ -313,7 +313,7 @@ def planned(grid: Grid, points: list[Point]) -> Iterator[Planned]:
             except LaconicError as error:
                 yield Planned(values, len(grid.seeds), problem=str(error))
                 continue
-            privacy = costs["privacy"] or {}
+            privacy = costs["privacy"] or PlannedPrivacy()
             yield Planned(
                 values,
                 len(grid.seeds),
@@ -324,7 +324,7 @@ def planned(grid: Grid, points: list[Point]) -> Iterator[Planned]:
             )
 
 
-def _epsilon(privacy: dict[str, Any]) -> float | None:
+def _epsilon(privacy: PlannedPrivacy) -> float | None:
     """The ε against an outsider after all rounds."""
     if not privacy:
         return None
