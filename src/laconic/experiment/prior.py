@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from laconic.errors import ConfigError, worded
 from laconic.privacy.accounting.record_sampling import PerClassPoisson, PublishedBatches
@@ -40,6 +40,10 @@ class Prior:
             return cls(shares=(0.5, 0.5), balanced=True)
         return cls()
 
+    def declared(self, prevalence: float | None) -> Prior:
+        """With the share of class 1 of two that a schema declares, where training declared none."""
+        return self if prevalence is None or self.shares else replace(self, shares=(1 - prevalence, prevalence))
+
     def shifts(self, classes: int, wanted: Sequence[float] = ()) -> list[float]:
         """What is added to the logit of each class, for a population with the wanted shares; none: that of training."""
         weights = self.weights if len(self.weights) == classes and 0 not in self.weights else (1.0,) * classes
@@ -53,7 +57,7 @@ class Prior:
         if len(self.shares) != classes:
             raise ConfigError(
                 "⟨prevalence⟩ moves probabilities away from the share that the training records were declared to have,"
-                " and this run declares none: train with ⟨prevalence⟩, too"
+                " and this run declares none: train with ⟨prevalence⟩, or with prevalence = SHARE in the schema"
             )
         return [
             math.log(share / (weight * known))

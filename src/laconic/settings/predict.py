@@ -70,7 +70,8 @@ def predict(
     inputs = _features(run, config, new)
     model, flat = _trained_model(run, weights, config, kind, inputs)
     outputs = torch.cat(list(model.outputs(flat, inputs)))
-    return said_of(new, kind, outputs, prior_of(config), class_shares(prevalence))
+    prior = prior_of(config).declared(None if preprocessing is None else preprocessing.schema.prevalence)
+    return said_of(new, kind, outputs, prior, class_shares(prevalence))
 
 
 def said_of(

@@ -86,6 +86,8 @@ def test_what_a_scheme_weighs_is_found() -> None:
     assert Prior.of(schemes.fl_std(local_lr=0.1, local_steps=1)) == Prior()
     alike = Prior.of(schemes.fl_std(local_lr=0.1, local_steps=1, balance="downsample"))
     assert alike.shares == (0.5, 0.5) and "where half of the records have it" in alike.meaning("died = yes")
+    assert Prior().declared(0.2) == Prior(shares=(0.8, 0.2)) and Prior.of(units).declared(0.3) == Prior.of(units)
+    assert Prior().declared(None) == Prior()
     assert "weights of the classes in training are taken out" in Prior.of(units).meaning("died = yes")
     assert "where 0.5 of the records have it" in Prior.of(units).meaning("died = yes", (0.5, 0.5))
 

@@ -205,3 +205,18 @@ def test_what_a_record_is_is_written_and_read_back(tmp_path: Path) -> None:
     kind = RecordKind(shape=(3, 8, 8), num_classes=2, classes=('ca"t', "dög"), features=("a b",), whole=True)
     (tmp_path / "records.toml").write_text(kind.to_toml(), encoding="utf-8")
     assert RecordKind.read(tmp_path / "records.toml") == kind
+
+
+def test_a_share_that_the_schema_declares_is_what_probabilities_are_moved_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "t.csv")
+    schema = 'label = "died"\npositive = 1\nprevalence = 0.5\n'
+    schema += "".join(f'[[numeric]]\ncolumn = "{name}"\nmin = 0\nmax = 1\n' for name in "xz")
+    (tmp_path / "s.toml").write_text(schema)
+    options = ["--dataset", "t.csv", "--schema", "s.toml", "--num-clients", "4", "--model", "logistic"]
+    assert call(capsys, "run", "fl-std", *options, *QUICK, "--out", "run").code == 0
+    as_trained, rarer = (predict("run", "t.csv", prevalence=share).probabilities for share in ((), 0.1))
+    odds = rarer / (1 - rarer) * (1 - as_trained) / as_trained
+    assert odds == pytest.approx(1 / 9)

@@ -487,6 +487,7 @@ def _outcome_lines(draft: Draft) -> Iterator[str]:
     schema = draft.schema
     if schema.positive:
         yield f"positive = {toml(schema.positive)}{_DRAFTED if 'positive' in schema.drafted else ''}"
+        yield "# prevalence = SHARE  # of positive records, as publicly known: predict can move from it to another one"
         return
     if schema.classes:
         yield f"classes = {toml(schema.classes)}{_DRAFTED}"

@@ -17,7 +17,7 @@ from laconic.data.ehr.outcome import Outcome, Quantity
 from laconic.data.ehr.toml_values import short, toml, typed
 from laconic.data.files.user_file import open_file
 from laconic.errors import ConfigError, one_line, unknown
-from laconic.parts import below_one, positive_int
+from laconic.parts import below_one, positive_int, probability
 
 UNKNOWN = "Unknown"
 SCALES = ("min-max", "clipped", "standard")
@@ -169,9 +169,11 @@ class Filter(Entry):
 class Schema:
     """Which column is what. Columns that are not named are never looked at.
 
-    How good the model is, is said for each of the `subgroups` as well: columns that need not be features. Of the label
-    is predicted whether it has one of the `positive` values, which of the `classes` it has, or what number
-    it is, between the public bounds `low` and `high`.
+    Of the label is predicted whether it has one of the `positive` values, which of the `classes` it has, or what number
+    it is, between the public bounds `low` and `high`. `prevalence` is the publicly known share of positive records, and
+    `laconic predict` moves probabilities from it to another one. How good the model is, is also said for each of the
+    `subgroups`: columns that need not be features.
+
     Without a `patient` every row is somebody's of their own. `drafted` names what was read from the clients' own table
     when the schema was drafted: it is not public, so the privacy statement lists it.
     """
@@ -181,6 +183,7 @@ class Schema:
     classes: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    prevalence: float | None = None
     patient: str | None = None
     client: str | None = None
     virtual_hospitals: int | None = None
@@ -209,6 +212,10 @@ class Schema:
         if self.label in self.subgroups or self.patient in self.subgroups:
             raise ConfigError("subgroups are columns other than the label and the patient")
         _ = self.outcome
+        if self.prevalence is not None:
+            probability(prevalence=self.prevalence)
+            if not self.positive:
+                raise ConfigError("prevalence is the share of positive records: it goes with positive = VALUE")
         if len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n\0':
             raise ConfigError(f"separator must be one character such as , ; | or a tab, not {short(self.separator)}")
         if not self.features:

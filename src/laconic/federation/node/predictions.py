@@ -112,7 +112,9 @@ def predict_at_node(
     example = dense(inputs[:1]), torch.zeros(1, dtype=torch.float32 if kind.num_classes == 1 else torch.int64)
     flat = FlatModel(module, example=example, loss=kept.offer.loss)
     outputs = torch.cat(list(flat.outputs(kept.weights, inputs)))
-    return said_of(new, kind, outputs, Prior.of(kept.offer.scheme), class_shares(prevalence))
+    schema = Schema.from_toml(str(settings["schema"])) if settings.get("schema") else None
+    prior = Prior.of(kept.offer.scheme).declared(None if schema is None else schema.prevalence)
+    return said_of(new, kind, outputs, prior, class_shares(prevalence))
 
 
 def _read(offer: Offer, data: Path, settings: Mapping[str, object], like: Path | None) -> tuple[RecordKind, NewRecords]:

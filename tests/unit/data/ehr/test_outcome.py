@@ -42,6 +42,8 @@ def test_a_quantity_is_scaled_by_its_bounds_and_restored() -> None:
         ('classes = ["a", "b"]\npositive = "a"', "one of three"),
         ("low = 0", "give low and high"),
         ("low = 3\nhigh = 3", "low 3 must be below high 3"),
+        ("low = 0\nhigh = 1\nprevalence = 0.1", "goes with positive"),
+        ("positive = 1\nprevalence = 1.5", "prevalence must be"),
         ('classes = ["a"]', "two values of the label, or more"),
         ('classes = ["a", "b", "a"]', "'a' is there twice"),
         ("low = nan\nhigh = 3", "low must be a finite number"),
