@@ -14,6 +14,7 @@ from e2e_tools import call
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 
+from laconic.data.ehr.schema import Schema
 from laconic.own_code import needed
 from laconic.settings.data.record_kind import RecordKind
 from laconic.settings.predict import predict
@@ -220,3 +221,22 @@ def test_a_share_that_the_schema_declares_is_what_probabilities_are_moved_from(
     as_trained, rarer = (predict("run", "t.csv", prevalence=share).probabilities for share in ((), 0.1))
     odds = rarer / (1 - rarer) * (1 - as_trained) / as_trained
     assert odds == pytest.approx(1 / 9)
+
+
+def test_a_new_file_may_have_gaps_that_training_had_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "t.csv")
+    assert call(capsys, "schema", "init", "t.csv", "--target", "died", "--out", "s.toml").code == 0
+    options = ["--dataset", "t.csv", "--schema", "s.toml", "--num-clients", "4", "--model", "logistic"]
+    assert call(capsys, "run", "fl-std", *options, *QUICK, "--out", "run").code == 0
+    (tmp_path / "gaps.csv").write_text("x;z\n;0,25\nNA;0,25\n0,9;\n")
+    fills = {entry.column: entry.fill for entry in Schema.from_toml("run/preprocessing.toml").numeric}
+    (tmp_path / "filled.csv").write_text(f"x,z\n{fills['x']},0.25\n{fills['x']},0.25\n0.9,{fills['z']}\n")
+    assert np.array_equal(predict("run", "gaps.csv").probabilities, predict("run", "filled.csv").probabilities)
+    # A schema without a fill says what to do, which is not to edit the schema of a run that is over.
+    lines = Path("run/preprocessing.toml").read_text().splitlines()
+    Path("run/preprocessing.toml").write_text("\n".join(line for line in lines if not line.startswith("fill")))
+    ended = call(capsys, "predict", "run", "gaps.csv")
+    assert ended.code == 4 and "no value" in ended.err and "or fill the gaps of this table" in ended.err
