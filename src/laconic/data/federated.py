@@ -20,6 +20,8 @@ class Subgroup(NamedTuple):
 
     names: tuple[str, ...]
     numbers: np.ndarray
+    ordered: bool = False
+    """Whether the values have an order, in which they are shown."""
 
 
 @dataclass(frozen=True)

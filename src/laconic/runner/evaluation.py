@@ -129,7 +129,8 @@ def _calibration(outputs: np.ndarray, targets: np.ndarray, predicted: np.ndarray
     """Of records with about the same probability, the mean of it and how often it came true.
 
     Of two classes it is that of the second one, otherwise that of the predicted class. The error is the mean distance
-    of the two over all records (expected calibration error, ten bins of equal width).
+    of the two over all records (expected calibration error). The ten bins have about equally many records: with bins of
+    equal width those of a rare outcome would all be in one.
     """
     shifted = np.exp(outputs - outputs.max(1, keepdims=True))
     probabilities = shifted / shifted.sum(1, keepdims=True)
@@ -137,7 +138,7 @@ def _calibration(outputs: np.ndarray, targets: np.ndarray, predicted: np.ndarray
         stated, true, of = probabilities[:, 1], targets == 1, "second class"
     else:
         stated, true, of = probabilities.max(1), predicted == targets, "predicted class"
-    bins = np.minimum((stated * _BINS).astype(int), _BINS - 1)
+    bins = np.searchsorted(np.percentile(stated, np.linspace(0, 100, _BINS + 1)[1:-1]), stated)
     rows = []
     for number in np.unique(bins).tolist():
         inside = bins == number

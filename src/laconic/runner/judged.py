@@ -242,6 +242,7 @@ def _by_group(answers: Answers, group: Subgroup) -> Iterator[dict[str, Any]]:
     """The groups that are large enough, the largest first; all others together."""
     counts = np.bincount(group.numbers[group.numbers >= 0], minlength=len(group.names))
     chosen = [int(n) for n in np.argsort(-counts, kind="stable")[:_MOST_GROUPS] if counts[n] >= _LEAST]
+    chosen = sorted(chosen) if group.ordered else chosen
     parts = [(group.names[number], group.numbers == number) for number in chosen]
     rest = ~np.isin(group.numbers, chosen)
     if rest.any():

@@ -46,7 +46,7 @@ def test_calibration_is_that_of_scikit_learn() -> None:
     found = classified_figures(outputs, targets)
     assert found is not None
     probabilities = 1 / (1 + np.exp(outputs[:, 0] - outputs[:, 1]))
-    true, stated = calibration_curve(targets, probabilities, n_bins=10)
+    true, stated = calibration_curve(targets, probabilities, n_bins=10, strategy="quantile")
     assert [row["true"] for row in found["calibration"]["bins"]] == pytest.approx(true.tolist(), abs=1e-4)
     assert [row["stated"] for row in found["calibration"]["bins"]] == pytest.approx(stated.tolist(), abs=1e-4)
 

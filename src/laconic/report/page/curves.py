@@ -234,8 +234,8 @@ def _largest(names: list[str], counts: list[list[int]], most: int = 15) -> Marku
     return table(["class", "taken for", "records"], rows, caption=f"The {len(rows)} most frequent confusions")
 
 
-def _share(label: str) -> Axis:
-    return Axis(label=label, low=0.0, high=1.0, written=lambda value: f"{value:.3g}")
+def _share(label: str, high: float = 1.0) -> Axis:
+    return Axis(label=label, low=0.0, high=high, written=lambda value: f"{value:.3g}")
 
 
 def _roc(view: RunView, names: list[str]) -> Markup | None:
@@ -245,6 +245,9 @@ def _roc(view: RunView, names: list[str]) -> Markup | None:
         return None
     points = [(float(a), float(b)) for a, b in zip(false, true, strict=True) if _numbers(a, b)]
     area = sum((x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in itertools.pairwise(points))
+    exact = section(section(view.summary, "judged"), "figures").get("auroc")  # of all points, not only of those drawn
+    if isinstance(exact, list) and exact and _numbers(exact[0]):
+        area = exact[0]
     second = names[1] if len(names) > 1 else "the second class"
     series = [
         Series(name=f"model, area {area:.3f}", points=points),
@@ -269,14 +272,18 @@ def _calibration(found: Any, names: list[str]) -> Markup | None:
         return None
     error = number(given, "error")
     of = f"“{names[1]}”" if given.get("of") == "second class" and len(names) > 1 else "the predicted class"
-    about = f"Test records in ten bins by the stated probability of {of}, and how often it was true."
+    about = f"Test records in ten bins of like size by the stated probability of {of}, and how often it was true."
     if error is not None:
         about += f" Expected calibration error {error:.3f}."
-    series = [
-        Series(name="model", points=points),
-        Series(name="perfect", points=[(0.0, 0.0), (1.0, 1.0)], kind="limit", number=6),
-    ]
-    x, y = _share("stated probability"), _share("share that was true")
+    series = [Series(name="model", points=points)]
+    for number_of, (name, end) in enumerate((("95 % from", "low"), ("95 % to", "high")), 1):
+        ends = [
+            (s, t) for row in bins if (s := number(row, "stated")) is not None and (t := number(row, end)) is not None
+        ]
+        series += [Series(name=name, points=ends, kind="limit", number=number_of)] if ends else []
+    top = min(1.0, 1.1 * max(value for one in series for point in one.points for value in point) or 1.0)
+    series.append(Series(name="perfect", points=[(0.0, 0.0), (top, top)], kind="limit", number=6))
+    x, y = _share("stated probability", top), _share("share that was true", top)
     return chart("calibration", "Calibration", series, x, y, about=about, note=joined(_few(bins)))
 
 

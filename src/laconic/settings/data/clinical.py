@@ -91,7 +91,7 @@ def _quarters(values: np.ndarray) -> Subgroup:
     ends = np.unique(np.percentile(values[there], [25, 50, 75])) if there.any() else np.zeros(0)
     inner = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(ends)]
     names = (f"up to {ends[0]:.4g}", *inner, f"above {ends[-1]:.4g}") if len(ends) else ()
-    return Subgroup(names, np.where(there, np.searchsorted(ends, values), -1))
+    return Subgroup(names, np.where(there, np.searchsorted(ends, values), -1), ordered=True)
 
 
 def _check_labels(schema: Schema, name: str, labels: np.ndarray) -> None:
