@@ -47,7 +47,7 @@ print(*sorted(path.name for path in Path("clinics").iterdir()))
 # whole clinic behind two others. That works because the model is tiny: eleven weights.
 
 # %%
-# !laconic plan fl-std-dp --dataset clinics --target benign --model logistic \
+# !laconic plan fl-std-dp --dataset clinics --target benign --classes malignant,benign --model logistic \
 #     --epsilon 8 --delta 1e-5 --clip-norm 1 --sampling-rate 1 --rounds 3 --local-steps 20 --local-lr 0.5
 
 # %% [markdown]
@@ -57,7 +57,7 @@ print(*sorted(path.name for path in Path("clinics").iterdir()))
 # everything again. On real hosts you start the same programs one by one, [host by host](../federation.md#host-by-host).
 
 # %%
-# !laconic federate fl-std-dp --dataset clinics --target benign --model logistic \
+# !laconic federate fl-std-dp --dataset clinics --target benign --classes malignant,benign --model logistic \
 #     --epsilon 8 --delta 1e-5 --clip-norm 1 --sampling-rate 1 --rounds 3 --local-steps 20 --local-lr 0.5 \
 #     --nodes 3 --out runs/three --quiet
 

@@ -12,7 +12,7 @@ It follows from the moment generating function alone. That of a discrete Gaussia
 noise on integers as well: E exp(a·‖μ + Z‖²) = E_G E_Z exp(√(2a)·⟨G, μ + Z⟩) for a normal G, and Z enters by
 E exp(⟨h, Z⟩) ≤ exp(v²·‖h‖²/2). Less noise than planned (attackers that add none) makes the sum shorter.
 
-A sum above the threshold τ is *spoilt*: it is left out of the step. A *clearly* spoilt one would be spoilt whoever of
+A sum above the threshold τ is *spoilt*: it is left out of the step. A *clearly* spoilt one would be spoilt with any of
 the honest clients were in it, so only this is evidence against those who are. To exchange two honest clients changes a
 sum by d with ‖d‖ ≤ 2·S, and its norm by |⟨x, d⟩|/‖x‖ at most, taken before or after. A sum whose norm is x or less has
 ‖μ‖ ≤ v·√λ(x) but for a chance of e^−t, by Birgé's bound for the other tail, and |⟨Z, d⟩| ≤ v·‖d‖·√(2t) but for 2e^−t.

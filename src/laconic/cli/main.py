@@ -83,7 +83,7 @@ _CONFIGURED = (
 def _with_code(command: click.Command) -> click.Command:
     """With --allow-code, which `Commands.main` has looked for by then."""
     if not any(param.name == "allow_code" for param in command.params):
-        text = "Import code that only a file names, such as a model of somebody's own: trust whoever wrote the file."
+        text = "Import code that only a file names, such as a model of the user's own: trust the file's author."
         command.params.append(click.Option([ALLOW_CODE], is_flag=True, expose_value=False, help=text))
     return command
 

@@ -134,7 +134,7 @@ def groups_text(groups: GroupFields) -> str:
     return (
         f"{count} groups of {size:g} clients, each with the whole noise: in a step the noise is"
         f" {groups['noise_factor']:.3g} times that of one sum ({of_mean:.3g} for the mean of the groups). One attacker"
-        f" spoils one group; {kind} stands {groups['spoilt_groups_tolerated']} spoilt groups, whatever is sent."
+        f" spoils one group; {kind} stands {groups['spoilt_groups_tolerated']} spoilt groups, for any vectors sent."
     )
 
 

@@ -339,7 +339,7 @@ def built_from(about: dict[str, Any], factory: str | None = None) -> FrontEnd:
         raise ValueError(f"a front end of the kind {kind!r} is not known")
     if about["factory"] != factory:
         raise ConfigError(
-            f"the front end is made by {about['factory']}, which is code: whoever uses it names it where it is used"
+            f"the front end is made by {about['factory']}, which is code: name it where it is used"
             " (laconic node serve --front-end-module)"
         )
     return made_again(about)

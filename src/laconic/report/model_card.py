@@ -50,14 +50,14 @@ def model_card(
 
 def _in_short(statement: Statement) -> str:
     if not statement["private"]:
-        return "It has **no differential privacy**: whoever has the model may learn about the records behind it."
+        return "It has **no differential privacy**: the model may tell its holder about the records behind it."
     if "attack" in statement and not statement["attack"]["holds"]:
         return f"**Its promise does not hold in this run**: {_missing(statement)}"
     released = statement["released"]
     figure = released["epsilon"][released["accountant"]]
     return (
         f"It is ({at_most(figure)}, {rounded_up(statement['delta'])})-differentially private for {statement['unit']},"
-        " against whoever sees the models, under the assumptions below."
+        " against adversaries who see the models, under the assumptions below."
     )
 
 

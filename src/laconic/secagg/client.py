@@ -28,7 +28,7 @@ class SecAggClient:
     """One client in one run.
 
     `identity` is its long-term key. `identities` lists the public identities of all clients; without it the client
-    believes the first key that it is given for each other one. `agreement` is its key of this run, kept by whoever
+    believes the first key that it is given for each other one. `agreement` is its key of this run, kept by what
     restarts the client within the run; `roster` are keys of others that it has learnt, and so checked, before. `nonces`
     are those of the client's process, and must not be kept anywhere else.
     """

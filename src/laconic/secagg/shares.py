@@ -8,7 +8,7 @@ shares, members receive nothing and keep nothing, and a member opens one share b
 A check value for each secret (8 bytes of its hash) lets the server see whether what it opened is right.
 
 *Opening.* One Lagrange basis serves all seeds, and every seed is checked. A member that sends wrong pads makes seeds
-fail their check. Then the server looks for t members whose shares of one such seed pass it, leaves out whoever is not
+fail their check. Then the server looks for t members whose shares of one such seed pass it, leaves out those not
 on the polynomial of those, and starts again.
 """
 

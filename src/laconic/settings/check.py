@@ -313,8 +313,8 @@ def _idle_options(config: RunConfig, entry: SchemeEntry) -> Iterator[str]:
     privacy, sampler, secagg = config.privacy, config.sampler, config.secagg
     if entry.record_level and (sampler.max_dropouts or sampler.max_colluders):
         yield (
-            f"{config.scheme.name}: every client adds the whole noise of its records itself, whoever drops out or"
-            " colludes: leave out ⟨max-dropouts⟩ and ⟨max-colluders⟩"
+            f"{config.scheme.name}: every client adds the whole noise of its records itself, and any may drop out or"
+            " collude: leave out ⟨max-dropouts⟩ and ⟨max-colluders⟩"
         )
     if entry.private:
         return

@@ -130,12 +130,12 @@ class Table:
         if again := sum(count for count in noises.values() if count > 1):
             return [
                 f"{alone} {again} runs have the same noise as another one, from the same seed. The difference of what"
-                " two of them release has no noise, so whoever sees both has no bound: give each a seed of its own"
+                " two of them release has no noise, so no bound holds for both together: give each its own seed"
                 " before you show more than one."
             ]
         return [
-            f"{alone} Whoever sees all {len(known)} runs of the same clients, or chooses"
-            f" settings by them, has up to ε = {at_most(sum(known))}, their sum; δ adds up, too."
+            f"{alone} All {len(known)} runs of the same clients together, or settings that"
+            f" are chosen by them, have up to ε = {at_most(sum(known))}, their sum; δ adds up, too."
         ]
 
     def markdown(self) -> str:

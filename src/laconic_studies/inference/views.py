@@ -4,7 +4,7 @@
 | -------- | ------------------------------ | ------------------------------------------------------------------ |
 | `single` | the code of one client         | the server, without a secure sum                                   |
 | `others` | the sum of all codes but one's | a client that knows the sum, or the server with one client's help  |
-| `model`  | the change of the weights      | every client, and whoever gets the models                          |
+| `model`  | the change of the weights      | every client, and every holder of the models                       |
 
 In FL-STD, FL-TOP and FL-FREQ the new model gives the sum away, so every client has `others`. In FL-SIGN it gives only
 the vote, and in FL-CS what the solver found: there `others` takes the server. Under a secure sum `single` is hidden;

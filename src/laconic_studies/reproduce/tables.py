@@ -110,8 +110,8 @@ class Row:
 class Table:
     """A published table.
 
-    `headline` are the rows that the paper's abstract or conclusion speaks of. `needs` says which data nobody but the
-    authors has; such a table is run on another data set, `stands_in` (see `stand_ins.py`), with the settings for its
+    `headline` are the rows that the paper's abstract or conclusion speaks of. `needs` says which data only the
+    authors have; such a table is run on another data set, `stands_in` (see `stand_ins.py`), with the settings for its
     `paper`. `figure` names what is drawn beside the table. `all_rounds`: costs count all rounds, not those up to the
     best one.
     """

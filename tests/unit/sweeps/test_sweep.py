@@ -106,8 +106,9 @@ def test_the_table_has_every_run_and_the_mean_over_seeds(finished: Path) -> None
     mean, spread = (last[2] + last[3]) / 2, abs(last[2] - last[3]) / 2**0.5
     assert f"| 0.5 | 2 | {mean:.3f} ± {spread:.2g} |" in (finished / "table.md").read_text()
     spent = sum(float(line["epsilon"]) for line in lines)
-    assert f"all 4 runs of the same clients, or chooses settings by them, has up to ε = {at_most(spent)}" in (
-        (finished / "table.md").read_text()
+    assert (
+        f"All 4 runs of the same clients together, or settings that are chosen by them, have up to ε = {at_most(spent)}"
+        in ((finished / "table.md").read_text())
     ), "what a user must know who looks at many private runs"
     assert (finished / "table.png").stat().st_size > 5000
 

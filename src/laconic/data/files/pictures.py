@@ -97,7 +97,7 @@ def _opened(file: Path) -> Iterator[Image]:
     except LaconicError:
         raise
     except UnidentifiedImageError:
-        raise refused(file, "is neither PNG nor JPEG, whatever its name says; convert or remove it") from None
+        raise refused(file, "is neither PNG nor JPEG, under this name; convert or remove it") from None
     except Image.DecompressionBombError:
         raise _too_large(file, "so many") from None
     except MemoryError:

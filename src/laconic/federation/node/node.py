@@ -332,7 +332,7 @@ class Node:
             )
 
     def _held_out(self, offer: Offer) -> dict[str, float]:
-        """Which fraction of its records this node measures on. It stays the same in a run, whatever its settings say
+        """Which fraction of its records this node measures on. It stays the same in a run, even if its settings change
         later: what was trained on is never measured on."""
         from laconic.options.sections import HeldOutOptions
 

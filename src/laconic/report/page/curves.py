@@ -170,8 +170,8 @@ def by_class(view: RunView) -> Markup | None:
     records = number(found, "records")
     text = (
         f"{of} on {f'{records:,.0f} ' if records else ''}test records. They are evaluation data, and no ε covers them:"
-        " if they are the clients' own, set aside from training, these counts say something of single ones. Whoever"
-        " gets this page gets the counts."
+        " if they are the clients' own, set aside from training, these counts say something of single ones, and"
+        " this page has the counts."
     )
     return tag(
         "section", tag("h2", "By class"), tag("p", text, class_="note"), parts, id="classes", data_part="classes"

@@ -6,7 +6,7 @@ has
 
     β ≤ min(e^ε·α + δ,  1 − e^(−ε)·(1 − δ − α)),
 
-whatever it computes and knows (Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015). A run has a pair for every
+for any computation and knowledge (Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015). A run has a pair for every
 δ. Each bounds every test, so the smallest bound holds.
 """
 
@@ -74,7 +74,7 @@ def verdict(view: RunView) -> Markup:
 
 def _nothing_promised(view: RunView) -> list[object]:
     text = (
-        "Nothing. This scheme adds no noise. Whoever has the model, or sees the messages of a round, may learn"
+        "Nothing. This scheme adds no noise. An adversary with the model, or with a round's messages, may learn"
         " about single clients and their records."
     )
     sums = view.statement.get("secure_aggregation")
@@ -185,7 +185,7 @@ def _picture(view: RunView, one: str) -> Markup | None:
     several = max(len(found) for _, found in known)
     by = f"from ε at {several - 1} values of δ" if several > 1 else "from this ε and δ alone, so it is rather large"
     about = (
-        f"The best that any test for the data of one {one} can do, whatever it computes ({by}). It is a bound for the"
+        f"The best that any test for the data of one {one} can do, with any computation ({by}). It is a bound for the"
         " worst case, not the success of a known attack."
     )
     return chart(
@@ -220,7 +220,7 @@ def _never(view: RunView, one: str) -> list[str]:
         found.append("clients that this page names, for what they did in a round: it says that they took part in it")
     if not view.federated:
         found.append(
-            "the models of a simulation to somebody who has this page: its noise comes from the seed, which is among"
+            "the models of a simulation against a reader of this page: its noise comes from the seed, which is among"
             " the settings, so it can be subtracted. The ε is what a federation would have"
         )
     return found
