@@ -196,9 +196,10 @@ def _kind(path: Path, label: Look) -> str:
     levels = len(label.levels)
     if levels == 2:
         return YES_NO
-    if label.numeric and not label.replaced and (levels > _FEW or not label.whole):
+    codes = label.whole and levels <= _LEVELS and bool(_NAME_OF_LEVEL.search(label.name.strip()))
+    if label.numeric and not label.replaced and not codes and (levels > _FEW or not label.whole):
         return QUANTITY
-    if levels <= _FEW:
+    if codes or levels <= _FEW:
         return CLASSES
     raise DataError(
         f"{one_line(path)}: column '{one_line(label.name, 60)}' has {levels:,} values that are no numbers: say which of"

@@ -138,6 +138,12 @@ def test_the_kind_follows_from_the_values_and_can_be_said(values: list[str], kin
     assert {"yes-no": "positive", "classes": "classes", "quantity": "low and high"}[kind] in draft.schema.drafted
 
 
+def test_whole_numbers_in_a_column_that_is_called_like_codes_are_classes(tmp_path: Path) -> None:
+    values = [str(n % 30) for n in range(120)]
+    assert draft_schema(made(tmp_path / "t.csv", "ward_id", values), target="ward_id").kind == "classes"
+    assert draft_schema(made(tmp_path / "t.csv", "days", values), target="days").kind == "quantity"
+
+
 def test_classes_are_in_an_order_that_tells_no_counts_and_bounds_are_round(tmp_path: Path) -> None:
     table = made(tmp_path / "t.csv", "y", ["10", "9", "9", "2"] * 30)
     assert draft_schema(table, target="y").schema.classes == ("2", "9", "10")
