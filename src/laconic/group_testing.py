@@ -147,7 +147,14 @@ def detector_of(
 ) -> Detector:
     """The test of a round with so many sums. All of it follows from public numbers, so it says nothing of who came.
 
-    Of the `plan` of any of the sums only those are used.
+    Args:
+        scheme: what is run.
+        sampler: draws cohorts and deals groups.
+        plan: of any of the sums; only its public numbers are used.
+        sums: how many there are in the round.
+        num_clients: N.
+        code_size: m.
+        false_alarms: the chance that any sum of honest clients in a round is taken for spoilt.
     """
     sensitivity = scheme.clip.sensitivity(code_size)
     if sampler.dealt(num_clients):

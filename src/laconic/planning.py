@@ -33,9 +33,22 @@ def plan_round(
     groups: int | None = None,
     excluded: np.ndarray | None = None,
 ) -> RoundPlan:
-    """Draw the cohort and the public seeds of a round. `exhausted` clients have reached `max_participations`.
+    """Draw the cohort and the public seeds of a round.
 
-    `groups` are those of this round, if not the scheme's; `excluded` clients are drawn, but do not take part.
+    Args:
+        scheme: what is run.
+        sampler: draws the cohort.
+        streams: the run's randomness.
+        round: its number, from 1.
+        attempt: how often the round was tried before.
+        num_clients: N.
+        exhausted: clients that reached `max_participations`; they are not drawn.
+        arrange: puts attackers into the cohort, in a run that is attacked.
+        max_dropouts: clients that may vanish without loss of the noise.
+        max_colluders: clients whose noise the adversary may know.
+        shared: what clients were told once, such as the kept weights.
+        groups: those of this round, if not the scheme's.
+        excluded: clients that are drawn, but do not take part.
     """
     cohort = drawn_cohort(sampler, streams, round, attempt, num_clients, exhausted, arrange)
     return plan_for(
@@ -69,7 +82,7 @@ def plan_for(
     groups: int | None = None,
     excluded: np.ndarray | None = None,
 ) -> RoundPlan:
-    """The plan of a round for which this cohort was drawn, and of each of its groups.
+    """The plan of a round for which this cohort was drawn, and of each of its groups. `plan_round` has the arguments.
 
     Groups come from a stream of their own. It is not public: who attacks need not know beforehand with whom. In fewer
     groups than the scheme's, each has the dropouts and colluders of those that it is made of.
@@ -118,10 +131,10 @@ def plan_of_sum(
     groups: int | None = None,
     num_excluded: int = 0,
 ) -> RoundPlan:
-    """The plan of one sum: of these clients, who are the cohort or one group of it.
+    """The plan of one sum: of these clients, who are the cohort or one group of it. `plan_round` has the arguments.
 
-    All else follows from public numbers, for server and clients alike. `groups` are those of the round, if not the
-    scheme's.
+    All else follows from public numbers, for server and clients alike. `num_excluded` clients of the population do not
+    take part, whether drawn or not.
     """
     groups = scheme.groups if groups is None else groups
     return sampler.plan_of_sum(

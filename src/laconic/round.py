@@ -253,14 +253,23 @@ def server_step(
 ) -> tuple[Tensor, State]:
     """New weights and rule state from the weighted sum of the codes. Everything here is post-processing.
 
-    Weights that are not finite are refused, unless they are not `checked`, which would wait for their device.
-
     With integer noise `total` is the opened sum: integers of which only the residues mod 2^b count, so a masked sum
     and a plain one give the same weights, bit for bit.
 
     With noise shares the denominator is the public `planned_cohort`, and the server tops up the noise so that what an
     outsider sees has the same distribution however many clients came: a round in which too few came (`survivors=0`)
     releases noise alone. Otherwise the size of a cohort would show, and with it a little of who was in it.
+
+    Args:
+        scheme: that of the round (`Scheme.at`).
+        plan: of the round.
+        total: the sum of the codes (m,), weighted without noise.
+        survivors: how many codes are in it.
+        total_weight: the sum of their weights; noise shares do not use it.
+        weights: w, before the step.
+        state: the rule's, before the step.
+        stream: the server's own noise.
+        checked: refuse weights that are not finite, which waits for their device.
     """
     if scheme.noise.central:
         mean, state = _with_central_noise(scheme, plan, total, state, stream)

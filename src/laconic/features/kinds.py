@@ -263,7 +263,18 @@ def project(
     rng: np.random.Generator | None = None,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Give a front end that has no projection one: `features` of its features, found by public means only."""
+    """Give a front end that has no projection one: `features` of its features, found by public means only.
+
+    Args:
+        front_end: is changed.
+        features: how many are kept; None for all.
+        projection: 'none', 'random' (a random choice) or 'public' (principal components of public images).
+        images: the public images.
+        source: what they are, in words.
+        ridge: added to the variances of the components.
+        rng: draws the random choice.
+        device: where the components are computed.
+    """
     if projection == "none" or features is None:
         return
     available = num_values(front_end.raw_shape)

@@ -123,9 +123,18 @@ def privacy_statement(
 ) -> Statement:
     """The statement as data; `statement_lines` prints it. What of it others may see is said by its fields.
 
-    With `rounds_planned` data may end the run before its plan does: its ε is that of so many rounds, and
-    `participations` are those in all of them. Without, it is that of the charged ones. `attack` says what attackers'
-    missing noise does to the ε, and `result` what it was paid for, in words.
+    Args:
+        accountant: of the run; None for a scheme that promises nothing.
+        budget: of the run, with δ.
+        rounds_charged: how many released something.
+        participations: of the client that took part most often, in all rounds that the ε covers.
+        rounds_planned: where data may end the run before its plan does, the ε is that of so many rounds.
+        mechanism: what bounds and noises a code.
+        secure_aggregation: who saw what of the codes.
+        assumptions: what the ε rests on. A plain text is for the server alone.
+        not_covered: what no ε covers; likewise.
+        attack: what attackers' missing noise does to the ε.
+        result: what it was paid for, in words.
     """
     if accountant is None or budget is None:
         plain: Statement = {

@@ -76,6 +76,18 @@ def committee_size(
 
     In signed mode two sets cannot be signed even if all of `certainly` colluders are members: a server that lies may
     try rounds, attempts and cohorts until the draw suits it.
+
+    Args:
+        cohort: n, the clients of an attempt.
+        dropouts: how many of them vanish.
+        colluders: how many of them collude.
+        signed: whether members sign the survivors.
+        security_bits: −log₂ of the chance that colluders can open too much.
+        failure_bits: −log₂ of the chance that too few members answer.
+        certainly: colluders that the server may be able to place.
+
+    Returns:
+        (c, t): members, and how many of them open a sum.
     """
     for members in range(1, cohort):
         vanished = _tail(cohort, dropouts, members)

@@ -47,6 +47,15 @@ def clip_norm_from(
     """S measured on the clients themselves ('median'), or on public records by one client made of them ('public').
 
     A code that means something else in every round (a new random subset) is measured in 100 rounds (thesis 5.4.5).
+
+    Args:
+        source: 'median' or 'public'.
+        config: of the run; how it trains and where.
+        scheme: with any clip and noise: both are left out.
+        model: starts the local round; in front of it, if any, `front_end`.
+        federation: whose records.
+        front_end: the fixed public features.
+        streams: the run's randomness.
     """
     population, rounds = federation.population, 1
     if source == "public":

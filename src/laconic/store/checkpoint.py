@@ -114,8 +114,16 @@ def save_state(
 ) -> None:
     """Replace checkpoint and statement, and the best model if there is a new one.
 
-    It is announced before and confirmed afterwards. `through` is the last round that may be charged until the next
-    save.
+    It is announced before and confirmed afterwards.
+
+    Args:
+        folder: of the run.
+        state: what crosses rounds.
+        journal: charges and saves.
+        rows: of the rounds so far.
+        best: the file of the best model, if it is new.
+        statement: `privacy.json`.
+        through: the last round that may be charged until the next save.
     """
     assert journal.chain is not None
     if best is not None:

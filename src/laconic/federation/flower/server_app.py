@@ -82,7 +82,17 @@ def run_federation(
     resume: bool = False,
     secret: Secret | None = None,
 ) -> RunResult:
-    """Run the configured federation over the nodes that the grid reaches. `secret` opens the server's key."""
+    """Run the configured federation over the nodes that the grid reaches.
+
+    Args:
+        grid: Flower's way to the nodes.
+        config: what is run.
+        federation: the server's own data and what it assumes of the nodes', for so many nodes.
+        folder: the run folder.
+        key: file with the server's identity.
+        resume: go on with the run in the folder.
+        secret: opens the key, if it is encrypted.
+    """
     if folder.exists and not resume:
         raise RunFolderError(f"{folder.path} holds a run already: set resume=true, or choose another out")
     settings = Settings.of(config.federation)

@@ -89,9 +89,16 @@ def predict_at_node(
     front_end_module: str | None = None,
     prevalence: str | float | Sequence[float] = (),
 ) -> Predictions:
-    """For every record in a file or folder of the owner's. `settings` are those of `laconic node serve`.
+    """The predictions for every record in a file or folder of the owner's.
 
-    `like` is a table that the node was served with: it says which columns a record has, and in which order.
+    Args:
+        kept: the model.
+        data: the new records.
+        settings: those of `laconic node serve`, which say how records are read.
+        like: a table that the node was served with: it says which columns a record has, and in which order.
+        model: a factory of the owner's own, as `package.module:name`.
+        front_end_module: the same for a front end.
+        prevalence: shares of the classes to which a probability refers, if not those of training.
     """
     # Where records are plain numbers, the names of classes say nothing of them.
     said = {key: value for key, value in settings.items() if key != "classes" or kept.offer.meaning is not None}

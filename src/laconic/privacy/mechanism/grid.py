@@ -83,9 +83,15 @@ def choose_grid(
 ) -> Grid:
     """The coarsest grid and the bits that it needs; or, if the bits are given, the finest grid that they can hold.
 
-    The ring has `ring_bits` instead, if given: the same grid with more room.
-
-    `whole` codes, such as signs, get a whole number of grid units, so that they stay whole on the grid.
+    Args:
+        noise_multiplier: σ.
+        sensitivity: S, the L2 norm by which one client moves a sum.
+        largest_entry: a bound on each value of a code.
+        whole: codes such as signs get a whole number of grid units, so that they stay whole on the grid.
+        code_size: m.
+        plan: of the largest round.
+        bits: of a value; None for as few as are needed.
+        ring_bits: of the ring, if not those: the same grid with more room.
     """
     unit_noise = sensitivity * noise_multiplier
     tail = math.sqrt(2 * (math.log(2) * (WRAP_BITS + 2) + math.log(code_size)))
