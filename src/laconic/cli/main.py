@@ -54,13 +54,13 @@ _COMMANDS = {
     "federate": ("laconic.cli.federate", "federate"),
     "node": ("laconic.cli.node.status", "node"),
     "keys": ("laconic.cli.keys", "keys"),
-    "advise": ("laconic.cli.advise", "advise"),
+    "advise": ("laconic.cli.plan", "advise"),
     "plan": ("laconic.cli.plan", "plan"),
     "epsilon": ("laconic.cli.epsilon", "epsilon"),
     "calibrate": ("laconic.cli.epsilon", "calibrate"),
     "schema": ("laconic.cli.schema", "schema"),
-    "predict": ("laconic.cli.predict", "predict"),
-    "export": ("laconic.cli.export", "export"),
+    "predict": ("laconic.cli.trained", "predict"),
+    "export": ("laconic.cli.trained", "export"),
     "audit": ("laconic.cli.audit", "audit"),
     "compare": ("laconic.cli.pages", "compare"),
     "report": ("laconic.cli.pages", "report"),
@@ -70,7 +70,7 @@ _COMMANDS = {
     "models": ("laconic.cli.lists", "models"),
     "options": ("laconic.cli.lists", "options"),
     "completion": ("laconic.cli.lists", "completion"),
-    "doctor": ("laconic.cli.doctor", "doctor"),
+    "doctor": ("laconic.cli.lists", "doctor"),
 }
 
 _CONFIGURED = (

@@ -41,7 +41,7 @@ def predict(
     The node must be served with --keep-weights. Records are read with the settings of laconic node serve. The model is
     that of the beginning of the last round in which the node took part.
     """
-    from laconic.cli.predict import show_predictions
+    from laconic.cli.trained import show_predictions
     from laconic.data.files.user_file import no_such_file
     from laconic.errors import DataError, RunFolderError
     from laconic.federation.node.predictions import kept_model, predict_at_node

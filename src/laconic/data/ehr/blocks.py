@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from laconic.data.files.delimited import separator_in
 from laconic.data.files.user_file import (
     arrow_file,
     gunzipped,
@@ -26,6 +25,7 @@ from laconic.data.files.user_file import (
     open_file,
     refused,
     refused_as_too_much,
+    separator_in,
     too_much,
 )
 from laconic.errors import DataError, LaconicError, how_to_install

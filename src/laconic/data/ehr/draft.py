@@ -19,7 +19,7 @@ from laconic.data.ehr.look import Look, look_at
 from laconic.data.ehr.outcome import Outcome, Quantity
 from laconic.data.ehr.schema import SCALES, Categorical, Codes, Entry, Filter, Numeric, Schema
 from laconic.data.ehr.toml_values import toml
-from laconic.data.files.delimited import WAY_OUT
+from laconic.data.files.user_file import WAY_OUT
 from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
 
 LEAK, SUSPECT = 0.97, 0.9

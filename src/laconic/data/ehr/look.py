@@ -15,8 +15,7 @@ import numpy as np
 
 from laconic.data.ehr.blocks import Block, column_names, read_table
 from laconic.data.ehr.table import GAPS, Vocabulary, distinct
-from laconic.data.files.delimited import Decimals
-from laconic.data.files.user_file import refused
+from laconic.data.files.user_file import Decimals, refused
 from laconic.errors import DataError
 
 GAPS_AMONG_NUMBERS = GAPS | {"none", "-", "--", ".", "unknown", "not mapped"}

@@ -15,8 +15,7 @@ from laconic.data.ehr.blocks import Block
 from laconic.data.ehr.outcome import Outcome
 from laconic.data.ehr.schema import Codes, Filter, Numeric, Schema
 from laconic.data.ehr.toml_values import LARGEST
-from laconic.data.files.delimited import WAY_OUT, Decimals, has_comma
-from laconic.data.files.user_file import Problems
+from laconic.data.files.user_file import WAY_OUT, Decimals, Problems, has_comma
 from laconic.errors import DataError, one_line
 
 

@@ -2,10 +2,8 @@
 
 folder     the user's own files: a folder with one file per client, or one table
 frames     a client's table: CSV, gz and Parquet as records
-delimited  what separates the cells of a text table, and whether its numbers have a decimal comma
-labels     how many classes the labels make, and when they are no labels
 npz        a client's arrays; sizes in headers are checked against the file
 pictures   the user's own pictures, a folder per client with a folder per class: PNG and JPEG, none too large
 texts      the user's own texts: a table with a column of text
-user_file  what the readers share: limits on unpacking, refusals in one line, bad cells of a table with counts
+user_file  what the readers share: separators and decimal commas, limits on unpacking, refusals in one line, bad cells
 """

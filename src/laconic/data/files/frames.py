@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laconic.data.files.delimited import WAY_OUT, Decimals, has_comma, separator_in
 from laconic.data.files.user_file import (
+    WAY_OUT,
+    Decimals,
     Problems,
     arrow_file,
     gunzipped,
+    has_comma,
     listed,
     missing_columns,
     named,
     open_file,
     refused,
     refused_as_too_much,
+    separator_in,
     suffix,
     too_much,
     unreadable,

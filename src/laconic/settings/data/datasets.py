@@ -9,7 +9,6 @@ from pathlib import Path
 from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData
 from laconic.data.files.folder import FolderPopulation, load_table
-from laconic.data.files.labels import ClassCount, num_classes
 from laconic.data.files.user_file import looks_like_a_path, no_such_file
 from laconic.data.population import Records
 from laconic.data.registry import own_source
@@ -22,8 +21,10 @@ from laconic.settings.data.declared import (
     DECLARED_OPTIONS,
     PICTURE_OPTIONS,
     TEXT_OPTIONS,
+    ClassCount,
     declared_classes,
     declared_names,
+    num_classes,
     refuse_options,
     source_options,
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from laconic.data.federated import FederatedData
-from laconic.data.files.labels import ClassCount, num_classes
 from laconic.data.files.pictures import holds_pictures, image_size, read_picture_folder
 from laconic.data.files.texts import Texts, read_text_folder, read_text_table
 from laconic.data.files.user_file import refused
@@ -19,8 +18,10 @@ from laconic.options.sections import DataSection
 from laconic.settings.data.declared import (
     PICTURE_OPTIONS,
     TEXT_OPTIONS,
+    ClassCount,
     declared_classes,
     declared_names,
+    num_classes,
     refuse_options,
     text_records,
 )

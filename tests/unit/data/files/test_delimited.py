@@ -9,8 +9,8 @@ import pytest
 
 from laconic.data.ehr.schema import Categorical, Numeric, Schema
 from laconic.data.ehr.sources import load_new_patients, load_table
-from laconic.data.files.delimited import MIXED, UNCLEAR, Decimals, separator_in
 from laconic.data.files.frames import read_frame, records_of
+from laconic.data.files.user_file import MIXED, UNCLEAR, Decimals, separator_in
 from laconic.errors import DataError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from laconic.data.files.labels import ClassCount, num_classes
 from laconic.errors import DataError
+from laconic.settings.data.declared import ClassCount, num_classes
 
 
 def count(*clients: list[float] | list[int]) -> int:
