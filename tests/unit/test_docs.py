@@ -132,6 +132,15 @@ def test_every_module_is_explained() -> None:
                 assert f"{path.parent.name}/" in page, path
 
 
+def test_what_federations_refuse_is_what_their_page_says() -> None:
+    """Each option that the settings of a federation refuse is among its limits."""
+    source = (ROOT / "src/laconic/federation/server/members.py").read_text(encoding="utf-8")
+    refused = set(re.findall(r'"⟨([a-z-]+)⟩ [^"]*(?:is for simulations|is measured on the clients)', source))
+    assert len(refused) >= 8
+    limits = (ROOT / "docs/federation.md").read_text(encoding="utf-8").partition("\n## Limits\n")[2]
+    assert not {name for name in refused if f"`--{name}" not in limits}
+
+
 def test_every_scheme_is_explained() -> None:
     maths = (ROOT / "docs/maths.md").read_text(encoding="utf-8")
     written = maths.lower().replace("signsgd", "sign-sgd").replace("fl-bas-2 to 4", "fl-bas-2 fl-bas-3 fl-bas-4")

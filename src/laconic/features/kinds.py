@@ -271,7 +271,7 @@ def project(
         projection: 'none', 'random' (a random choice) or 'public' (principal components of public images).
         images: the public images.
         source: what they are, in words.
-        ridge: added to the variances of the components.
+        ridge: added to the eigenvalues of 'public', relative to the largest, before features are scaled by them.
         rng: draws the random choice.
         device: where the components are computed.
     """

@@ -83,7 +83,7 @@ def resolve_federated(
         )
     if config.attack.kind is not None:
         raise ConfigError(
-            "--attack is for simulations: the nodes of a federation are real clients; use laconic run to try an attack"
+            "⟨attack⟩ is for simulations: the nodes of a federation are real clients; use laconic run to try an attack"
         )
     if config.privacy.noise_bands > 1:
         raise ConfigError(
