@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from laconic.data.population import (
     as_records,
     pooled_records,
 )
-from laconic.errors import ConfigError, RunFolderError, UnknownArgument, several, unknown
+from laconic.errors import ConfigError, RunFolderError, UnknownArgument, several, unknown, worded
 from laconic.experiment.calibrated import Calibration, calibrated
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import log_cautions
@@ -40,18 +41,21 @@ if TYPE_CHECKING:
     from laconic.audit.result import AuditResult
 
 
+_log = logging.getLogger(__name__)
+
+
 def run(
-    scheme: Scheme,
+    scheme: Scheme | str,
     *,
-    model: nn.Module,
-    clients: Population | Sequence[Any],
+    model: nn.Module | None = None,
+    clients: Population | Sequence[Any] | None = None,
     test: Records | tuple[Any, Any] | None = None,
     holdout: Records | tuple[Any, Any] | None = None,
     public: Records | tuple[Any, Any] | None = None,
     front_end: nn.Module | str | None = None,
     sampler: Sampler | None = None,
     sampling_rate: float | None = None,
-    rounds: int,
+    rounds: int | None = None,
     delta: float | None = None,
     epsilon: float | None = None,
     participant_epsilon: float | None = None,
@@ -77,6 +81,9 @@ def run(
     one unless given. A `delta` of one over the number of clients (or records) or more is refused without
     `allow_large_delta=True`.
 
+    `laconic.run("auto", dataset="stays.csv", target="died", epsilon=1)` does what `laconic run auto` does: it reads a
+    table and chooses everything else. It takes options of the command line by their names in Python.
+
     With `out` the run is kept in that folder and can be resumed by the same call with `resume=True`. The `observer` is
     an `Observer` or a function that is called with every row. `progress` shows a bar on a terminal and in a notebook;
     `False` never does, `True` also prints lines elsewhere. `track` follows the run in 'tensorboard', 'mlflow' or
@@ -84,7 +91,7 @@ def run(
     device, engine, eval_every, patience, …).
 
     Args:
-        scheme: what clients send and what the server does: one of `laconic.schemes`.
+        scheme: what clients send and what the server does: one of `laconic.schemes`; or 'auto'.
         model: any module of float32 weights; it is not changed.
         clients: who holds which records.
         test: records that are looked at every `eval_every` rounds.
@@ -124,7 +131,13 @@ def run(
         >>> round(result.last["epsilon"], 1), result.ledger["bytes_up"] > 0
         (8.0, True)
     """
-    experiment = _experiment(locals())
+    asked = locals()
+    if isinstance(scheme, str):
+        experiment, files = _chosen(scheme, asked)
+    else:
+        if missing := [name for name in ("model", "clients", "rounds") if asked[name] is None]:
+            raise TypeError(f"missing: {', '.join(missing)}")
+        experiment, files = _experiment(asked), None
     log_cautions(experiment)
     watching = Together(progress_bar(progress), observer, Observer() if track is None else _tracker(track))
     if out is None:
@@ -132,8 +145,37 @@ def run(
     folder = RunFolder(out)
     if folder.exists and not resume:
         raise RunFolderError(f"{out} holds a run already: pass resume=True to go on with it, or choose another out")
-    with run_in(folder, Run(experiment, observer=watching), _files(experiment)) as simulation:
+    with run_in(folder, Run(experiment, observer=watching), files or _files(experiment)) as simulation:
         return simulation.run()
+
+
+_OF_AUTO = ("rounds", "delta", "epsilon", "sampling_rate")
+"""Arguments of `run` that are options of a configuration, too."""
+
+
+def _chosen(name: str, asked: dict[str, Any]) -> tuple[Experiment, dict[str, str]]:
+    """What `auto` makes of a table, and the files of its run folder."""
+    from laconic.settings.build import settle
+    from laconic.settings.config import AUTO, RunConfig, full_path
+    from laconic.settings.launch import files_of, resumed_config
+
+    if name != AUTO:
+        raise ConfigError(
+            f"the first argument must be a scheme, such as laconic.schemes.fl_std(…), or 'auto', not '{name}'"
+        )
+    idle = [one for one in ("model", "clients", "test", "holdout", "public", "sampler") if asked[one] is not None]
+    if idle:
+        raise ConfigError(f"auto reads a table: give dataset, and leave out {', '.join(idle)}")
+    values = {one: asked[one] for one in _OF_AUTO if asked[one] is not None} | asked["options"]
+    said = {"scheme.name": AUTO} | {full_path(key): value for key, value in values.items()}
+    config = RunConfig().with_values(said)
+    folder = None if asked["out"] is None else RunFolder(asked["out"])
+    if folder is not None and folder.exists and asked["resume"]:
+        config = resumed_config(folder, said)
+    settled = settle(config, stored=None if folder is None else folder.path)
+    for line in settled.chosen:
+        _log.info("auto: %s", worded(line))
+    return settled.experiment, files_of(settled)
 
 
 def audit_run(

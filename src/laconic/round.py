@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -367,17 +367,27 @@ def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[d
     return codec.elected(votes, size, plan), {name: value for name, value in state.items() if name != VOTES}
 
 
-def read_answers(scheme: Scheme, plan: RoundPlan, state: State) -> tuple[dict[str, Any], State]:
-    """After a query: what the noisy mean of the answers says, and the state without it. Else nothing.
+class Answered(NamedTuple):
+    """What follows from a query: lines of the round's row, what clients are told, weights, and the rule's state."""
+
+    row: dict[str, Any]
+    told: dict[str, Tensor]
+    weights: Tensor
+    state: State
+
+
+def read_answers(scheme: Scheme, plan: RoundPlan, weights: Tensor, state: State) -> Answered:
+    """After a query: what the noisy mean of the answers says. The state is without it. Else nothing.
 
     It looks at nothing but what was released, so it says as much in a round that was lost: noise, which is not told.
     """
     query = scheme.query(plan.round)
     if query is None:
-        return {}, state
+        return Answered({}, {}, weights, state)
     mean = state.get(SCORES, torch.zeros(query.cells)).double().cpu().numpy()
-    row = query.found(mean, _cell_noise(scheme.at(plan.round), plan))
-    return row, {name: value for name, value in state.items() if name != SCORES}
+    noise = _cell_noise(scheme.at(plan.round), plan)
+    left = {name: value for name, value in state.items() if name != SCORES}
+    return Answered(query.found(mean, noise), query.told(mean, noise), query.start(mean, noise, weights), left)
 
 
 def _cell_noise(scheme: Scheme, plan: RoundPlan) -> float:
@@ -386,4 +396,4 @@ def _cell_noise(scheme: Scheme, plan: RoundPlan) -> float:
         return 0.0
     sums, cells = plan.sums, scheme.codec.code_size(0)
     scale = scheme.noise.released_scale(code_size=cells, sensitivity=scheme.clip.sensitivity(cells), plan=sums[0])
-    return scale / sums[0].planned_cohort / math.sqrt(len(sums))
+    return scale / sums[0].divisor / math.sqrt(len(sums))

@@ -253,9 +253,10 @@ class Scheme(Part):
                 " (⟨top-selection⟩ public), or use ⟨unit⟩ client"
             )
         problems += [
-            f"{query.name} protect whole clients, and this run protects a {unit}: {query.without}, and measure on"
-            " records that are set aside (⟨holdout⟩)"
+            f"{query.name} are answered by whole clients, and this run protects a {unit}: {query.without}, and measure"
+            " on records that are set aside (⟨holdout⟩)"
             for query in self.asked
+            if not query.by_record
         ]
         if self.groups > 1:
             problems.append(
@@ -342,11 +343,14 @@ class Scheme(Part):
 
     def asking(self, query: Query) -> Scheme:
         """Answers as the code, of norm 1 at most; they are read, and the weights do not change."""
+        noise: Any = self.noise.for_cells(query.noise_multiplier)
+        if self.sums_units:  # single units are put on the grid
+            noise = replace(noise, bits=getattr(self.noise, "bits", None))
         return replace(
             self,
             codec=Answers(query=query, trained=self.codec),
             clip=L2Clip(clip_norm=1.0),
-            noise=self.noise.for_cells(query.noise_multiplier),
+            noise=noise,
             rule=Scores(),
             weighting="uniform",
             evaluations=Evaluations(),

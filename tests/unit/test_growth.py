@@ -234,7 +234,7 @@ def test_nodes_answer_it_in_a_masked_sum(counts: Any, tmp_path: Path) -> None:
 
 def test_what_it_does_not_go_with_is_refused_by_its_name(counts: Any) -> None:
     scheme = counting(counts)
-    with pytest.raises(ConfigError, match="class counts protect whole clients, and this run protects a record"):
+    with pytest.raises(ConfigError, match="class counts are answered by whole clients, and this run protects a record"):
         replace(scheme, train=schemes.fl_std_dp(clip_norm=1.0, noise_multiplier=1.0, unit="record").train)
     with pytest.raises(ConfigError, match="class counts are sums of another kind than those that train"):
         replace(scheme, noise=laconic.CorrelatedGaussian(noise_multiplier=2.0, coefficients=(1024, 512)))
@@ -273,7 +273,7 @@ def test_schedules_meet_exactly_where_they_have_a_round_in_common(first: Rounds,
 
 def test_a_scheme_without_queries_is_what_it_was() -> None:
     assert "queries" not in plain().to_dict()
-    assert Query.known_kinds() == ["Evaluations"]
+    assert Query.known_kinds() == ["Evaluations", "Moments"]
 
 
 def f_half(scores: np.ndarray, targets: np.ndarray) -> float:

@@ -145,8 +145,10 @@ def requested_config(what: str | None, values: dict[str, Any]) -> tuple[RunConfi
             asked |= {f"{section}.{key}": value for key, value in keys.items()}
     elif what is not None:
         from laconic.catalogue import scheme_entry
+        from laconic.settings.config import AUTO
 
-        scheme_entry(what)
+        if what != AUTO:
+            scheme_entry(what)
         asked["scheme.name"] = what if ":" in what else what.lower()
     asked |= values
     return RunConfig().with_values(asked), asked

@@ -43,6 +43,7 @@ def _print(result: Forecast, papers: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from laconic.errors import worded
     from laconic.figures import at_most, rounded_up
     from laconic.privacy.statement import bands_text, evaluations_text, grid_text, query_text, votes_text
     from laconic.report.ledger import human_bytes
@@ -52,6 +53,11 @@ def _print(result: Forecast, papers: bool) -> None:
         f"[bold]{result['scheme']}[/bold]: model of {result['size']:,} weights, code of {result['code_size']:,} values,"
         f" {result['num_clients']:,} clients, {result['planned_cohort']:g} a round, {result['rounds']} rounds"
     )
+    for line in result.get("chosen", ()):
+        console.print(f"auto: {worded(line)}")
+    if result["outlook"] is not None:
+        light = result["outlook"]["light"]
+        console.print(f"[bold {light}]{light}[/]: {worded(result['outlook']['text'])}.")
     front_end = result["front_end"]
     if front_end:
         size = human_bytes(front_end["projection_bytes"])

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @papers_option
 @click.option("--profile", is_flag=True, help="Say where the time of a round went.")
 @click.option("--quiet", is_flag=True, help="No progress display.")
+@click.option("--force", is_flag=True, help="Spend ε even where the noise leaves nothing to learn.")
 def run(
     what: str | None,
     out: Path | None,
@@ -43,6 +44,7 @@ def run(
     papers: bool,
     profile: bool,
     quiet: bool,
+    force: bool,
     sets: tuple[str, ...],
     model_options: tuple[str, ...],
     **options: Any,
@@ -69,7 +71,7 @@ def run(
         config, asked = requested_config(what, values)
         folder_path = out or default_folder(config, resume)
         show = not (quiet or as_json)
-        result = _resumable(config, asked, folder_path, resume, what, show=show, quiet=quiet, ranks=ranks)
+        result = _resumable(config, asked, folder_path, resume, what, show=show, quiet=quiet, force=force, ranks=ranks)
     if as_json:
         from laconic.store.folder import json_text
 
@@ -97,6 +99,7 @@ def _resumable(
     *,
     show: bool,
     quiet: bool,
+    force: bool = False,
     ranks: Ranks | None = None,
 ) -> RunResult:
     """Start or go on with the run in the folder; with several ranks, this is rank 0."""
@@ -119,7 +122,14 @@ def _resumable(
         settled, clients = lead(ranks, config, path, new=not folder.exists)
         if (idle := about_idle(clients)) is not None:
             print(f"laconic: warning: {idle}", file=sys.stderr)
+    if show:
+        from laconic.errors import worded
+
+        for line in settled.chosen:
+            print(f"auto  {worded(line)}")
     print_cautions(settled.experiment)
+    if not folder.exists and not force:
+        refuse_hopeless(settled.experiment)
     with run_in(folder, Run(settled.experiment, clients=clients), files_of(settled)) as simulation:
         return _simulate(simulation, folder, following, show=show, quiet=quiet)
 
@@ -137,11 +147,25 @@ def check_folder(folder: RunFolder, resume: bool, what: str | None, unfinished: 
         raise RunFolderError(f"{path} is not a run folder and not empty: choose another --out")
 
 
+def refuse_hopeless(experiment: Experiment) -> None:
+    """Spend nothing on noise alone, unless that is asked for."""
+    from laconic.errors import ConfigError
+    from laconic.experiment.outlook import outlook_of
+
+    found = outlook_of(experiment)
+    if found is not None and found.light == "red":
+        raise ConfigError(f"{found.text}; or spend it all the same (⟨force⟩)")
+
+
 def print_cautions(experiment: Experiment) -> None:
     """What makes the promise, or the model, worth little, before anything is trained."""
+    from laconic.errors import worded
     from laconic.experiment.mechanism import planned_cautions, untested
+    from laconic.experiment.outlook import outlook_of
 
-    for text in [*planned_cautions(experiment), *untested(experiment)]:
+    found = outlook_of(experiment)
+    poor = [worded(found.text)] if found is not None and found.light == "yellow" else []
+    for text in [*poor, *planned_cautions(experiment), *untested(experiment)]:
         print(f"laconic: warning: {text}", file=sys.stderr)
 
 

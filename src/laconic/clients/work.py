@@ -40,7 +40,7 @@ from laconic.errors import ConfigError
 from laconic.features.population import as_features
 from laconic.packing import FLOAT32
 from laconic.plan import RoundPlan
-from laconic.privacy.accounting.releases import PATIENT, RECORD
+from laconic.privacy.accounting.releases import CLIENT, PATIENT, RECORD
 from laconic.privacy.mechanism.clip import L2Clip
 from laconic.privacy.mechanism.discrete_gaussian import DiscreteGaussian
 from laconic.privacy.mechanism.gaussian import Gaussian
@@ -97,7 +97,7 @@ class ClientWork:
         self.held_out: Population | None = None
         if any(query.held_out for query in e.scheme.asked):
             seed = view.streams.public_seed("public")
-            self.population, self.held_out = trained_and_held(self.population, e.held_out, seed)
+            self.population, self.held_out = trained_and_held(self.population, e.held_out, seed, e.scheme.unit)
         self.attackers = None if e.attack is None else Attackers(view, self.population, e.attack)
         self.part = (0, 1)
         """Which chunks of a cohort are trained here: see `Task`."""
@@ -279,7 +279,8 @@ class ClientWork:
         """What `then` makes of clients that follow the protocol, which train or, in rounds of a query, answer it."""
         query = self.view.experiment.scheme.query(plan.round)
         if query is not None:
-            yield from map(then, self._answers(query, plan, clients, weights))
+            answers = self._unit_answers if self.view.experiment.scheme.sums_units else self._answers
+            yield from map(then, answers(query, plan, clients, weights))
             return
         if self.view.experiment.scheme.sums_units:
             yield from map(self._tampered(plan, then), self._summed_units(plan, clients, weights))
@@ -316,6 +317,35 @@ class ClientWork:
                 answer, size = self.answer(query, client, start)
             yield Updates(np.array([client]), answer[None].to(self.view.device), np.array([size]))
 
+    def _unit_answers(self, query: Query, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Updates]:
+        """The sum of the clipped answers of each client's units, on the grid of its noise: integers (1, cells)."""
+        from laconic.train.units import answer_terms
+        from laconic.train.units.groups import Groups
+        from laconic.train.units.rounding import UnitGrid
+
+        start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
+        population, train, (grid, part) = (
+            self._answering(query),
+            self.view.experiment.scheme.train,
+            self._unit_grid(plan),
+        )
+        assert isinstance(train, UnitGradients)
+        first, turn = self.part
+        for client in clients[first::turn].tolist():
+            units, size = units_of(population, client, train.unit), population.size(client)
+            groups = Groups(None if units is None else torch.from_numpy(units), size)
+            drawn = drawn_units(groups.num_units, train.rate, coins_stream(self.view.streams, plan, client))
+            records = population.records(client).to(self.view.device)
+
+            def rows(some: Tensor, records: Records = records) -> Tensor:
+                return query.rows(self._asked(records.some(some), start))
+
+            precision = products_in(self.view.experiment.precision, self.view.device)
+            with self.view.clock("evaluate"), precision, torch.no_grad():
+                bounds = UnitGrid(part, grid.units)
+                terms = answer_terms(rows, groups, cells=query.cells, drawn=drawn, grid=bounds)
+            yield Updates(np.array([client]), terms[None].to(self.view.device), np.array([size]))
+
     def _summed_units(self, plan: RoundPlan, clients: np.ndarray, weights: Tensor) -> Iterator[Trained]:
         """What each client's units add to the sum of the round, on the grid of its noise: integers (clients, m)."""
         start = received(self.view.experiment.scheme.at(plan.round), plan, weights)
@@ -339,7 +369,7 @@ class ClientWork:
 
     def _unit_grid(self, plan: RoundPlan) -> tuple[Grid, float]:
         """The grid on which units are added up, and what a unit's part at one client is clipped to."""
-        scheme, code_size = self.view.experiment.scheme, self.view.sizes(plan.round)[0]
+        scheme, code_size = self.view.experiment.scheme.at(plan.round), self.view.sizes(plan.round)[0]
         assert isinstance(scheme.train, UnitGradients)
         sensitivity = scheme.clip.sensitivity(code_size)
         grid = scheme.noise.grid(code_size=code_size, sensitivity=sensitivity, plan=plan)
@@ -420,19 +450,23 @@ class ClientWork:
 
     def answer(self, query: Query, client: int, weights: Tensor) -> tuple[Tensor, int]:
         """A client's answer, and about how many records it is; zeros where it has none."""
-        model = self.view.model
-        population = self.held_out if query.held_out else self.population
-        assert population is not None
+        population = self._answering(query)
         size = population.size(client)
         if not size:
             return torch.zeros(query.cells), 0
         records = population.records(client).to(self.view.device)
-
-        def outputs() -> Tensor:
-            return torch.cat(list(model.outputs(weights, records.inputs)))
-
         with products_in(self.view.experiment.precision, self.view.device), torch.no_grad():
-            return query.answer(Asked(records, outputs, model.loss)), size
+            return query.answer(self._asked(records, weights)), size
+
+    def _answering(self, query: Query) -> Population:
+        """Who holds which records that a query is answered from."""
+        population = self.held_out if query.held_out else self.population
+        assert population is not None
+        return population
+
+    def _asked(self, records: Records, weights: Tensor) -> Asked:
+        model = self.view.model
+        return Asked(records, lambda: torch.cat(list(model.outputs(weights, records.inputs))), model.loss)
 
     def _trained(self, plan: RoundPlan) -> Tensor | None:
         """The weights that move, on the device; the same tensor while the support stays the same."""
@@ -531,11 +565,21 @@ def split_rows(size: int, fraction: float, run_seed: int, client: int) -> tuple[
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def trained_and_held(population: Population, fraction: float, run_seed: int) -> tuple[Population, Population]:
-    """The same clients twice: with the records that they train on, and with those that they set aside."""
+def trained_and_held(
+    population: Population, fraction: float, run_seed: int, unit: str = CLIENT
+) -> tuple[Population, Population]:
+    """The same clients twice: with the records that they train on, and with those that they set aside.
+
+    Where patients are protected, all records of a patient are on one side.
+    """
 
     def split(client: int) -> tuple[np.ndarray, np.ndarray]:
-        return split_rows(population.size(client), fraction, run_seed, client)
+        units = units_of(population, client, unit)
+        if units is None:
+            return split_rows(population.size(client), fraction, run_seed, client)
+        parts = split_rows(int(units.max(initial=-1)) + 1, fraction, run_seed, client)
+        train, held = (np.flatnonzero(np.isin(units, part)) for part in parts)
+        return train, held
 
     if type(population) is PooledPopulation:
         rows = [population.rows(client) for client in range(population.num_clients)]

@@ -9,7 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from laconic.packing import FLOAT32, SIGNS, Encoding
+from laconic.data.inputs import Inputs
+from laconic.errors import WireError
+from laconic.packing import FLOAT32, SIGNS, Encoding, integers
 from laconic.parts import Part
 from laconic.plan import RoundPlan
 from laconic.streams import Stream, joint
@@ -26,6 +28,10 @@ class Codec(Part):
     """Whether the code of a sum is the sum of the codes (only sign is not)."""
     new_each_round: ClassVar[bool] = False
     """Whether the code means something else in every round, so that one threshold must fit many of them."""
+
+    shared_name: ClassVar[str] = "kept"
+    """What `plan.shared` calls that which clients are told once, where they are told something."""
+    shared_packing: ClassVar[Encoding] = integers(32)
 
     @property
     def needs_public(self) -> bool:
@@ -68,6 +74,15 @@ class Codec(Part):
         """What every client must be told once, before its first round; it is counted."""
         return {}
 
+    def shared_size(self, size: int) -> int:
+        """How many values that is."""
+        return self.code_size(size)
+
+    def check_shared(self, values: Tensor, size: int) -> None:
+        """Refuse values that no honest server tells."""
+        if int(values.min()) < 0 or int(values.max()) >= size or bool((values[1:] <= values[:-1]).any()):
+            raise WireError("the kept coordinates are not sorted, or not all of the model's")
+
     def support(self, size: int, plan: RoundPlan) -> Tensor | None:
         """The coordinates that are trained; None means all."""
         return None
@@ -79,6 +94,10 @@ class Codec(Part):
     def encode_whole(self, update: Tensor, plan: RoundPlan) -> Tensor:
         """A linear code of whole numbers up to 2²⁰ (in float64): exact, so that it has the same bits everywhere."""
         return self.encode(update, plan, [])
+
+    def of_inputs(self, inputs: Inputs, plan: RoundPlan) -> Inputs | None:
+        """For one linear layer: inputs x' with which the code of ρ·(x, 1)ᵀ is ρ·x'ᵀ; None if there are none."""
+        return None
 
     def decode(self, code: Tensor, size: int, plan: RoundPlan) -> Tensor:
         raise NotImplementedError

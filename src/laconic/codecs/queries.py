@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from laconic.codecs.base import Codec
 from laconic.errors import ConfigError
@@ -92,9 +93,18 @@ class Query(Part):
     def check(self, num_classes: int) -> None:
         """Refuse a model of so many classes, if the query means nothing for it. 1: the targets are values."""
 
+    @property
+    def by_record(self) -> bool:
+        """Whether single records answer, so that records or patients inside clients can be protected."""
+        return type(self).rows is not Query.rows
+
+    def rows(self, asked: Asked) -> Tensor:
+        """What every record answers, (records, cells). A unit, or a client, answers with the mean of its records."""
+        raise NotImplementedError
+
     def answer(self, asked: Asked) -> Tensor:
         """One client's answer, (cells,). A norm above 1 is clipped to 1."""
-        raise NotImplementedError
+        return self.rows(asked).mean(0).float()
 
     def found(self, mean: np.ndarray, noise: float) -> dict[str, Any]:
         """What the mean answer says, for the round's row, by names that `laconic.metrics` knows.
@@ -102,6 +112,14 @@ class Query(Part):
         `noise` is the standard deviation of each value, a public number.
         """
         raise NotImplementedError
+
+    def told(self, mean: np.ndarray, noise: float) -> dict[str, Tensor]:
+        """What clients are told from now on, read off the noisy mean; nothing if it changes nothing."""
+        return {}
+
+    def start(self, mean: np.ndarray, noise: float, weights: Tensor) -> Tensor:
+        """The weights with which training goes on."""
+        return weights
 
     def about(self) -> dict[str, Any]:
         """What a statement says of it besides rounds, noise and cost, with a `text` that begins with its subject."""
@@ -209,6 +227,15 @@ class Evaluations(Query):
     def answer(self, asked: Asked) -> Tensor:
         return self.measure(asked.outputs(), asked.records.targets, asked.loss)
 
+    def rows(self, asked: Asked) -> Tensor:
+        """The cell of every record, or of its loss the two shares."""
+        targets, outputs = asked.records.targets, asked.outputs()
+        if self.metric == "loss":
+            losses = asked.loss(outputs, targets).double().nan_to_num(self.largest_loss, posinf=self.largest_loss)
+            shares = losses.clamp(0, self.largest_loss) / self.largest_loss
+            return torch.stack([shares, 1 - shares], 1)
+        return functional.one_hot(self._cell_numbers(outputs, targets), self.cells).double()
+
     def found(self, mean: np.ndarray, noise: float) -> dict[str, Any]:
         metrics = self.metrics(mean, noise)
         said = self.metric if metrics else f"{self.metric}: hidden by the noise"
@@ -226,17 +253,19 @@ class Evaluations(Query):
             losses = loss(outputs, targets).double().nan_to_num(self.largest_loss, posinf=self.largest_loss)
             mean = float((losses.clamp(0, self.largest_loss) / self.largest_loss).mean())
             return torch.tensor([mean, 1 - mean])
+        counts += torch.bincount(self._cell_numbers(outputs, targets).cpu(), minlength=self.cells)[: self.cells]
+        return (counts / len(targets)).float()
+
+    def _cell_numbers(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """In which cell each record counts."""
         if targets.is_floating_point() or targets.ndim != 1:
             raise ConfigError(f"⟨evaluate-metric⟩ {self.metric} takes classes, and these targets are values: use loss")
         if self.metric == "accuracy":
             guessed = outputs.argmax(1) if outputs.ndim == 2 else (outputs > 0).to(torch.int64)
-            numbers = (guessed != targets).to(torch.int64)
-        else:
-            scores = outputs[:, 1] - outputs[:, 0] if outputs.ndim == 2 else outputs
-            place = (scores.double().nan_to_num(0.0).clamp(-_FURTHEST, _FURTHEST) / _FURTHEST + 1) / 2 * self.bins
-            numbers = targets.clamp(0, 1) * self.bins + place.floor().clamp(0, self.bins - 1).to(torch.int64)
-        counts += torch.bincount(numbers.cpu(), minlength=self.cells)[: self.cells]
-        return (counts / len(targets)).float()
+            return (guessed != targets).to(torch.int64)
+        scores = outputs[:, 1] - outputs[:, 0] if outputs.ndim == 2 else outputs
+        place = (scores.double().nan_to_num(0.0).clamp(-_FURTHEST, _FURTHEST) / _FURTHEST + 1) / 2 * self.bins
+        return targets.clamp(0, 1) * self.bins + place.floor().clamp(0, self.bins - 1).to(torch.int64)
 
     def metrics(self, cells: np.ndarray, noise: float = 0.0) -> dict[str, float]:
         """What the mean cells say, and the noise of the chosen metric; nothing if noise hides how many were measured.

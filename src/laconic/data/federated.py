@@ -56,6 +56,9 @@ class FederatedData:
     """The public bounds of what is predicted, where the targets are scaled by them."""
     meaning: Meaning | None = None
     """What the records mean, where their source says so."""
+    facts: tuple[int, int] | None = None
+    """(how many columns are quantities within [0, 1], the first ones; how many ones a record has in the others, about),
+    where that is publicly known."""
     wording: Wording | None = None
     """Of texts: how many numbers words have, and a few texts."""
 

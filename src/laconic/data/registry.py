@@ -132,6 +132,8 @@ class SourceInfo:
     """What a client is: "a random shard of pictures", "a person"."""
     default_clients: int
     """Among how many the records are dealt; of natural data, how many there are."""
+    unit_range: bool = False
+    """Whether every value of a record is about within [0, 1], as is publicly known."""
     owner: str = ""
     """Whose records are known to belong together although they are dealt out: the clients with --partition column."""
     natural: bool = False

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from laconic.clients import wire
 from laconic.errors import WireError
 from laconic.federation.offer import Offer
-from laconic.packing import integers
+from laconic.packing import FLOAT32, integers
 
 
 def check_model(model: nn.Module, offer: Offer) -> None:
@@ -36,20 +36,25 @@ def write_shared(shared: dict[str, Tensor], fingerprint: str) -> bytes:
     if not shared:
         return b""
     (values,) = shared.values()
-    return wire.encode(wire.Message("shared", 0, 0, 0, 0.0, fingerprint, values), integers(32))
+    packing = FLOAT32 if values.is_floating_point() else integers(32)
+    return wire.encode(wire.Message("shared", 0, 0, 0, 0.0, fingerprint, values), packing)
 
 
 def read_shared(data: bytes, offer: Offer) -> dict[str, Tensor]:
     if not data:
         return {}
-    size = offer.scheme.codec.code_size(offer.size)
+    codec = offer.scheme.codec
     message = wire.decode(
-        data, fingerprint=offer.scheme.fingerprint, round=0, attempt=0, size=size, encoding=integers(32)
+        data,
+        fingerprint=offer.scheme.fingerprint,
+        round=0,
+        attempt=0,
+        size=codec.shared_size(offer.size),
+        encoding=codec.shared_packing,
     )
-    values = message.values.to(torch.int64)
-    if int(values.min()) < 0 or int(values.max()) >= offer.size or bool((values[1:] <= values[:-1]).any()):
-        raise WireError("the kept coordinates are not sorted, or not all of the model's")
-    return {"kept": values}
+    values = message.values if codec.shared_packing == FLOAT32 else message.values.to(torch.int64)
+    codec.check_shared(values, offer.size)
+    return {codec.shared_name: values}
 
 
 def initial_weights(model: nn.Module) -> Tensor:

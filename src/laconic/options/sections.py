@@ -410,6 +410,63 @@ class EvaluationSection(HeldOutOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScalingSection:
+    """How the columns of a table are scaled inside the scheme, before vectors are clipped: see `codecs.scaling`."""
+
+    kind: str = option(
+        "none",
+        "Scale the columns of a table for a logistic or linear model: private (the first round is a noisy sum of means,"
+        " spreads and classes, inside --epsilon), public (by their ranges alone), or none.",
+        flag="--scaling",
+        choices=("none", "public", "private"),
+    )
+    share: float | None = option(
+        None,
+        "The fraction of --epsilon that private scaling alone may cost; sets its noise multiplier unless given.",
+        flag="--scaling-share",
+        shown="0.3; it adds far less to the whole",
+        check=probability,
+    )
+    noise_multiplier: float | None = option(
+        None,
+        "σ of private scaling.",
+        flag="--scaling-noise-multiplier",
+        shown="from --epsilon and --scaling-share, else as --noise-multiplier",
+        check=positive,
+    )
+    rare: float = option(
+        0.01, "Private scaling: a smaller share of ones than this is not lifted.", flag="", check=positive
+    )
+    steepest: float | None = option(
+        None, "Private scaling: steps are shortened where the loss is steeper than this.", flag="", check=positive
+    )
+    quantities: int | None = option(
+        None, "Written by the program: how many columns are quantities.", flag="", check=non_negative_int
+    )
+    ones: int | None = option(
+        None, "Written by the program: how many ones a record has in the others.", flag="", check=non_negative_int
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoSection:
+    """What `auto` must keep to when it chooses."""
+
+    max_rounds: int | None = option(
+        None, "auto: at most so many rounds.", shown="41; 81 where ε is large", check=positive_int
+    )
+    max_megabytes: float | None = option(
+        None, "auto: at most so many megabytes that one client sends.", shown="no limit", check=positive
+    )
+    max_minutes: float | None = option(
+        None,
+        "auto: at most so many minutes, by this machine's speed in a simulation.",
+        shown="no limit",
+        check=positive,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeltaOptions:
     allow_large_delta: bool = option(
         False, "Take a δ of one over the number of clients or more; the statement says what it means."

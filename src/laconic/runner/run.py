@@ -274,8 +274,9 @@ class Run(Progress):
         if plan.round <= e.scheme.codec.vote_rounds:
             row["vote"] = f"{plan.round} of {e.scheme.codec.vote_rounds}"
         told, rule = elected(e.scheme, plan, rule, self.model.size)
-        measured, rule = read_answers(e.scheme, plan, rule)
-        row |= measured
+        measured = read_answers(e.scheme, plan, weights, rule)
+        weights, rule, told = measured.weights, measured.state, told or measured.told or None
+        row |= measured.row
         if plan.groups:
             row |= {"groups": len(plan.groups), "lost_groups": (sent.groups or [0] * len(plan.groups)).count(0)}
         if not plan.viable:

@@ -1,5 +1,6 @@
 """From a configuration to an experiment: each section becomes the objects that it describes.
 
+auto             what `laconic run auto` chooses, from public facts alone
 build            from a configuration to an experiment: data, sampler and model are settled here
 check            everything that is wrong with a configuration, at once, before data are loaded
 config           the configuration file, `--set`, TOML in and out

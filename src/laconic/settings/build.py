@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,19 @@ from torch import nn
 
 from laconic.audience import Sentence
 from laconic.catalogue import build_scheme, scheme_entry
+from laconic.codecs.scaling import Moments
+from laconic.data.ehr.draft import draft_schema, draft_toml
 from laconic.data.ehr.features import Preprocessing
+from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData, pooled
 from laconic.data.population import first_of
 from laconic.data.sources import SOURCES
-from laconic.errors import DataError
+from laconic.errors import ConfigError, DataError, several
 from laconic.experiment.experiment import Experiment
+from laconic.files import replace_file
 from laconic.models.registry import build_model, default_model, takes_option
 from laconic.options.sections import (
+    DataSection,
     DeltaOptions,
     HeldOutOptions,
     RunOptions,
@@ -30,8 +36,9 @@ from laconic.privacy.accounting.budget import Budget
 from laconic.privacy.accounting.releases import EVALUATIONS, VOTES
 from laconic.privacy.accounting.sampling import Cyclic, FixedSize, Poisson, Sampler
 from laconic.scheme import Scheme
-from laconic.settings.check import check_config
-from laconic.settings.config import RunConfig
+from laconic.settings.auto import chosen
+from laconic.settings.check import check_config, data_problems
+from laconic.settings.config import AUTO, RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.declared import check_declared
 from laconic.settings.parts import class_names, make_attack, make_sampler, resolve_front_end, with_front_end_defaults
@@ -43,6 +50,7 @@ from laconic.settings.resolve_scheme import (
     protects_units,
     usual_rate,
     with_bound,
+    with_facts,
     with_outputs,
     with_train_defaults,
 )
@@ -56,6 +64,8 @@ class Settled:
     config: RunConfig
     experiment: Experiment
     federation: FederatedData
+    chosen: tuple[str, ...] = ()
+    """What `auto` chose, and why."""
 
     @property
     def preprocessing(self) -> Preprocessing | None:
@@ -70,6 +80,9 @@ def settle(
 
     `stored` is the folder of a run that goes on. With `fit=False` no front end is fitted: sizes only, for a plan.
     """
+    if config.scheme.name == AUTO:
+        config, federation, why = decided(config, federation)
+        return dataclasses.replace(settle(config, federation, stored=stored, fit=fit), chosen=why)
     draft_scheme = check_config(config, data_given=federation is not None, planned=not fit)
     if config.run.threads is not None:
         torch.set_num_threads(config.run.threads)
@@ -86,6 +99,8 @@ def settle(
     shape = federation.input_shape if front_end is None else front_end.output_shape
     config = _with_vocabulary(_with_model_name(config, federation, shape), federation)
     model = _model(config, shape, federation.num_classes, streams)
+    columns = math.prod(shape), federation.num_classes
+    config = with_facts(config, federation)
     sampler = make_sampler(config.sampler, federation.population.num_clients, usual_rate=usual_rate(config))
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
@@ -94,7 +109,7 @@ def settle(
     draft_scheme, options = with_outputs(draft_scheme, options, model)
     attack = make_attack(config, draft_scheme, federation.num_classes)
     # A draft with 1 for σ and S is enough to see all that cannot work, before anything that takes time.
-    scheme = completed(draft_scheme, config, sampler)
+    scheme = completed(draft_scheme, config, sampler, columns)
     draft = Experiment(
         scheme=scheme,
         model=model,
@@ -114,19 +129,21 @@ def settle(
         **_run_options(config),
     )
     if entry.private:
-        noisy = resolve_noise(config, sampler, federation.population.num_clients, draft_scheme, model)
+        noisy = resolve_noise(config, sampler, federation.population.num_clients, draft_scheme, model, columns)
         options["noise_multiplier"] = noisy.noise_multiplier
         if (sigma := noisy.own_noise_multiplier(VOTES)) is not None:
             options["vote_noise_multiplier"] = sigma
         if (sigma := noisy.own_noise_multiplier(EVALUATIONS)) is not None:
             config = config.with_values({"evaluation.noise_multiplier": sigma})
+        if config.scaling.kind == "private" and (sigma := noisy.own_noise_multiplier(Moments.name)) is not None:
+            config = config.with_values({"scaling.noise_multiplier": sigma})
         scheme = dataclasses.replace(noisy, clip=draft_scheme.clip)
         if "clip_norm" in entry.options and not entry.record_level:
             measured = isinstance(options["clip_norm"], str)
             options["clip_norm"], note = resolve_clip(config, draft_scheme, model, federation, front_end, streams)
             notes += [note] if note else []
             if measured and ":" in config.scheme.name:  # a function of the user's own may use S elsewhere, too
-                again = completed(build_scheme(config.scheme.name, **options), config, sampler)
+                again = completed(build_scheme(config.scheme.name, **options), config, sampler, columns)
                 scheme = dataclasses.replace(again, queries=noisy.queries)
             elif measured:
                 scheme = with_bound(noisy, options["clip_norm"])
@@ -136,6 +153,65 @@ def settle(
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
     experiment = dataclasses.replace(draft, scheme=scheme, best_by=config.run.best_by, notes=tuple(notes))
     return Settled(config, experiment, federation)
+
+
+def described(config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
+    """With a schema for a table that has none, drafted as `laconic schema init` does; and a line about it.
+
+    A table that does not say whose its rows are has one owner.
+    """
+    data, lines = config.data, []
+    path = Path(data.dataset)
+    if data.dataset in SOURCES or not path.is_file() or data.text_column is not None:
+        return config, ()
+    if data.schema is None:
+        schema = Path(f"{path.name.partition('.')[0]}.schema.toml")
+        said = f"schema: {schema}, which was there, says what the columns are"
+        if not schema.exists():
+            target = None if data.target == DataSection.target else data.target
+            draft = draft_schema(path, target=target, patient=data.patient_column, client=data.client_column)
+            replace_file(schema, draft_toml(draft).encode())
+            said = (
+                f"schema: drafted from the table as {schema}; that is not in ε: check it, and take out what is public"
+            )
+        lines.append(said)
+        data = dataclasses.replace(
+            data, schema=str(schema), target=DataSection.target, patient_column=None, client_column=None
+        )
+    known = Schema.from_toml(str(data.schema))
+    if known.client is None and known.virtual_hospitals is None and data.num_clients is None:
+        data = dataclasses.replace(data, num_clients=1)
+    return dataclasses.replace(config, data=data), tuple(lines)
+
+
+def decided(
+    config: RunConfig, federation: FederatedData | None = None
+) -> tuple[RunConfig, FederatedData, tuple[str, ...]]:
+    """What `auto` chooses for a configuration: that with everything decided, the data, and why."""
+    asked = config.privacy.epsilon
+    if asked == math.inf:
+        config = dataclasses.replace(config, privacy=dataclasses.replace(config.privacy, epsilon=None))
+    drafted: tuple[str, ...] = ()
+    problems = config.problems
+    if federation is None and not problems:
+        config, drafted = described(config)
+        problems = list(data_problems(config.data))
+    if problems:
+        raise ConfigError(several(problems))
+    if asked is None:
+        raise ConfigError(
+            "auto needs ⟨epsilon⟩: 1 is a strong promise, 4 a weaker one; ⟨epsilon⟩ inf trains without privacy"
+        )
+    if federation is None:
+        owners = config.scheme.options.get("max_owners_per_patient", 1)
+        federation = load_federation(
+            config.data,
+            holdout=config.run.holdout,
+            streams=Streams(config.run.seed),
+            max_owners=owners if isinstance(owners, int) else 1,
+        )
+    config, why = chosen(config, federation)
+    return config, federation, (*drafted, *why)
 
 
 def _class_names(config: RunConfig, federation: FederatedData) -> tuple[str, ...]:
@@ -184,13 +260,14 @@ def _check_classes(federation: FederatedData) -> None:
 def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: tuple[int, ...]) -> RunConfig:
     """'auto' is the papers' MLP for health records, and for everything else what fits the shape (`default_model`).
 
-    Behind a front end, and for tables whose patients or records are protected, it is a logistic regression whose
-    weights start at 0: nothing is left of a random start, and noise is added to few weights.
+    Behind a front end, and for tables in private runs, it is a logistic regression whose weights start at 0: nothing is
+    left of a random start, and noise is added to few weights.
     """
     if config.model.name != "auto":
         return config
     table = federation.preprocessing is not None or len(input_shape) == 1
-    if config.front_end.name is not None or (table and protects_units(config) and _floats(federation)):
+    private, plain = scheme_entry(config.scheme.name).private, not set(config.model.options) - {"zero"}
+    if config.front_end.name is not None or (table and private and plain and _floats(federation)):
         zero = config.model.options.get("zero", True)
         return config.with_values({"model.name": "logistic", "model.zero": zero})
     if federation.preprocessing is not None:

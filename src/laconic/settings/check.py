@@ -70,7 +70,7 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool, built: li
     yield from _raised(with_front_end_defaults, config)
     yield from _raised(find_model, config.model.name)
     if not data_given:
-        yield from _data_problems(config.data)
+        yield from data_problems(config.data)
     if config.run.patience is not None and config.run.holdout == 0 and not config.evaluation.every:
         yield PATIENCE_NEEDS
     sampler = list(_raised(make_sampler, config.sampler, None))
@@ -169,7 +169,7 @@ def _draft(name: str, entry: SchemeEntry, given: dict[str, Any]) -> Scheme:
     return build_scheme(name, **sound, **options)
 
 
-def _data_problems(data: DataSection) -> Iterator[str]:
+def data_problems(data: DataSection) -> Iterator[str]:
     """Names and paths that lead nowhere."""
     if data.dataset not in SOURCES and ":" not in data.dataset and not Path(data.dataset).exists():
         yield unknown_dataset(data.dataset)

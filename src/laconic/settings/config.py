@@ -16,6 +16,7 @@ from laconic.options.scheme_options import SCHEME_OPTIONS
 from laconic.options.sections import (
     AggregatorSection,
     AttackSection,
+    AutoSection,
     DataSection,
     EvaluationSection,
     FederationSection,
@@ -24,10 +25,14 @@ from laconic.options.sections import (
     PrivacySection,
     RunSection,
     SamplerSection,
+    ScalingSection,
     SchemeSection,
     SecAggSection,
     ServerSection,
 )
+
+AUTO = "auto"
+"""In the place of a scheme's name: `laconic.settings.auto` chooses it, and all that is left open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +49,8 @@ class RunConfig:
     sampler: SamplerSection = SamplerSection()
     privacy: PrivacySection = PrivacySection()
     evaluation: EvaluationSection = EvaluationSection()
+    scaling: ScalingSection = ScalingSection()
+    auto: AutoSection = AutoSection()
     secagg: SecAggSection = SecAggSection()
     attack: AttackSection = AttackSection()
     federation: FederationSection = FederationSection()
@@ -56,7 +63,10 @@ class RunConfig:
             values = {one.key: getattr(section, one.name) for one in declared_in(kind, name)}
             values |= getattr(section, "options", {})
             sections[name] = {k: v for k, v in values.items() if v is not None}
-        return {name: values for name, values in sections.items() if values or name != "federation"}
+        whole = {name: values for name, values in sections.items() if values or name not in ("federation", "auto")}
+        if self.scaling == ScalingSection():
+            del whole["scaling"]  # files of configurations are read by people
+        return whole
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunConfig:
@@ -115,7 +125,7 @@ def full_path(key: str) -> str:
     if "." in key:
         return key
     owners = [s for s, keys in _known_keys().items() if key in keys and key not in ("name", "kind")]
-    for later in ("attack", "evaluation"):  # data.target and scheme.noise_multiplier were there first
+    for later in ("attack", "evaluation", "scaling"):  # data.target and scheme.noise_multiplier were there first
         if len(owners) > 1 and later in owners:
             owners.remove(later)
     if len(owners) == 1:

@@ -25,6 +25,7 @@ from laconic.experiment.about import (
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.identity import wait_for
 from laconic.experiment.mechanism import planned_cautions
+from laconic.experiment.outlook import outlook_of
 from laconic.features.base import FrontEnd, num_values
 from laconic.packing import integers
 from laconic.privacy.accounting.releases import EVALUATIONS, TRAINING, VOTES
@@ -33,8 +34,8 @@ from laconic.report.ledger import formula_bytes
 from laconic.round import downlink_encoding, empty_sum, noise_around, noisy_codes, rows_at_once, uplink_encoding
 from laconic.runner.outcome import formula_bits
 from laconic.runner.run import Run
-from laconic.settings.build import settle
-from laconic.settings.config import RunConfig
+from laconic.settings.build import decided, settle
+from laconic.settings.config import AUTO, RunConfig
 from laconic.train.engines.engine import Crew
 from laconic.train.local import LocalSGD
 
@@ -79,10 +80,20 @@ class PlannedFrontEnd(TypedDict):
     projection_bytes: int
 
 
+class OutlookFields(TypedDict):
+    """Whether there is anything to learn: signal over noise, a traffic light, and words."""
+
+    ratio: float
+    light: str
+    text: str
+
+
 class Forecast(TypedDict, total=False):
     """What `laconic plan` prints. Bytes and bits are of a client's message, or of the run (`in_all`)."""
 
     scheme: str
+    chosen: list[str]
+    outlook: OutlookFields | None
     fingerprint: str
     size: int
     code_size: int
@@ -213,13 +224,16 @@ def _bytes(records: Records) -> int:
 
 def forecast(config: RunConfig, *, brief: bool = False) -> Forecast:
     """The plan as data. A `brief` one measures no time, and has ε of all rounds only."""
+    federation, why = None, tuple[str, ...]()
+    if config.scheme.name == AUTO:
+        config, federation, why = decided(config)
     entry = scheme_entry(config.scheme.name)
     measured = isinstance(config.scheme.options.get("clip_norm"), str) and not entry.record_level
     takes_clip = "clip_norm" in entry.options and not entry.record_level
     if measured or (takes_clip and "clip_norm" not in config.scheme.options):
         config = config.with_values({"scheme.clip_norm": 1.0})  # bytes and ε do not depend on it
         measured = True
-    experiment = settle(config, fit=False).experiment
+    experiment = settle(config, federation, fit=False).experiment
     simulated = SimulatedClients(experiment)
     simulation = Run(experiment, clients=simulated)
     sampler, clients = experiment.sampler, experiment.population.num_clients
@@ -235,6 +249,8 @@ def forecast(config: RunConfig, *, brief: bool = False) -> Forecast:
     besides: dict[str, Any] = {**queries, **({} if votes is None else {VOTES: votes})}
     result: dict[str, Any] = {
         "scheme": experiment.scheme.name,
+        **({"chosen": list(why)} if why else {}),
+        "outlook": _outlook(experiment),
         "fingerprint": experiment.scheme.fingerprint,
         "size": simulation.model.size,
         "code_size": simulation.clients.code_size,
@@ -262,6 +278,11 @@ def forecast(config: RunConfig, *, brief: bool = False) -> Forecast:
         cost = formula_bytes(formula[direction], rate, experiment.rounds)
         result[f"formula_bytes_{direction}_per_client_in_all"] = cost
     return cast(Forecast, result)
+
+
+def _outlook(experiment: Experiment) -> OutlookFields | None:
+    found = outlook_of(experiment)
+    return None if found is None else {"ratio": found.ratio, "light": found.light, "text": found.text}
 
 
 def _votes(experiment: Experiment, clients: SimulatedClients) -> PlannedVotes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from laconic.data.sources import SOURCES
@@ -10,7 +11,7 @@ from laconic.models.registry import MODELS
 from laconic.observers.observer import Observer
 from laconic.observers.tracker import tracker
 from laconic.settings.build import Settled
-from laconic.settings.config import RunConfig, read_toml, write_toml
+from laconic.settings.config import AUTO, RunConfig, read_toml, write_toml
 from laconic.settings.data.record_kind import FILE, record_kind
 from laconic.store.folder import RunFolder
 
@@ -49,6 +50,10 @@ def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
         stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
     except ConfigError as error:
         raise RunFolderError(f"{folder.path}/config.toml is damaged ({error}): restore it or start a new run") from None
+    if asked.get("scheme.name") == AUTO:  # it has chosen: what is asked besides must be what it was asked for
+        columns = ("data.target", "data.patient_column", "data.client_column")  # they are in the schema now
+        asked = {path: value for path, value in asked.items() if path != "scheme.name" and path not in columns}
+        asked = {path: value for path, value in asked.items() if not path.startswith("auto.") and value != math.inf}
     # Through RunConfig, so that 1 and 1.0, defaults and spellings compare alike.
     wanted = stored.with_values(asked).to_dict()
     have = stored.to_dict()

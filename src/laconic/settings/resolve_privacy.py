@@ -15,7 +15,14 @@ from laconic.clients.simulated import SimulatedClients
 from laconic.data.federated import FederatedData
 from laconic.data.population import PooledPopulation, Population, Records
 from laconic.errors import ConfigError, TrainingError
-from laconic.experiment.calibrated import EVALUATION_SHARE, VOTE_SHARE, Calibration, calibrated, with_shares
+from laconic.experiment.calibrated import (
+    EVALUATION_SHARE,
+    SCALING_SHARE,
+    VOTE_SHARE,
+    Calibration,
+    calibrated,
+    with_shares,
+)
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.mechanism import count_units, loses_by_cohort
 from laconic.planning import plan_round
@@ -155,7 +162,14 @@ def draft_budget(config: RunConfig) -> Budget:
     )
 
 
-def resolve_noise(config: RunConfig, sampler: Sampler, num_clients: int, draft: Scheme, model: nn.Module) -> Scheme:
+def resolve_noise(
+    config: RunConfig,
+    sampler: Sampler,
+    num_clients: int,
+    draft: Scheme,
+    model: nn.Module,
+    shape: tuple[int, int] = (0, 0),
+) -> Scheme:
     """The scheme with every σ as given, or else the smallest that keeps the promised ε over all rounds.
 
     Votes and evaluations have their shares of it. A federation's spare rounds are counted. Where no ε is promised, the
@@ -165,7 +179,7 @@ def resolve_noise(config: RunConfig, sampler: Sampler, num_clients: int, draft: 
     scheme = with_bound(draft, 1.0) if "clip_norm" in entry.options and not entry.record_level else draft
     if config.scheme.options.get("noise_multiplier") is None:
         scheme = scheme.with_noise_multiplier(None)
-    scheme = completed(scheme, config, sampler)
+    scheme = completed(scheme, config, sampler, shape)
     if config.privacy.epsilon is None:
         return scheme
     asked = _calibration(config, sampler, num_clients, model)
@@ -186,6 +200,7 @@ def _calibration(config: RunConfig, sampler: Sampler, num_clients: int, model: n
         loses_by_cohort=loses_by_cohort(config.secagg),
         vote_share=VOTE_SHARE if share is None else share,
         evaluation_share=EVALUATION_SHARE if measured is None else measured,
+        scaling_share=SCALING_SHARE if config.scaling.share is None else config.scaling.share,
     )
 
 

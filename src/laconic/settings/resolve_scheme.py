@@ -10,10 +10,13 @@ from torch import nn
 
 from laconic.aggregate.names import build_aggregator
 from laconic.catalogue import SchemeEntry
+from laconic.codecs.base import Identity
 from laconic.codecs.queries import Evaluations
+from laconic.codecs.scaling import Moments, Scaled, largest_answer
+from laconic.data.federated import FederatedData
 from laconic.errors import ConfigError, option_named
 from laconic.experiment.mechanism import momentum_of, taking_turns
-from laconic.options.sections import AggregatorSection, EvaluationSection, ServerSection
+from laconic.options.sections import AggregatorSection, EvaluationSection, ScalingSection, ServerSection
 from laconic.privacy.accounting.releases import CLIENT
 from laconic.privacy.accounting.sampling import Sampler
 from laconic.privacy.mechanism.clip import L2Clip
@@ -119,9 +122,13 @@ def with_bands(scheme: Scheme, config: RunConfig, sampler: Sampler) -> Scheme:
     return replace(scheme, noise=CorrelatedGaussian(noise_multiplier=noise.noise_multiplier, coefficients=chosen))
 
 
-def completed(scheme: Scheme, config: RunConfig, sampler: Sampler) -> Scheme:
-    """The scheme with all that other sections say of it: how codes are combined, what is measured, how noise is."""
+def completed(scheme: Scheme, config: RunConfig, sampler: Sampler, shape: tuple[int, int] = (0, 0)) -> Scheme:
+    """The scheme with all that other sections say of it: how codes are combined, what is measured, how noise is.
+
+    `shape` is the number of columns and of classes, which only scaling asks for.
+    """
     scheme = with_evaluations(with_aggregator(scheme, config.aggregator), config.evaluation)
+    scheme = with_scaling(scheme, config.scaling, shape)
     return with_bands(with_schedule(scheme, config), config, sampler)
 
 
@@ -164,6 +171,47 @@ def with_evaluations(scheme: Scheme, section: EvaluationSection) -> Scheme:
             noise_multiplier=section.noise_multiplier,
         ),
     )
+
+
+def with_scaling(scheme: Scheme, section: ScalingSection, shape: tuple[int, int]) -> Scheme:
+    """The scheme whose codec scales columns, by figures that clients are asked for or by public ones alone."""
+    columns, classes = shape
+    if section.kind == "none":
+        return scheme
+    if not isinstance(scheme.codec, Identity):
+        raise ConfigError(
+            f"⟨scaling⟩ {section.kind} is for schemes that send all weights as they are (fl-std, fl-std-dp), and"
+            f" {scheme.name} does not: leave it out"
+        )
+    if not columns:  # the data are not known yet
+        return scheme
+    quantities, ones = section.quantities or 0, section.ones or 0
+    scheme = replace(scheme, codec=Scaled(columns=columns, quantities=quantities, ones=ones))
+    if section.kind == "public":
+        return scheme
+    moments = Moments(
+        columns=columns,
+        quantities=quantities,
+        classes=classes,
+        bound=largest_answer(quantities=quantities, ones=ones, classes=classes),
+        rare=section.rare,
+        steepest=section.steepest,
+        noise_multiplier=section.noise_multiplier if scheme.private else None,
+    )
+    return replace(scheme, queries=(*scheme.queries, moments))
+
+
+def with_facts(config: RunConfig, federation: FederatedData) -> RunConfig:
+    """The configuration with what public facts say of the columns, where they are scaled."""
+    if config.scaling.kind == "none":
+        return config
+    found = federation.facts
+    if found is None:
+        raise ConfigError(
+            f"⟨scaling⟩ {config.scaling.kind} needs the ranges of the columns: describe the table with a ⟨schema⟩"
+            " (laconic schema init drafts one)"
+        )
+    return config.with_values({"scaling.quantities": found[0], "scaling.ones": found[1]})
 
 
 def with_aggregator(scheme: Scheme, section: AggregatorSection) -> Scheme:

@@ -500,7 +500,6 @@ def test_schemes_without_clipped_sums_are_refused_with_the_reason(name: str) -> 
     ("change", "match"),
     [
         ({"groups": 2}, "--groups"),
-        ({"evaluations": laconic.Evaluations(every=2)}, "--evaluate-every"),
         ({"codec": laconic.schemes.fl_sign(local_lr=1.0, local_steps=1).codec}, "signs"),
     ],
 )

@@ -55,6 +55,7 @@ DIGITS = SourceInfo(
     client="a random shard of pictures",
     default_clients=100,
     load=load_digits,
+    unit_range=True,
 )
 
 
@@ -98,4 +99,5 @@ BREAST_CANCER = SourceInfo(
     client="a random shard of patients",
     default_clients=5,
     load=load_breast_cancer,
+    unit_range=True,
 )

@@ -1,6 +1,7 @@
 """A schema drafted from a table: which column is what, what is left out and why, and what looks like the label.
 
-The draft fixes no bound, level or fill that was read off the table. A run fits them, and its privacy statement says so.
+The draft has ranges of quantities, rounded to two digits, and says that they were read off the table. Levels and
+vocabularies are left to a run, whose privacy statement says what it fitted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -359,23 +361,42 @@ def _numeric(look: Look, scale: str, few: bool) -> tuple[Numeric, str, str]:
     there = look.values[~np.isnan(look.values)]
     low, inner_low, middle, inner_high, high = np.percentile(there, (0, 1, 50, 99, 100))
     tails = inner_high > inner_low and (high - low) > 10 * (inner_high - inner_low)
-    chosen = scale if scale != "auto" else "clipped" if tails else "min-max"
+    chosen = scale if scale != "auto" else "clipped"
     notes = []
     if tails and scale == "auto":
-        notes.append("a few values are far from all others, so the scale is clipped")
+        notes.append("a few values are far from all others: they count as the end of the range")
     if look.replaced:
         notes.append(f"texts among numbers ({', '.join(one_line(t, 20) for t in look.replaced)}): check replace")
     if few and look.whole and len(look.levels) > 2:
         notes.append("few whole values: if they are codes, make it [[categorical]]")
+    least, most = (
+        _range(low, high) if chosen == "min-max" or not inner_low < inner_high else _range(inner_low, inner_high)
+    )
+    bounds: dict[str, Any] = {} if chosen == "standard" else {"min": least, "max": most, "fill": _middle(least, most)}
     entry = Numeric(
         column=look.name,
         scale=chosen,
-        fill="median",
+        **({"fill": "median"} | bounds),
+        gaps=bool(look.missing.any()),
         replace=look.replaced or None,
     )
     seen = f"{low:g} to {high:g}, 98 % in {inner_low:g} to {inner_high:g}, median {middle:g}"
     seen += f", mean {there.mean():.4g}, std {there.std():.4g}"
     return entry, seen, "; ".join(notes)
+
+
+def _range(low: float, high: float) -> tuple[float, float]:
+    """About these ends, rounded to two digits outwards: so that they tell little, and people can judge them."""
+    if not low < high:
+        return low, low + 1
+    step = 10.0 ** (math.floor(math.log10(high - low)) - 1)
+    digits = max(0, -math.floor(math.log10(step)))
+    return round(math.floor(low / step) * step, digits), round(math.ceil(high / step) * step, digits)
+
+
+def _middle(low: float, high: float) -> float:
+    """Of the range, for values that are missing."""
+    return float(f"{(low + high) / 2:.6g}")
 
 
 def _codes(look: Look) -> tuple[Codes | None, str, str]:
@@ -406,10 +427,15 @@ def _drafted(
         yield "positive" if outcome.positive else "classes"
     if gaps:
         yield "missing, and drop in [[filter]]"
+    numbers = [entry for entry in entries if isinstance(entry, Numeric)]
+    if any(entry.min is not None for entry in numbers):
+        yield "min and max of every quantity, rounded to two digits"
+    if any(entry.gaps for entry in numbers):
+        yield "gaps: which quantities have any"
+    if replaced := [entry.column for entry in numbers if entry.replace]:
+        yield f"replace of {', '.join(replaced)}"
     for entry in entries:
-        if isinstance(entry, Numeric):
-            yield from (f"{key} of {entry.column}" for key in ("scale", "replace") if key in entry.to_dict())
-        elif isinstance(entry, Codes) and entry.drop:
+        if isinstance(entry, Codes) and entry.drop:
             yield f"drop of {entry.name}"
 
 

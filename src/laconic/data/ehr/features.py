@@ -59,15 +59,21 @@ def nearly_constant(values: np.ndarray) -> bool:
 
 def scaled(entry: Numeric, values: np.ndarray) -> np.ndarray:
     """The feature of every row, by an entry that has everything fixed."""
-    if isinstance(entry.fill, float):
-        values = np.where(np.isnan(values), np.float32(entry.fill), values)
+    values = _filled(entry, values)
     if entry.scale == "standard":
         assert entry.mean is not None and entry.std is not None
         standard: np.ndarray = np.clip((values - np.float32(entry.mean)) / np.float32(entry.std), -CUT, CUT)
-        return standard
+        return np.nan_to_num(standard, nan=0.0) if entry.gaps else standard
     low, high = float(entry.min or 0), float(entry.max or 0)
     bounded: np.ndarray = np.clip((values - low) / (high - low), 0, 1)
-    return bounded
+    return np.nan_to_num(bounded, nan=0.5) if entry.gaps else bounded
+
+
+def _filled(entry: Numeric, values: np.ndarray) -> np.ndarray:
+    """With the number in the place of missing values that the entry names."""
+    if isinstance(entry.fill, float):
+        return np.where(np.isnan(values), np.float32(entry.fill), values)
+    return values
 
 
 def revealed_numbers(entries: Sequence[Numeric], constant: Collection[str] = ()) -> list[str]:
@@ -119,6 +125,7 @@ class Preprocessing:
     @property
     def feature_names(self) -> list[str]:
         names = [entry.column for entry in self.schema.numeric]
+        names += [f"{entry.column} missing" for entry in self.schema.numeric if entry.gaps]
         for level in self.schema.categorical:
             names += [f"{level.column}={text}" for text in (*_levels(level), UNKNOWN)]
         for codes in self.schema.codes:
@@ -128,7 +135,15 @@ class Preprocessing:
     @property
     def num_features(self) -> int:
         levels = sum(len(_levels(entry)) + 1 for entry in self.schema.categorical)
-        return len(self.schema.numeric) + levels + sum(len(entry.vocabulary or ()) for entry in self.schema.codes)
+        numbers = len(self.schema.numeric) + sum(entry.gaps for entry in self.schema.numeric)
+        return numbers + levels + sum(len(entry.vocabulary or ()) for entry in self.schema.codes)
+
+    @property
+    def facts(self) -> tuple[int, int]:
+        """(how many features are quantities, the first ones; how many ones a record has in the others, about)."""
+        schema = self.schema
+        codes = sum(len(entry.columns) for entry in schema.codes)
+        return len(schema.numeric), sum(entry.gaps for entry in schema.numeric) + len(schema.categorical) + codes
 
     def transform(self, table: EhrTable) -> SparseRows:
         """The features of every row."""
@@ -136,6 +151,10 @@ class Preprocessing:
         for number in self.schema.numeric:
             values = scaled(number, table.numeric[number.column])
             leading.add(np.full(len(table), leading.width, dtype=np.int32), values, width=1)
+        for number in self.schema.numeric:
+            if number.gaps:
+                gaps = np.isnan(table.numeric[number.column]).astype(np.float32)
+                leading.add(np.full(len(table), leading.width, dtype=np.int32), gaps, width=1)
         for level in self.schema.categorical:
             texts = _levels(level)
             found = _renumbered(table.categorical[level.column], texts)

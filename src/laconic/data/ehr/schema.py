@@ -55,7 +55,8 @@ class Numeric(Entry):
     """A number, scaled to [0, 1] by its smallest and largest value; what lies outside is cut off there.
 
     `scale` names another way (see `scaling`). `replace` maps texts to numbers ("> 89" to 90), `fill` stands for a
-    missing value: a number, or the median or mean of the training records.
+    missing value: a number, or the median or mean of the training records. With `gaps` one more feature is 1 where the
+    value is missing, and without a `fill` such a value is then in the middle of the scale.
     """
 
     kind: ClassVar[str] = "numeric"
@@ -66,6 +67,7 @@ class Numeric(Entry):
     mean: float | None = None
     std: float | None = None
     fill: float | str | None = None
+    gaps: bool = False
     replace: dict[str, float] | None = None
 
     def __post_init__(self) -> None:

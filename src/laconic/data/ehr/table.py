@@ -88,11 +88,12 @@ def numbers(
             problems.add(entry.column, what, block.numbers[rows], way_out)
             values[rows] = 0
     if gone.any():
-        if entry.fill is None:
+        if entry.fill is None and not entry.gaps:
             way_out = 'give fill = NUMBER, or fill = "median", in its [[numeric]]'
             way_out += "" if for_training else " and train again; or fill the gaps of this table"
             problems.add(entry.column, "no value", block.numbers[gone], way_out)
-        values[gone] = np.nan if entry.fill is None or isinstance(entry.fill, str) else entry.fill
+        kept = entry.gaps or entry.fill is None or isinstance(entry.fill, str)  # what is missing is looked at later
+        values[gone] = np.nan if kept else entry.fill
     result: np.ndarray = values.astype(np.float32)
     return result
 

@@ -63,6 +63,7 @@ def load_clinical(data: DataSection, *, holdout: float, streams: Streams, max_ow
         num_classes=schema.outcome.num_classes,
         input_shape=(preprocessing.num_features,),
         preprocessing=preprocessing,
+        facts=preprocessing.facts,
         notes=notes,
         test_clients=whose,
         dealt=not by_column,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,7 @@ def _named(data: DataSection, info: SourceInfo, holdout: float, streams: Streams
         notes=(*source.notes, *found.notes),
         test_clients=source.test_owners if natural else None,
         dealt=not natural,
+        facts=(math.prod(found.input_shape), 0) if info.unit_range else None,
         client=info.owner or info.client if natural else info.dealt_client,
         wording=source.wording,
     )

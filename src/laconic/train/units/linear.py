@@ -130,13 +130,17 @@ class LinearUnits:
         self._tables: dict[int, Table] = {}
         self._encoded: tuple[tuple[object, ...], Table] | None = None
         self._lengths: tuple[Table, Tensor | None, _Lengths] | None = None
+        self._shaped_by: tuple[tuple[Codec, int], dict[str, Tensor], Table | None] | None = None
 
     def terms(self, weights: Tensor, drawn: Tensor | None, codec: Codec, plan: RoundPlan, grid: UnitGrid) -> Tensor:
         """C as int64, (m,)."""
         bits, size = fraction_bits(grid), weights.numel()
         table = self._table(bits)
         residuals = self._residuals(table, weights, bits)
-        if isinstance(codec, Identity | Subset):
+        if (shaped := self._shaped(codec, plan, bits)) is not None:
+            sums, written = self._sums(shaped, None, residuals, drawn, grid, bits)
+            total = self._layer.flat(sums).long()
+        elif isinstance(codec, Identity | Subset):
             kept = None if isinstance(codec, Identity) else codec.kept(size, plan, weights.device)
             mask = None if kept is None else self._layer.matrix(_marks(size, kept))
             sums, written = self._sums(table, mask, residuals, drawn, grid, bits)
@@ -156,6 +160,18 @@ class LinearUnits:
         if bits not in self._tables:
             self._tables = {bits: table_of(self._records.inputs, bits, self._layer.bias)}
         return self._tables[bits]
+
+    def _shaped(self, codec: Codec, plan: RoundPlan, bits: int) -> Table | None:
+        """The records as a codec that acts on a layer's inputs makes them; None for another codec.
+
+        Kept while they are the same: they follow from what clients were told, which does not change during training.
+        """
+        if self._shaped_by is not None and self._shaped_by[0] == (codec, bits) and _same(self._shaped_by[1], plan):
+            return self._shaped_by[2]
+        inputs = codec.of_inputs(self._records.inputs, plan) if self._layer.bias else None
+        shaped = None if inputs is None else table_of(inputs, bits, False)
+        self._shaped_by = (codec, bits), dict(plan.shared), shaped
+        return shaped
 
     def _code_table(self, table: Table, bits: int, codec: Codec, plan: RoundPlan) -> Table:
         """Of a single output: the code of ρ·X is ρ·(code of X), so the records are encoded once for many rounds."""
@@ -271,6 +287,10 @@ class LinearUnits:
 def fraction_bits(grid: UnitGrid) -> int:
     """e: of the bits that a unit has on the grid, the residual gets eight more than twice this leaves."""
     return max(2, min(12, (math.frexp(grid.largest)[1] - 9) // 2))
+
+
+def _same(told: dict[str, Tensor], plan: RoundPlan) -> bool:
+    return told.keys() == plan.shared.keys() and all(torch.equal(told[name], plan.shared[name]) for name in told)
 
 
 def _marks(size: int, kept: Tensor) -> Tensor:

@@ -16,8 +16,10 @@ unit of the code. Every unit is put on that grid by itself (`on_grid`), and then
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +32,7 @@ from laconic.train.flat import FlatModel
 from laconic.train.units.groups import Groups
 from laconic.train.units.linear import CANCELLED_BITS, LinearUnits, find_layer
 from laconic.train.units.networks import NetworkUnits
-from laconic.train.units.rounding import UnitGrid
+from laconic.train.units.rounding import UnitGrid, on_grid
 
 
 class _Way(Protocol):
@@ -61,7 +63,7 @@ class UnitSums:
         model.check_classes(records.targets)
         self._targets = records.targets
         groups = Groups(units, len(records.targets))
-        self.num_units, self._single = groups.num_units, groups.single
+        self.groups, self.num_units, self._single = groups, groups.num_units, groups.single
         shares = None if class_weights is None else class_weights[records.targets]
         layer = find_layer(model)
         self._way: _Way = (
@@ -135,3 +137,35 @@ def unit_terms(
     """`UnitSums.terms` for one round."""
     sums = UnitSums(model, records, units, class_weights=class_weights)
     return sums.terms(weights, drawn=drawn, codec=codec, plan=plan, clip_norm=clip_norm, grid_units=grid_units)
+
+
+_ANSWERS = 1 << 21
+"""Numbers in the answers of records that are held at once."""
+_WHOLE = 2.0**30
+
+
+def answer_terms(
+    rows: Callable[[Tensor], Tensor], groups: Groups, *, cells: int, drawn: Tensor | None, grid: UnitGrid
+) -> Tensor:
+    """The sum of what units answer to a query, (cells,) int64 on the grid: the mean over a unit's records, clipped.
+
+    Args:
+        rows: from numbers of records to their answers (records, cells).
+        groups: which records belong to which unit.
+        cells: how many values an answer has.
+        drawn: (units,), which of them answer; None: all.
+        grid: S and the noise's grid.
+    """
+    grid.check(cells)
+    total = torch.zeros(cells, dtype=torch.int64)
+    units = groups.all_units(drawn)
+    most = max(1, int(_ANSWERS // cells / max(1.0, groups.sizes.mean() if len(groups.sizes) else 1.0)))
+    for start in range(0, len(units), most):
+        some = units[start : start + most]
+        records, owners = groups.records_of(some)
+        whole = rows(torch.from_numpy(records)).double().cpu().mul(_WHOLE).round_()  # so that sums are exact
+        places = torch.from_numpy(np.searchsorted(some, owners))
+        sums = whole.new_zeros(len(some), cells).index_add_(0, places, whole)
+        means = sums / torch.from_numpy(groups.sizes[some])[:, None] / _WHOLE
+        total += on_grid(means, grid).sum(0).long()
+    return total
