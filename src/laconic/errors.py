@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypedDict
 
 Words = Callable[[str], str]
 """How a surface calls an option: from 'clip-norm' to '--clip-norm', say."""
@@ -136,6 +137,14 @@ class RankFailed(LaconicError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class Failure(TypedDict, total=False):
+    """Why a run failed, as other processes read it: `failure.json`, and the answers of a sweep's workers."""
+
+    error: str
+    exit_code: int
+    trace: str
 
 
 def one_line(text: object, most: int | None = None) -> str:

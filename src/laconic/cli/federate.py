@@ -162,7 +162,7 @@ def _check_complete(summary: Summary) -> None:
     """A run whose planned model was not trained is no success."""
     from laconic.errors import Incomplete
 
-    missing = (summary.get("federation") or {}).get("incomplete")
+    missing = summary["federation"]["incomplete"] if "federation" in summary else ""
     if missing:
         print(f"laconic: error: the planned model was not trained: {missing}", file=sys.stderr)
         sys.exit(Incomplete.exit_code)

@@ -165,6 +165,48 @@ class LedgerFields(TypedDict, total=False):
     planned_messages: Annotated[dict[str, Any], Field("one client's messages, by kind of round", EVERYONE, "bytes")]
 
 
+class Absence(TypedDict):
+    """A node that did not do as asked."""
+
+    node: Annotated[int, Field("its client number", SERVER)]
+    rounds: Annotated[int, Field("in how many rounds", SERVER, "rounds")]
+    last_round: Annotated[int, Field("the last of them", SERVER)]
+    why: Annotated[str, Field("the reason, that time", SERVER)]
+
+
+class FederationFields(TypedDict):
+    """What was agreed in a federation, who was missing, and what is missing of the planned model."""
+
+    nodes: Annotated[int, Field("members of the run", SERVER, "nodes")]
+    rounds_planned: Annotated[int, Field("rounds that the nodes agreed to", SERVER, "rounds")]
+    spare_rounds: Annotated[int, Field("repetitions that they agreed to", SERVER, "rounds")]
+    repeated_rounds: Annotated[int, Field("rounds that were charged again", SERVER, "rounds")]
+    absences: Annotated[list[Absence], Field("nodes that did not do as asked", SERVER)]
+    incomplete: Annotated[str, Field("what is missing of the planned model; empty for nothing", SERVER)]
+
+
+class Exclusion(TypedDict):
+    """A client that group testing excluded."""
+
+    client: Annotated[int, Field("its number", SERVER)]
+    after_round: Annotated[int, Field("the last round in which it took part", SERVER)]
+
+
+class TestingFields(TypedDict, total=False):
+    """Who was excluded by group testing, and how many honest clients that may have hit."""
+
+    excluded: Annotated[list[Exclusion], Field("who, and since when", SERVER)]
+    expected_false_exclusions: Annotated[float, Field("honest clients on average, at most", SERVER, "clients")]
+    false_alarms_per_round: Annotated[float, Field("chance that an honest sum is taken for spoilt", SERVER)]
+    spoilt_rounds: Annotated[int, Field("rounds with a spoilt sum", SERVER, "rounds")]
+    rounds_of_one_sum: Annotated[int, Field("rounds without groups", SERVER, "rounds")]
+    rounds_without_a_step: Annotated[int, Field("rounds in which too many sums were spoilt", SERVER, "rounds")]
+    assumes: Annotated[str, Field("what the number of false exclusions rests on", SERVER)]
+    attackers: Annotated[int, Field("clients that attack, in a simulation", SERVER, "clients")]
+    attackers_excluded: Annotated[int, Field("those of them that were excluded", SERVER, "clients")]
+    honest_excluded: Annotated[int, Field("honest clients that were excluded", SERVER, "clients")]
+
+
 class Summary(TypedDict, total=False):
     """What is left of a run: `summary.json`."""
 
@@ -181,8 +223,8 @@ class Summary(TypedDict, total=False):
     judged: Annotated[dict[str, Any], Field("figures on test records with intervals, against chance", EVERYONE)]
     warnings: Annotated[list[str], Field("what makes the model worth little, on test records", EVERYONE)]
     attack: Annotated[dict[str, Any], Field("the attack and its effect", SERVER)]
-    group_testing: Annotated[dict[str, Any], Field("who was excluded", SERVER)]
-    federation: Annotated[dict[str, Any], Field("what was agreed, who was missing", SERVER)]
+    group_testing: Annotated[TestingFields, Field("who was excluded", SERVER)]
+    federation: Annotated[FederationFields, Field("what was agreed, who was missing", SERVER)]
     ledger: Annotated[LedgerFields, Field("traffic", EVERYONE)]
     statement: Annotated[Statement, Field("the privacy statement", EVERYONE)]
     released_statement: Annotated[Statement, Field("the statement as outsiders may read it", EVERYONE)]

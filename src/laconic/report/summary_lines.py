@@ -8,7 +8,7 @@ from typing import Any
 
 from laconic.figures import at_most, epsilon_text, rounded_up
 from laconic.metrics import MAIN, columns
-from laconic.privacy.released import Row, Statement, Summary
+from laconic.privacy.released import FederationFields, Row, Statement, Summary, TestingFields
 from laconic.report.ledger import human_bytes
 
 STOPPED = {
@@ -55,7 +55,7 @@ def not_better(summary: Summary) -> str | None:
     return str(judged["words"]) if judged.get("better") is False else None
 
 
-def federation_lines(federation: dict[str, Any] | None) -> list[tuple[str, str]]:
+def federation_lines(federation: FederationFields | None) -> list[tuple[str, str]]:
     """(heading, text) pairs: what is missing of the planned model, repeated rounds, and which nodes were missing."""
     if federation is None:
         return []
@@ -90,7 +90,7 @@ def attack_lines(attack: dict[str, Any] | None) -> list[tuple[str, str]]:
     return lines
 
 
-def testing_lines(testing: dict[str, Any] | None) -> list[tuple[str, str]]:
+def testing_lines(testing: TestingFields | None) -> list[tuple[str, str]]:
     """(heading, text) pairs: whom group testing has excluded, and when."""
     if testing is None:
         return []

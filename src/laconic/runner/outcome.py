@@ -16,7 +16,15 @@ from laconic.experiment.about import about_dropouts, about_mechanism, about_nois
 from laconic.features.base import describe
 from laconic.metrics import CLIENTS, columns
 from laconic.privacy.accounting.releases import TRAINING
-from laconic.privacy.released import LedgerFields, Row, Statement, Summary, released_statement
+from laconic.privacy.released import (
+    FederationFields,
+    LedgerFields,
+    Row,
+    Statement,
+    Summary,
+    TestingFields,
+    released_statement,
+)
 from laconic.privacy.statement import privacy_statement
 from laconic.round import downlink_encoding, uplink_encoding
 from laconic.runner.evaluation import ONE_CLASS, classified_figures
@@ -82,9 +90,9 @@ class RunResult:
     """By which the best round was chosen."""
     attack: dict[str, Any] | None = None
     """What the attack was and what became of the run, if there was one."""
-    group_testing: dict[str, Any] | None = None
+    group_testing: TestingFields | None = None
     """Who was excluded by group testing, if there was any."""
-    federation: dict[str, Any] | None = None
+    federation: FederationFields | None = None
     """What was agreed, who was missing, and what is missing of the planned model, in a federation."""
     scheme: str = ""
     """Its name."""

@@ -17,7 +17,7 @@ from laconic.observers.observer import Started
 from laconic.options.declare import declared_in
 from laconic.plan import RoundPlan
 from laconic.privacy.accounting.accountant import Repeats, RunAccountant, largest
-from laconic.privacy.released import Row
+from laconic.privacy.released import FederationFields, Row
 from laconic.report.ledger import Ledger
 from laconic.runner.evaluation import Evaluation
 from laconic.runner.judged import Answers
@@ -104,7 +104,7 @@ class Progress:
         self.ended = False
         """Whether no round is to come."""
         self._answers: tuple[int, Answers | None] | None = None
-        self.about_federation: Callable[[], dict[str, Any]] | None = None
+        self.about_federation: Callable[[], FederationFields] | None = None
         """What a federation adds to the summary."""
 
     @property

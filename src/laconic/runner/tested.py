@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -12,7 +11,7 @@ from laconic.experiment.about import testing_assumes
 from laconic.experiment.experiment import Experiment
 from laconic.group_testing import Findings, chance_of_a_group, detector_of, update_findings
 from laconic.plan import RoundPlan
-from laconic.privacy.released import Row
+from laconic.privacy.released import Row, TestingFields
 from laconic.round import sums_step
 from laconic.runner.progress import Progress
 from laconic.server.rules import State
@@ -106,12 +105,12 @@ def shrinkage(sums: Tensor, noise: float) -> float:
     return max(0.0, 1 - expected / squared) if squared > 0 else 0.0
 
 
-def about_testing(run: Progress) -> dict[str, Any] | None:
+def about_testing(run: Progress) -> TestingFields | None:
     """Who was excluded, when, and how many honest clients that may have hit; None without group testing."""
     e, findings = run.experiment, run.state.findings
     if findings is None:
         return None
-    found: dict[str, Any] = {
+    found: TestingFields = {
         "excluded": [{"client": client, "after_round": last} for client, last in findings.excluded.items()],
         "expected_false_exclusions": e.false_exclusions,
         "false_alarms_per_round": e.false_alarms,
@@ -124,8 +123,9 @@ def about_testing(run: Progress) -> dict[str, Any] | None:
         return found
     attackers = set(e.malicious.tolist())
     caught = sum(client in attackers for client in findings.excluded)
-    return found | {
+    more: TestingFields = {
         "attackers": len(attackers),
         "attackers_excluded": caught,
         "honest_excluded": len(findings.excluded) - caught,
     }
+    return {**found, **more}

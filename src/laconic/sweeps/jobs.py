@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from laconic.clients.simulated import SimulatedClients
-from laconic.errors import ConfigError, LaconicError, RunFolderError, several
+from laconic.errors import ConfigError, Failure, LaconicError, RunFolderError, several
 from laconic.experiment.mechanism import planned_cautions, untested
 from laconic.observers.observer import Observer, Row, Started, Together
 from laconic.runner.run import Run, run_in
@@ -74,7 +74,7 @@ def asked_by(config: RunConfig) -> dict[str, Any]:
     return {f"{section}.{key}": value for section, keys in config.to_dict().items() for key, value in keys.items()}
 
 
-def failure_of(error: BaseException) -> dict[str, Any]:
+def failure_of(error: BaseException) -> Failure:
     """Why a run failed, as plain values. An error that no user can mend has its traceback with it."""
     if isinstance(error, LaconicError):
         return {"error": str(error), "exit_code": error.exit_code}
@@ -105,7 +105,7 @@ class Job:
         data = json.loads(text)
         return cls(data["name"], RunConfig.from_dict(data["config"]), Path(data["path"]), data["threads"])
 
-    def run(self, watch: Observer) -> dict[str, Any] | None:
+    def run(self, watch: Observer) -> Failure | None:
         """Run it here; None, or why it failed."""
         try:
             self.go(watch)
@@ -142,7 +142,7 @@ class Watch:
     def note(self, name: str, text: str) -> None:
         """Something that a reader of a run's result must know."""
 
-    def ended(self, name: str, failure: dict[str, Any] | None) -> None:
+    def ended(self, name: str, failure: Failure | None) -> None:
         """A run is finished, or why it failed."""
 
 
@@ -232,7 +232,7 @@ class SweepFolder:
             raise RunFolderError(several(shown))
         return found
 
-    def failures(self) -> dict[str, dict[str, Any]]:
+    def failures(self) -> dict[str, Failure]:
         """Why runs failed the last time, by name."""
         try:
             found = json.loads((self.path / FAILURES).read_text(encoding="utf-8"))
@@ -240,7 +240,7 @@ class SweepFolder:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def note(self, name: str, failure: dict[str, Any] | None) -> None:
+    def note(self, name: str, failure: Failure | None) -> None:
         """Save why a run failed; None: it did not."""
         known = self.failures()
         if known.get(name) == failure:

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from laconic.errors import Failure
 from laconic.figures import at_most
 from laconic.metrics import titles
 from laconic.observers.observer import Row
@@ -48,7 +49,7 @@ class SweepLines(Watch):
             self._said.add(text)
             self.say(f"laconic: warning: {text}")
 
-    def ended(self, name: str, failure: dict[str, Any] | None) -> None:
+    def ended(self, name: str, failure: Failure | None) -> None:
         self.done += 1
         now = time.monotonic()
         took = now - self._began.get(name, now)
@@ -110,7 +111,7 @@ class SweepBars(SweepLines):
         if name in self._each:
             self._bars.update(self._each[name], completed=row["round"], description=f"{name}  {self.text(name)}")
 
-    def ended(self, name: str, failure: dict[str, Any] | None) -> None:
+    def ended(self, name: str, failure: Failure | None) -> None:
         super().ended(name, failure)
         if name in self._each:
             self._bars.remove_task(self._each.pop(name))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from laconic.data.sources import sources_kept
-from laconic.errors import ConfigError
+from laconic.errors import ConfigError, Failure
 from laconic.observers.observer import Row
 from laconic.report.plots import plots_available
 from laconic.store.folder import RunFolder
@@ -163,7 +163,7 @@ class _Noting(Watch):
     def note(self, name: str, text: str) -> None:
         self._watch.note(name, text)
 
-    def ended(self, name: str, failure: dict[str, Any] | None) -> None:
+    def ended(self, name: str, failure: Failure | None) -> None:
         self._folder.note(name, failure)
         self._watch.ended(name, failure)
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
+from laconic.errors import Failure
 from laconic.observers.observer import Row, Together
 from laconic.settings.config import RunConfig
 from laconic.sweeps.jobs import Reporting, Runnable, Watch, failure_of
@@ -61,7 +62,7 @@ class _Member:
     def __init__(self, job: Runnable, session: _Session, watch: Watch) -> None:
         self.job, self.session = job, session
         self.asked: tuple[_Seat, Task] | None = None
-        self.failure: dict[str, Any] | None = None
+        self.failure: Failure | None = None
         self.ended = self._stop = False
         self._answer: Trained | Exception | None = None
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)

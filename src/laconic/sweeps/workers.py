@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from laconic.data.sources import sources_kept
-from laconic.errors import ConfigError, RunFolderError, how_to_install, on_command_line, speak, worded
+from laconic.errors import ConfigError, Failure, RunFolderError, how_to_install, on_command_line, speak, worded
 from laconic.observers.observer import Observer, Row
 from laconic.report.page.reading import read_run
 from laconic.store.folder import json_text
@@ -52,7 +52,7 @@ class Told(Watch):
     def note(self, name: str, text: str) -> None:
         self._tell("note", name, [text])
 
-    def ended(self, name: str, failure: dict[str, Any] | None) -> None:
+    def ended(self, name: str, failure: Failure | None) -> None:
         self._tell("ended", name, [failure])
 
     def _tell(self, what: str, name: str, values: list[Any]) -> None:
@@ -176,7 +176,7 @@ def _start(heard: queue.Queue[_Heard]) -> _Worker:
     return worker
 
 
-def _death(code: int) -> dict[str, object]:
+def _death(code: int) -> Failure:
     """Why a run failed whose process is gone."""
     if code < 0:
         how = f"was killed ({signal.Signals(-code).name})"
@@ -253,7 +253,7 @@ def _hand_out(ray: Any, jobs: Sequence[Job], watch: Watch, out: Path, most: int 
         raise
 
 
-def _tell(watch: Watch, job: Job, failure: dict[str, Any] | None) -> None:
+def _tell(watch: Watch, job: Job, failure: Failure | None) -> None:
     """Report the end of a run on another machine; its rows are in its folder."""
     rows = read_run(job.path).rows
     if rows:
@@ -262,10 +262,10 @@ def _tell(watch: Watch, job: Job, failure: dict[str, Any] | None) -> None:
     watch.ended(job.name, failure)
 
 
-def _answer(ray: Any, one: Any) -> dict[str, Any] | None:
+def _answer(ray: Any, one: Any) -> Failure | None:
     """What became of a run: None, or why it failed. A machine that is lost fails only its own runs."""
     try:
-        found: dict[str, Any] | None = json.loads(ray.get(one))
+        found: Failure | None = json.loads(ray.get(one))
     except (ray.exceptions.RayError, ray.exceptions.TaskCancelledError) as error:
         reason = (str(error).splitlines() or [""])[0]
         return {"error": f"Ray lost the run ({type(error).__name__}: {reason}); it can be gone on with", "exit_code": 1}

@@ -263,7 +263,7 @@ def server_app(data: Callable[[Context], Data]) -> ServerApp:
                 resume=bool(settings.get("resume", False)),
                 secret=found_secret(_file(settings, "key-file"), _file(settings, "passphrase-file")),
             )
-            missing = (result.federation or {}).get("incomplete")
+            missing = "" if result.federation is None else result.federation["incomplete"]
             if missing:
                 raise Incomplete(missing)  # so that Flower does not count it among the runs that went well
         except LaconicError as error:

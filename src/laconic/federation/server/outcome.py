@@ -9,7 +9,7 @@ from laconic.errors import TrainingError
 from laconic.federation.offer import Offer
 from laconic.federation.server.members import Settings
 from laconic.plan import RoundPlan
-from laconic.privacy.released import Row
+from laconic.privacy.released import Absence, FederationFields, Row
 from laconic.runner.run import Run
 from laconic.secagg.attempts import StaleNonce
 
@@ -104,7 +104,7 @@ def may_charge(run: Run, offer: Offer, number: int) -> bool:
     return run.journal.num_charged + more <= offer.attempts
 
 
-def outcome(run: Run, offer: Offer, notices: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def outcome(run: Run, offer: Offer, notices: Iterable[dict[str, Any]]) -> FederationFields:
     """The section `federation` of a summary. `incomplete` is empty if the planned model was trained."""
     return {
         "nodes": offer.num_clients,
@@ -121,15 +121,16 @@ def _repeated(run: Run) -> int:
     return max(0, run.journal.num_charged - run.state.rounds) if run.accountant is not None else 0
 
 
-def _absences(notices: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _absences(notices: Iterable[dict[str, Any]]) -> list[Absence]:
     """By node, in how many rounds it did not do as asked, and why the last time."""
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, Absence] = {}
     rounds: dict[int, set[int]] = {}
     for row in notices:
         if row["round"]:
             rounds.setdefault(row["client"], set()).add(row["round"])
-            found[row["client"]] = {"node": row["client"], "last_round": row["round"], "why": row["reason"]}
-    return [found[client] | {"rounds": len(rounds[client])} for client in sorted(found)]
+            count, last = len(rounds[row["client"]]), row["round"]
+            found[row["client"]] = {"node": row["client"], "last_round": last, "why": row["reason"], "rounds": count}
+    return [found[client] for client in sorted(found)]
 
 
 def _incomplete(run: Run, offer: Offer) -> str:

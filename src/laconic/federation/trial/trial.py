@@ -16,6 +16,7 @@ from typing import Any, cast
 from laconic.errors import (
     ConfigError,
     DataError,
+    Failure,
     LaconicError,
     PrivacyError,
     RunFolderError,
@@ -295,7 +296,7 @@ class Supervisor:
                 return cast(Summary, summary)
             failure = self._read("failure.json")
             if failure is not None:
-                raise _error(failure)
+                raise _error(cast(Failure, failure))
             self._mend(config)
 
     def _submit(self, config: RunConfig) -> None:
@@ -358,6 +359,6 @@ def lives(pid: int) -> bool:
     return bool(state) and not state.startswith("Z")
 
 
-def _error(failure: dict[str, Any]) -> LaconicError:
+def _error(failure: Failure) -> LaconicError:
     kind = next((kind for kind in _ERRORS if kind.exit_code == failure["exit_code"]), RunFolderError)
     return kind(failure["error"])
