@@ -167,7 +167,7 @@ class PrivateScheme:
 
 
 _INSIDE = {"unit_rate": 1.0, "max_owners_per_patient": 1, "num_units": None, "class_weights": (), "prevalence": ()}
-"""What is said of units inside clients, and what stands for nothing."""
+"""The options of units inside clients, and the values that mean "not given"."""
 _LOCAL_STEPS = ("local_lr", "local_steps", "epochs", "batch_size", "optimizer", "balance")
 
 
@@ -191,7 +191,7 @@ def _flags(names: Iterable[str]) -> str:
 
 
 def _refuse_idle(inside: dict[str, Any]) -> None:
-    """Refuse what is said of units inside clients where clients are the unit."""
+    """Refuse options of units inside clients where clients are the unit."""
     idle = [name for name, value in inside.items() if value != _INSIDE[name]]
     if idle:
         raise ConfigError(

@@ -198,7 +198,7 @@ def in_half(values: Tensor) -> Tensor:
 
 
 def client_weight(scheme: Scheme, num_records: int) -> float:
-    """How much the client counts in the mean."""
+    """The client's weight in the mean."""
     return float(num_records) if scheme.weighting == "data-size" else 1.0
 
 
@@ -368,7 +368,7 @@ def elected(scheme: Scheme, plan: RoundPlan, state: State, size: int) -> tuple[d
 
 
 class Answered(NamedTuple):
-    """What follows from a query: lines of the round's row, what clients are told, weights, and the rule's state."""
+    """The result of a query: fields of the round's row, what clients are told, weights, and the rule's state."""
 
     row: dict[str, Any]
     told: dict[str, Tensor]

@@ -214,7 +214,7 @@ class Scheme(Part):
         return problems + (self._central_problems() if self.noise.central else [])
 
     def _central_problems(self) -> list[str]:
-        """What noise that is correlated over rounds does not go with: sums of all rounds must be of one kind."""
+        """Why this scheme cannot have noise that is correlated over rounds: all its sums must be of one kind."""
         problems = []
         if not self.codec.linear:
             problems.append(
@@ -240,7 +240,7 @@ class Scheme(Part):
         return problems
 
     def _unit_problems(self) -> list[str]:
-        """What clipped sums of units inside clients do not go with."""
+        """Why this scheme cannot have clipped sums of units inside clients."""
         unit, problems = self.unit, []
         if not self.codec.linear:
             problems.append(
@@ -304,7 +304,7 @@ class Scheme(Part):
         return (*found, Phase(TRAINING, self))
 
     def phase(self, round: int) -> Phase:
-        """That of a round."""
+        """The phase of a round."""
         return next(phase for phase in self.phases if phase.rounds is None or round in phase.rounds)
 
     def at(self, round: int) -> Scheme:
@@ -316,7 +316,7 @@ class Scheme(Part):
         return self.phase(round).name == EVALUATIONS
 
     def query(self, round: int) -> Query | None:
-        """What clients are asked in a round; None where they train or vote."""
+        """The query of a round; None where clients train or vote."""
         codec = self.at(round).codec
         return codec.query if isinstance(codec, Answers) else None
 
@@ -330,7 +330,7 @@ class Scheme(Part):
         return self.planned(rounds).get(EVALUATIONS, 0)
 
     def repeats(self, again: Mapping[int, int]) -> dict[str, int]:
-        """By phase, from how often each round was charged again; nothing where none was."""
+        """How many rounds of each phase were charged again, from the counts by round; only phases with any."""
         found = Counter[str]()
         for round, count in again.items():
             found[self.phase(round).name] += count

@@ -129,7 +129,7 @@ class ModelView:
         )
 
     def seen(self, records: Records | None) -> Records | None:
-        """What the model sees of records that belong to no client."""
+        """Public, test or held-out records as the model's inputs: through the front end, on the device."""
         return None if records is None else record_features(records, self.experiment.front_end, self.device)
 
     def shared(self) -> dict[str, Tensor]:
@@ -174,7 +174,7 @@ class Clients(ModelView, ABC):
     @property
     @abstractmethod
     def assumed(self) -> list[Sentence]:
-        """What it says of the way in which all this was run."""
+        """What the privacy statement assumes of how the run was carried out."""
 
     @abstractmethod
     def collect(self, plan: RoundPlan, weights: Tensor) -> Collected:

@@ -152,7 +152,7 @@ class SecureSums:
         return Attempt(clients, masked=federation.begin(planned, vanishing), counted_before=again)
 
     def _who_vanishes(self, plan: RoundPlan, whole: RoundPlan | None = None) -> tuple[dict[int, Vanishes], np.ndarray]:
-        """Who does, and who comes as far as the upload. It is drawn for the whole cohort, before groups."""
+        """Which clients vanish, and which reach their upload. It is drawn for the whole cohort, before groups."""
         e = self._experiment
         vanishing = vanishing_clients(whole or plan, self._streams, rate=e.dropout_rate, stage=e.dropout_stage)
         if whole is not None:

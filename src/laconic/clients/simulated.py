@@ -80,7 +80,7 @@ class SimulatedClients(Clients):
 
     @property
     def assumed(self) -> list[Sentence]:
-        """What it says of the way in which all this was run."""
+        """What the privacy statement assumes of how the run was carried out."""
         text = "noise is drawn from a seed (simulation): an adversary who knows {} can subtract it"
         return [Sentence(text.format(f"seed {self.experiment.seed}"), outsider=text.format("the seed"))]
 

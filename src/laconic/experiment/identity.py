@@ -51,7 +51,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def wait_for(device: torch.device) -> None:
-    """Until the device has done what it was told."""
+    """Until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -113,8 +113,8 @@ def noise_name(experiment: Experiment) -> str:
     """What is in the name of all noise of a simulation: a digest of all that a sum of clients' codes depends on.
 
     Two runs of one seed that differ in any of it, in one record, say, draw independent noise: with the same noise, the
-    difference of their releases would be bare. Unlike in a folder's identity, the records of all clients are looked
-    at. Without privacy there is nothing to name. Engine, precision and device are not in it: they change the last
+    difference of their releases would reveal the data's. Unlike in a folder's identity, the records of all clients are
+    read. Without privacy there is nothing to name. Engine, precision and device are not in it: they change the last
     bits of sums, and two such runs are one release up to these.
     """
     if not experiment.scheme.private:

@@ -25,7 +25,7 @@ REFUSED, NONCE = "refused", "nonce"
 
 @dataclass(frozen=True, kw_only=True)
 class UploadRequest:
-    """A round, as it is told to one node.
+    """A round, as it is sent to one node.
 
     `weights` is a `wire` message with the weights that the node lacks. `plan` is the plan of the masked sum, empty
     where nothing is masked. `roster` and `shared` come with a node's first round, and are empty later.

@@ -32,7 +32,7 @@ def weights_digest(weights: Tensor) -> str:
 
 
 def write_shared(shared: dict[str, Tensor], fingerprint: str) -> bytes:
-    """What a node is told once (the kept coordinates of FL-TOP), as one message; nothing if there is nothing."""
+    """What a node is sent once (the kept coordinates of FL-TOP), as one message; empty without any."""
     if not shared:
         return b""
     (values,) = shared.values()

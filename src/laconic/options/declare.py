@@ -32,7 +32,7 @@ class Option:
 
 
 def option(default: Any, help: str, **about: Any) -> Any:
-    """A field of a section, with everything that is to be said about it."""
+    """A field of a section, with its flag, help, default and check."""
     return dataclasses.field(default=default, metadata={_METADATA: Option(help=help, **about)})
 
 

@@ -155,7 +155,7 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 class Evaluation:
-    """Looks at the weights; it changes nothing but the best round and the patience of a state."""
+    """Evaluates weights on the server's records. It sets a state's best round and its count of early stopping."""
 
     def __init__(self, experiment: Experiment, clients: Clients) -> None:
         self._experiment, self._clients = experiment, clients
@@ -171,7 +171,7 @@ class Evaluation:
 
     @functools.cached_property
     def metric(self) -> str:
-        """By which the best round is chosen, as it is called in the rows."""
+        """The metric by which the best round is chosen, as rows call it."""
         wanted = self._experiment.best_by.replace("-", "_")
         some = self._experiment.test or self._experiment.holdout
         if wanted == "auto":
@@ -284,7 +284,7 @@ class Evaluation:
         return best
 
     def _progress(self, row: Row) -> float | None:
-        """By what patience is measured: what clients measured, if they ever do, else the held-out set; None: nothing.
+        """The figure that early stopping compares: the clients' own, if they measure one, else the held-out one.
 
         What clients measured was released, so to stop on it costs nothing more. Where noise hides it, it says nothing.
         """

@@ -168,7 +168,7 @@ class RunResult:
 
 
 def _profile(run: Progress, seconds: float) -> dict[str, float] | None:
-    """Seconds by what they were spent on, if that was asked for."""
+    """Seconds by what they were spent on, with `profile=True`."""
     clock = run.clients.clock
     if not clock.on:
         return None
@@ -223,12 +223,12 @@ def outcome_of(run: Progress, seconds: float) -> RunResult:
 
 
 def _judged(run: Progress) -> dict[str, Any] | None:
-    """Of a model that was measured at all: one that diverged was not."""
+    """The figures with intervals; None for a model that diverged, which has none."""
     return None if run.answers is None or "loss" not in run.history[-1] else judged(run.answers)
 
 
 def _warnings(run: Progress) -> Iterator[str]:
-    """That the model has learnt nothing but which class is most frequent."""
+    """A warning if the model has learnt nothing but which class is most frequent."""
     test, last, best = run.experiment.test, run.history[-1], run.state.best
     if test is None or ONE_CLASS not in last:
         return

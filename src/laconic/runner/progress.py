@@ -1,4 +1,4 @@
-"""What a run knows of itself: all that its statement, its result and its observers are told; and its budget."""
+"""The state of a run, from which its statement, its result and its observers are served; and its budget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_REPEATS: Repeats = {}
 
 
 class Spending:
-    """Answers for any number of charged rounds; a scheme without noise spends nothing, and everything fits.
+    """The ε of any number of charged rounds; a scheme without noise spends nothing, and everything fits.
 
     The budget limits what was `promised`. In an attacked run that may be less than the ε that holds.
     """
@@ -109,7 +109,7 @@ class Progress:
 
     @property
     def accountant(self) -> RunAccountant | None:
-        """It knows of votes and evaluations that were charged again; None for a scheme that promises nothing."""
+        """The accountant, which counts repeated votes and evaluations; None for a scheme that promises nothing."""
         return self.spending.with_repeats(self.repeats())
 
     @property

@@ -54,7 +54,7 @@ _FIRST_ROUNDS = 10
 
 
 class Run(Progress):
-    """A run in progress. `run()` goes on from wherever the folder says it stopped.
+    """A run in progress. `run()` goes on from the round at which the folder says it stopped.
 
     The `clients` are simulated here, unless others are given: those of a federation, or some that attack.
 
@@ -99,7 +99,7 @@ class Run(Progress):
         """Whether the weights of a round are finite, if a GPU has not been asked yet: it is still at work on others."""
 
     def run(self, one_round: Callable[[int], bool] | None = None) -> RunResult:
-        """Train until the rounds, the budget or the patience is used up."""
+        """Train until the rounds or the budget are used up, or early stopping ends the run."""
         one_round = one_round or self._one_round
         if not self._begun:
             self.begin()
@@ -185,11 +185,11 @@ class Run(Progress):
         ]
 
     def _excluded(self, number: int) -> np.ndarray | None:
-        """Who is left out of a round by group testing."""
+        """The clients that group testing excludes from a round."""
         return None if self.state.findings is None else self.state.findings.excluded_before(number)
 
     def _open_folder(self, folder: RunFolder, identity: dict[str, Any], restored: Restored) -> None:
-        """Everything fits: cut off what will be repeated, and write down what a kill left open."""
+        """Open the folder, which was checked: cut off what will be repeated, and write down what a kill left open."""
         assert self.journal.chain is not None
         keep_front_end(folder, self.experiment.front_end)
         self.journal.chain.open()
@@ -248,7 +248,7 @@ class Run(Progress):
         return plan
 
     def empty_collection(self, plan: RoundPlan) -> Collected:
-        """What is collected if no client is asked."""
+        """The result of a round in which no client is asked."""
         return Collected(empty_sum(self.experiment.scheme, plan, self.clients.sizes(plan.round)[0], self.device))
 
     def finish_round(self, plan: RoundPlan, sent: Collected) -> None:
@@ -312,7 +312,7 @@ class Run(Progress):
     def _unchanged(self, plan: RoundPlan, released: Tensor) -> str:
         """A check of the new weights, or votes, refused if a repeated round comes out other than before.
 
-        Its noise is drawn again. On other updates it would be used twice, and their difference would be bare.
+        Its noise is drawn again. Reusing it on other updates would reveal their difference.
         """
         check = weights_check(released)
         before = self._repeated.get((plan.round, plan.attempt), check)

@@ -42,7 +42,7 @@ def charged(run: Progress) -> Spent:
 
 
 def rounds_covered_by_statement(run: Progress) -> Spent:
-    """What the statement's ε is about."""
+    """The rounds and participations that the statement's ε covers."""
     spent, budget, accountant = charged(run), run.experiment.budget, run.promised
     if run.experiment.patience is None or budget is None or accountant is None:
         return spent
@@ -111,8 +111,10 @@ def about_attack(run: Progress) -> dict[str, Any] | None:
 
 
 def _convergence(run: Progress) -> dict[str, Any]:
-    """Not, if weights are no longer finite, or if the best round, or the mean of the last ten, is hardly better than
-    always saying the same class. (The thesis prints '-' and gives no threshold. Of many rounds at chance one is lucky.)
+    """Whether training converged, and why not: weights are no longer finite, or the accuracy of the best round, or the
+    mean of the last ten, is hardly better than always saying the same class.
+
+    The thesis prints '-' and gives no threshold. Of many rounds at chance one is lucky.
     """
     e, best = run.experiment, run.state.best
     if run.stop_reason == "diverged":

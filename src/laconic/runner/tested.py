@@ -1,4 +1,4 @@
-"""Group testing in a run: which sums go into the step, who is left out from then on, and what is said of it."""
+"""Group testing in a run: which sums go into the step, which clients are excluded, and what its records say."""
 
 from __future__ import annotations
 

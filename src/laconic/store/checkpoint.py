@@ -23,7 +23,7 @@ from laconic.store.saves import WAY_OUT, RoundRows, Save, digest_of
 
 @dataclass
 class RunState:
-    """Everything that crosses rounds. `rounds` is the last finished one."""
+    """The state that crosses rounds. `rounds` is the last finished one."""
 
     weights: Tensor
     rule: State
@@ -89,13 +89,13 @@ def state_bytes(state: RunState, head: str) -> bytes:
 
 
 def _progress_of(findings: Findings) -> dict[str, Any]:
-    """What group testing has found, but for the ratios: for JSON."""
+    """The findings of group testing without the ratios, for JSON."""
     found = {f.name: getattr(findings, f.name) for f in fields(findings) if f.name != "running"}
     return found | {"excluded": list(findings.excluded.items())}
 
 
 def _findings(progress: dict[str, Any], tensors: dict[str, Tensor]) -> Findings | None:
-    """The same read back; None if nothing was tested."""
+    """The findings read back; None if nothing was tested."""
     if "findings" not in progress:
         return None
     found = progress["findings"] | {"excluded": {int(c): int(last) for c, last in progress["findings"]["excluded"]}}
@@ -209,6 +209,6 @@ def weights_bytes(parameters: dict[str, Tensor], about: dict[str, str]) -> bytes
 
 
 def keep_front_end(folder: RunFolder, front_end: nn.Module | None) -> None:
-    """Write it into the folder of a run that starts: computed again elsewhere, its numbers could differ."""
+    """Write the front end into the folder of a run that starts: computed again elsewhere, its numbers could differ."""
     if isinstance(front_end, FrontEnd) and not (folder.path / FRONT_END).exists():
         folder.write(FRONT_END, front_end.to_bytes())

@@ -28,7 +28,7 @@ _KEPT = (MODEL, SUMMARY, STATEMENT, *DESCRIPTION)
 
 
 def digests_of(folder: RunFolder) -> dict[str, str]:
-    """Of what is left of a run: model, summary, statement, and what describes it."""
+    """Digests of the files that a run leaves behind: model, summary, statement, and what describes it."""
     found = {name: folder.read(name) for name in (*_KEPT, FIGURES)}
     return {name: digest_of(content) for name, content in found.items() if content is not None}
 
@@ -138,7 +138,7 @@ def _checked_save(folder: RunFolder, saves: Saves) -> int:
 
 
 def _nothing_more(folder: RunFolder, named: set[str]) -> None:
-    """A file that the run did not leave behind could say how records are prepared, or be taken for its weights."""
+    """Refuse files that the run did not leave behind: they could change how records are prepared, or its weights."""
     for name in (*_KEPT, BEST):
         if name not in named and folder.read(name) is not None:
             raise RunFolderError(f"{folder.path / name} is not of this run: it was put there later; {WAY_OUT}")

@@ -26,7 +26,7 @@ class Participations:
     """Counts by client number. Clients that are not stored have count 0."""
 
     def __init__(self, clients: np.ndarray | None = None, counts: np.ndarray | None = None) -> None:
-        """From clients, each once, and their counts; ValueError if they are none."""
+        """Make it from clients, each once, and their counts; ValueError for anything else."""
         self._counts = np.zeros(0, dtype=np.int32)
         self.most = 0
         """How often the busiest client took part."""
@@ -41,7 +41,7 @@ class Participations:
         return client < len(self._counts) and bool(self._counts[client])
 
     def add(self, clients: np.ndarray) -> None:
-        """Each of these took part once more."""
+        """Count one more participation of each of these clients."""
         if len(clients):
             self._grow(int(clients.max()))
             np.add.at(self._counts, clients, 1)
@@ -53,17 +53,17 @@ class Participations:
         return int(self._counts[known].max(initial=0))
 
     def at_least(self, count: int) -> np.ndarray:
-        """Who took part so often or more, sorted."""
+        """The clients that took part so often or more, sorted."""
         return np.flatnonzero(self._counts >= count)
 
     @property
     def clients(self) -> np.ndarray:
-        """Who ever did, sorted."""
+        """The clients that ever took part, sorted."""
         return np.flatnonzero(self._counts)
 
     @property
     def counts(self) -> np.ndarray:
-        """How often each of `clients` did."""
+        """How often each of `clients` took part."""
         found: np.ndarray = self._counts[self.clients].astype(np.int64)
         return found
 
@@ -89,7 +89,7 @@ class Charge:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Charge:
-        """From a row; ValueError, TypeError, OverflowError or KeyError if it is none."""
+        """The charge of a row; ValueError, TypeError, OverflowError or KeyError if it is not one."""
         round, attempt, environment, cohort = (row[key] for key in ("round", "attempt", "environment", "cohort"))
         if not isinstance(environment, str) or not isinstance(cohort, list):
             raise TypeError
@@ -142,7 +142,7 @@ class Journal:
 
     @property
     def charges(self) -> list[Charge]:
-        """All of them, in the order in which they were made."""
+        """All charges, in the order in which they were made."""
         return list(self._charged.values())
 
     @property
@@ -219,7 +219,7 @@ class Journal:
         return [charge.cohort for charge in released_charges(self.charges, through, self.environment)]
 
     def num_released(self, through: int) -> int:
-        """How many those are."""
+        """How many releases `released` returns."""
         if through >= self.last_round:
             return len(self._charged)
         return len(released_charges(self.charges, through, self.environment))
@@ -232,7 +232,7 @@ class Journal:
         return self._taken
 
     def most_participations(self) -> int:
-        """How often the busiest client was."""
+        """How often the busiest client was charged."""
         return self.participations().most
 
     def covers(self, through: int) -> bool:

@@ -63,7 +63,7 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], saves: Saves) ->
 def keep_identity(
     folder: RunFolder, identity: dict[str, Any], saves: Saves, rounds: int, through: int, environment: str
 ) -> None:
-    """Write it down at the start. The journal names it first: so a file without a row is no run's beginning."""
+    """Write the identity down at the start. The journal names it first, so a file without a row begins no run."""
     saves.begin(digest_of(_text(identity)), rounds, through, environment)
     folder.sync()
     if folder.read(IDENTITY) is None:
@@ -71,7 +71,7 @@ def keep_identity(
 
 
 def _refuse_remains(folder: RunFolder) -> None:
-    """What a run leaves behind, but no row that it was begun."""
+    """Refuse a folder with files of a run, but without the row that begins one."""
     for name in (IDENTITY, CHARGES, ROUNDS, STATE):
         if folder.read(name):
             raise RunFolderError(
@@ -175,7 +175,7 @@ class Restored:
 
 
 def first_state(experiment: Experiment, clients: Clients, folder: RunFolder | None, journal: Journal) -> Restored:
-    """Look at everything, refuse what does not fit, change nothing."""
+    """Read and check the whole folder; a file that does not fit is refused, and nothing is changed."""
     restored, repeated = None, {}
     if folder is not None:
         _check_rounds(experiment, folder, journal)

@@ -168,7 +168,7 @@ class Node:
         return {}
 
     def upload(self, fields: Mapping[str, Any]) -> Fields:
-        """One round: read what was told, be charged for it, train, and send what the server may see.
+        """One round: read the request, charge it, train, and send what the server may see.
 
         Until the charge is on the disk nothing that depends on a record happens. Afterwards something is sent in any
         case: the guard's noise alone, if the records cannot be used.

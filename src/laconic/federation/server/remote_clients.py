@@ -72,7 +72,7 @@ class RemoteClients(Clients):
         self._holders: set[int] = set()
         """Who has the weights of the last round."""
         self._nonces = {} if joined is None else dict(joined.nonces)
-        """What the next plan must have of each node, where an answer since the last plan has said so."""
+        """The nonce of each node for the next plan, if an answer since the last plan had one."""
         self._unready: dict[int, str] = {}
         """Who is in the cohort of the round and not asked for an upload, and why."""
         self._readied = Answers()

@@ -74,7 +74,7 @@ def send(stream: socket.socket, kind: str, fields: Fields) -> None:
 def receive(stream: socket.socket, *, most: int = MOST_BYTES, within: float | None = None) -> tuple[str, Fields] | None:
     """Read one message; None if the other side has closed the connection before it began one.
 
-    It has to be here `within` so many seconds, however it drips.
+    The whole message must arrive `within` this many seconds.
     """
     end = None if within is None else time.monotonic() + within
     start = _some(stream, 1, end)

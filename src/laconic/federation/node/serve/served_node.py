@@ -158,7 +158,7 @@ def serve(
     meaning: Meaning | str | None = UNCHECKED,
     on_ready: Callable[[Path], None] = lambda path: None,
 ) -> None:
-    """Serve the node until this process is told to end. What its owner got wrong is an error before it begins."""
+    """Serve the node until this process is told to end. Mistakes of its owner are errors before it begins."""
     read_policy(serving.policy)
     node = ServedNode(serving, records, model, meaning)
     if serving.threads is not None:
