@@ -74,5 +74,5 @@ class CentredClipping(Aggregator):
         return last, {"last": last}
 
     def combine(self, codes: Tensor, weights: Tensor) -> Tensor:
-        """As in a first round."""
+        """The result of a first round, without a mean of the round before."""
         return self.step(codes, weights, self.init(codes.shape[1], codes.device))[0]

@@ -363,7 +363,7 @@ class CanaryWork(ClientWork):
             yield from self._sent(plan, clients[planted], then, lambda some: self.canaries.updates(plan, some))
 
     def draw(self, plan: RoundPlan) -> np.ndarray:
-        """Of units inside clients: which canaries some client of the cohort draws."""
+        """The canaries that some client of the cohort draws, with units inside clients."""
         found = np.zeros(len(self.canaries.coins), dtype=bool)
         for client in plan.cohort.tolist():
             found[self._drawn_at(plan, client)] = True
@@ -397,7 +397,7 @@ class CanaryWork(ClientWork):
         return train.rate
 
     def _grid(self, plan: RoundPlan, size: int) -> UnitGrid:
-        """That of one unit at one client."""
+        """The grid of one unit at one client."""
         scheme = self.view.experiment.scheme
         sensitivity, train = scheme.clip.sensitivity(size), scheme.train
         grid = scheme.noise.grid(code_size=size, sensitivity=sensitivity, plan=plan)

@@ -75,7 +75,7 @@ def watch_many_runs(experiment: Experiment, trials: int, tick: Callable[[int, in
 
 
 def server_bounds_of_many(many: ManyRuns, delta: float, error: float) -> list[Bound]:
-    """Of the server: for one participation, and for as many as are usual in the run."""
+    """Bounds on the server's ε: for one participation, and for as many as are usual in the run."""
     usual = usual_participations(many.experiment)
     bounds = [_gdp(many, 1, delta, error)]
     if usual > 1:
@@ -98,7 +98,7 @@ def server_bounds_of_many(many: ManyRuns, delta: float, error: float) -> list[Bo
 
 
 def outsider_bounds_of_many(many: ManyRuns, delta: float, error: float) -> list[Bound]:
-    """Of an outsider, over the whole run: at the δ of the run, and at a larger one where fewer trials show more."""
+    """Bounds on the outsider's ε over the run: at its δ, and at a larger one where fewer trials show more."""
     e = many.experiment
     out, rate = code_when_out(e.sampler, e.scheme.unit), e.sampler.rate_in(e.population.num_clients) * coins_of(e)
     scores = np.concatenate([outsider_scores(one.outsider.along, rate, one.outsider.claimed, out) for one in many.seen])
@@ -132,7 +132,7 @@ def usual_participations(experiment: Experiment) -> int:
 
 
 def participations(many: ManyRuns, *, drawn: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of every canary in every round in which it took part: what the server saw, whether it was in, and s².
+    """Each canary in each of its rounds: what the server saw, whether the canary was in, and s².
 
     With `drawn` only of rounds in which a client drew it, if it is a unit inside clients: the server does not know.
     """
@@ -210,7 +210,7 @@ def watch_whole_run(experiment: Experiment, canaries: int, observer: Callable[[R
 
 
 def server_bounds_of_whole(whole: WholeRun, delta: float, error: float) -> list[Bound]:
-    """Of the server, who knows the cohorts; the claim is that of the canary that took part most often."""
+    """Bounds on the server's ε, who knows the cohorts; the claim is that of the busiest canary."""
     e, seen = whole.experiment, whole.seen
     out, most = code_when_out(e.sampler, e.scheme.unit), max(1, seen.most)
     rate = coins_of(e)
@@ -251,7 +251,7 @@ def server_bounds_of_whole(whole: WholeRun, delta: float, error: float) -> list[
 
 
 def outsider_bounds_of_whole(whole: WholeRun, delta: float, error: float) -> list[Bound]:
-    """Of an outsider, who sees all sums; and of one who sees the last model alone."""
+    """Bounds on the ε of an outsider who sees all sums, and of one who sees the last model alone."""
     e, seen = whole.experiment, whole.seen
     out, rate = code_when_out(e.sampler, e.scheme.unit), e.sampler.rate_in(e.population.num_clients) * coins_of(e)
     scores = outsider_scores(seen.outsider.along, rate, seen.outsider.measured, out)

@@ -85,7 +85,7 @@ def front_ends() -> list[str]:
 
 
 def read_from_files() -> list[str]:
-    """Those of other packages. Their numbers are in a file."""
+    """The front ends of other packages. Their numbers are in a file."""
     return [name for name in added(FRONT_ENDS) if name not in _OURS]
 
 

@@ -194,7 +194,7 @@ def _tried(name: str, module: nn.Module, input_shape: tuple[int, ...], words: bo
 
 
 def _weights_digest(module: nn.Module) -> str:
-    """Of every parameter and buffer, kept in files or not."""
+    """A digest of every parameter and buffer, kept in files or not."""
     found = hashlib.sha256()
     for name, value in [*module.named_parameters(), *module.named_buffers()]:
         found.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
@@ -203,7 +203,7 @@ def _weights_digest(module: nn.Module) -> str:
 
 
 def _code_digest(factory: Callable[..., Any], module: nn.Module) -> str:
-    """Of the layers, and of the source files of the factory and of layers that are neither torch's nor Laconic's."""
+    """A digest of the layers, and of the sources of the factory and of layers that are not torch's or Laconic's."""
     owners = {getattr(factory, "__module__", "")} | {type(layer).__module__ for layer in module.modules()}
     found = hashlib.sha256(str(module).encode())
     for owner in sorted(name for name in owners if name and name.split(".")[0] not in ("torch", "laconic")):

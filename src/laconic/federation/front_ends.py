@@ -196,7 +196,7 @@ def read_front_end(file: Path, module: str | None = None) -> FrontEnd:
 
 
 def _made(offer: Offer) -> FrontEnd:
-    """From formulas and the public seed, by the same streams as the server's."""
+    """The front end, made from formulas and the public seed, by the same streams as the server's."""
     from laconic.data.synthetic import dead_leaves
     from laconic.features.kinds import Wanted, kinds_from_file, learns_patches
     from laconic.features.patches import PATTERNS

@@ -289,7 +289,7 @@ class Contract:
 
     @classmethod
     def read(cls, signed: SignedOffer) -> Self:
-        """That of an offer whose signature is right, or a `WireError` that says why it is refused."""
+        """The contract of an offer whose signature is right, or a `WireError` that says why it is refused."""
         contract = cls.of(signed.body)
         if contract.server != signed.server:
             raise WireError("the offer names another server than the one that signed it")
@@ -299,7 +299,7 @@ class Contract:
 
     @classmethod
     def of(cls, body: bytes) -> Self:
-        """That of an offer's text."""
+        """The contract in an offer's text."""
         try:
             values = json.loads(body, parse_constant=_bad)
             version_of(values)
@@ -313,7 +313,7 @@ class Contract:
         return cls.from_row(beside | section)
 
     def row(self) -> dict[str, Any]:
-        """As values of JSON, for the node's own records."""
+        """The contract as values of JSON, for the node's own log."""
         return asdict(self) | {name: getattr(self, name).hex() for name in _BYTES}
 
     @classmethod

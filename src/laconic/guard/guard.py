@@ -68,7 +68,7 @@ class Guard:
     # Joining
 
     def read(self, data: bytes) -> tuple[SignedOffer, Contract]:
-        """Who offers what, if this node may join it. Nothing is written."""
+        """The server and the contract of an offer, if this node may join it. Nothing is written."""
         signed = verify_offer(data)
         _refuse(limits.against_server(self._policy, signed.server))
         contract = Contract.read(signed)

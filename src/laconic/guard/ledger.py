@@ -39,7 +39,7 @@ _AS_GOOD_AS_NONE = 1e-100
 
 @dataclass(frozen=True)
 class Seen:
-    """Of one unit: `count` Gaussians with this noise multiplier, each with the unit drawn with probability `rate`."""
+    """What shows one unit: `count` Gaussians with this noise multiplier, the unit drawn with probability `rate`."""
 
     noise_multiplier: float
     rate: float = 1.0
@@ -48,7 +48,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Price:
-    """Of one upload: what it shows of one unit, by the unit's name; nothing bounds it for units that are not there.
+    """The price of an upload: what it shows of a unit, by its name; nothing bounds it for units that are not there.
 
     `delta` is what the finite precision of the sampler adds to δ.
     """
@@ -58,7 +58,7 @@ class Price:
 
     @classmethod
     def of(cls, contract: Contract, release: Release, rounds: int = 1) -> Self:
-        """Of an upload in this kind of round. A unit with parts at several nodes is in all `rounds` since the last."""
+        """The price in this kind of round. A unit with parts at several nodes is in all `rounds` since the last."""
         times = rounds if release.owners > 1 else 1  # of any kind: in all but this one other nodes had the unit
         prices = [one.price for one in contract.releases] if times > 1 else [release.price]
         z, rate, count = min(z for z, _, _ in prices), max(rate for _, rate, _ in prices), release.price[2]
@@ -82,7 +82,7 @@ class Price:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """That of a row of the transcript; the cost that older versions wrote is read as the dearest that it can be."""
+        """The price in a row of the log; the cost that older versions wrote is read as the dearest that it can be."""
         try:
             if "price" in row:
                 price = row["price"]

@@ -121,7 +121,7 @@ def _against_cost(policy: Policy, contract: Contract) -> list[str]:
 
 
 def of_another(scheme: str, own: str, unit: str, name: str) -> str:
-    """That a scheme protects less than what a limit is about."""
+    """The refusal of a scheme that protects a smaller unit than a limit is about."""
     return (
         f"{scheme} protects single {own}s, and has no ε for {_WHOLE[unit]}, which {name} would limit (an owner who"
         f" means {own}s says max_{own}_epsilon instead)"

@@ -227,7 +227,7 @@ class Tables:
     leading_bits: int
 
     def mapped(self, moved: Callable[[np.ndarray], Array]) -> Self:
-        """The same tables in other arrays."""
+        """These tables, with each array mapped."""
         return type(self)(self.first, moved(self.high), moved(self.low), moved(self.answers), self.leading_bits)
 
     def draw(self, rows: Array | None, count: int, source: Source) -> Array:

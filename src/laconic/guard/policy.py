@@ -111,7 +111,7 @@ class Policy:
 
     @property
     def digest(self) -> bytes:
-        """To see whether it is the policy under which a run was joined."""
+        """A digest, which tells whether it is the policy under which a run was joined."""
         return hashlib.sha256(repr(self).encode()).digest()
 
     @property

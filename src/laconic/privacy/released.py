@@ -193,7 +193,7 @@ class Exclusion(TypedDict):
 
 
 class TestingFields(TypedDict, total=False):
-    """Who was excluded by group testing, and how many honest clients that may have hit."""
+    """The clients that group testing excluded, and how many honest ones may be among them."""
 
     excluded: Annotated[list[Exclusion], Field("who, and since when", SERVER)]
     expected_false_exclusions: Annotated[float, Field("honest clients on average, at most", SERVER, "clients")]

@@ -203,7 +203,7 @@ def privacy_statement(
 
 
 def _sentences(texts: Sequence[str]) -> list[Sentence]:
-    """Those that are not marked are for the server alone."""
+    """The texts as sentences: those that are not marked are for the server alone."""
     return [text if isinstance(text, Sentence) else Sentence(text, outsider=None) for text in texts]
 
 

@@ -47,7 +47,7 @@ def plan_to_json(plan: RoundPlan) -> Said:
 
 
 def plan_from_json(said: Said, shared: Mapping[str, Any]) -> RoundPlan:
-    """The same plan."""
+    """The plan that `plan_to_json` wrote."""
     arrays = {name: np.array(said[name], dtype=np.int64) for name in _ARRAYS}
     groups = tuple(plan_from_json(group, shared) for group in said["groups"])
     return RoundPlan(**(said | arrays | {"groups": groups, "shared": shared}))

@@ -248,7 +248,7 @@ def as_text(rows: list[tuple[str, str]]) -> str:
 
 
 def as_html(rows: list[tuple[str, str]]) -> str:
-    """The same as a table. Names and values are escaped: they may come from a user's files."""
+    """The lines as an HTML table. Names and values are escaped: they may come from a user's files."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
         f"<td style='text-align:left'>{html.escape(value)}</td></tr>"

@@ -93,7 +93,7 @@ def check_value(plan: SumPlan, seed: bytes) -> bytes:
 
 
 def secrets_to_open(plan: SumPlan, survivors: Collection[int]) -> dict[int, list[int]]:
-    """By surviving dealer, which of its secrets are opened: its self-mask seed, and what it shares with the absent.
+    """The secrets that are opened of each surviving dealer: its self-mask seed, and what it shares with the absent.
 
     Never the seed that two survivors share, which hides them both.
     """

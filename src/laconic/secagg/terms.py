@@ -295,7 +295,7 @@ class SumPlan:
         return min(degree, n - 1)
 
     def neighbours(self, client: int) -> tuple[int, ...]:
-        """With whom the client shares a mask, in ascending order."""
+        """The clients with which this one shares a mask, in ascending order."""
         n, reach = len(self.cohort), self.degree // 2
         if self.degree == n - 1:
             return tuple(other for other in self.cohort if other != client)

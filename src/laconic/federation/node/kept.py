@@ -89,7 +89,7 @@ _DIGEST = 32
 
 
 class LastAnswers:
-    """One for each run and kind of message."""
+    """The last answers of a node, one for each run and kind of message."""
 
     def __init__(self, folder: NodeFolder, policy: bytes) -> None:
         self._folder, self._policy = folder, policy

@@ -87,7 +87,7 @@ class NodeWork:
         return every[0].values[0].cpu()
 
     def own_metrics(self, plan: RoundPlan, weights: Tensor) -> dict[str, float] | None:
-        """In an evaluation: what the weights are worth on this node's own records. It is not sent; None otherwise."""
+        """The metrics on this node's own records, in an evaluation; None otherwise. They are not sent."""
         if not self.offer.scheme.evaluates(plan.round):
             return None
         start = received(self.offer.scheme.at(plan.round), plan, weights.to(self._view.device))

@@ -65,7 +65,7 @@ class LostRounds:
         return self._heard.get(self._row["round"], {})
 
     def _nodes(self) -> str:
-        """Who was missing, and why."""
+        """The nodes that were missing in a round, and why."""
         by_reason: dict[str, list[str]] = {}
         for client, reason in sorted(self._missing.items()):
             by_reason.setdefault(reason, []).append(str(client))

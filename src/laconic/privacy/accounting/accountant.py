@@ -257,12 +257,12 @@ class RunAccountant:
         return record_promise(as_published=as_published, caveats=tuple(caveats))
 
     def with_repeats(self, repeats: Repeats) -> RunAccountant:
-        """The same for a run in which so many rounds of each phase were charged again."""
+        """The accountant of a run in which so many rounds of each phase were charged again."""
         releases = tuple(replace(one, repeats=repeats.get(one.phase, 0)) for one in self.releases)
         return replace(self, releases=releases)
 
     def weakened(self, share: float) -> RunAccountant:
-        """The same where only this share of the variance of clients' noise shares is there."""
+        """The accountant of a run with only this share of the variance of clients' noise shares."""
         releases = (replace(one, noise_left=share) if one.added_by == SHARES else one for one in self.releases)
         return replace(self, releases=tuple(releases))
 
@@ -291,7 +291,7 @@ class RunAccountant:
         return compose(releases, self.delta, against=OUTSIDER, unit=self.unit, figure=method or self.method)
 
     def participant_epsilon(self, participations: int, method: str = "pld", unit: str | None = None) -> float:
-        """The same of the tightest, or of another method; of the run's own unit, or of a part of it."""
+        """The server's ε by the tightest, or another, method; of the run's own unit, or of a part of it."""
         if not self.main.covers_server:
             return math.inf
         releases = self._with_taken(self.releases, participations)

@@ -179,7 +179,7 @@ def smallest_noise(
     method: str | None = None,
     participations: int | None = None,
 ) -> float:
-    """The same for any accountant; it is made from σ, which is that of the last of its releases."""
+    """The least σ that is enough. `accountant` makes that of the run from a σ, for the last of its releases."""
     positive(epsilon=epsilon)
     positive_int(rounds=rounds)
     example = accountant(1.0)

@@ -126,7 +126,7 @@ class RecordSampler(Part):
 
     @property
     def divisor(self) -> float | None:
-        """By what the sum of the gradients is divided: |B|, a public constant. None: by the size of the batch."""
+        """The divisor of the sum of gradients: |B|, a public constant. None: the size of the batch."""
         return float(self.batch_size)
 
     def draw(self, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -355,7 +355,7 @@ class Cyclic(Sampler):
         return math.ceil(rounds / self.separation)
 
     def usual_participations(self, rounds: int, num_clients: int) -> int:
-        """Those of the busiest client: it is known beforehand, and a mean would be rounded below it."""
+        """The participations of the busiest client: known beforehand, and a mean would be rounded below it."""
         return self.most_participations(rounds)
 
     def cohort(self, num_clients: int, streams: Streams, round: int, attempt: int) -> np.ndarray:

@@ -326,7 +326,7 @@ def tight_epsilon(event: DpEvent | RecordEvent, count: int, delta: float, *other
 
 
 def _convolved(event: DpEvent | RecordEvent, count: int, delta: float, others: Releases) -> float:
-    """The same by dp-accounting's own composition."""
+    """The composed loss by dp-accounting's own composition."""
     composed = _distribution(event).self_compose(count)
     for other, times in others:
         composed = composed.compose(_distribution(other).self_compose(times))

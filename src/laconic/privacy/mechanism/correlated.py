@@ -119,7 +119,7 @@ def mean_error(coefficients: Coefficients, *, rounds: int, separation: int, mome
 
 
 def last_error(coefficients: Coefficients, *, rounds: int, separation: int, momentum: float = 0.0) -> float:
-    """The same of the last iterate alone."""
+    """The noise of the last iterate alone."""
     noise = noise_in_iterates(coefficients, rounds, momentum)
     return math.sqrt(float(noise @ noise) * sensitivity_squared(coefficients, rounds, separation))
 

@@ -61,7 +61,7 @@ class Noise(Part):
 
     @property
     def added_by(self) -> dict[str, str]:
-        """Who adds it, and what the sum is divided by: for the privacy statement."""
+        """The party that adds the noise, and the divisor of the sum: for the privacy statement."""
         return {
             "noise_added_by": "the clients, in shares that add up to it; the server tops up what an outsider sees",
             "denominator": "the planned cohort, a public constant",
@@ -100,7 +100,7 @@ class Noise(Part):
         return None
 
     def bare_terms(self, messages: Tensor) -> Tensor:
-        """The same for messages that hold no noise (`without_noise`)."""
+        """The terms of messages that hold no noise (`without_noise`)."""
         return messages
 
     def around(self, total: Tensor, *, shares: int, sensitivity: float, plan: RoundPlan, rng: Stream) -> Tensor:
@@ -157,7 +157,7 @@ class Noise(Part):
         return 0.0
 
     def at_once_slack(self, *, code_size: int, num_draws: float, sensitivity: float, plan: RoundPlan) -> float:
-        """The same where the noise of every sum is drawn at once, with the distance from the sum of the shares."""
+        """The slack where the noise of every sum is drawn at once, with the distance from the sum of the shares."""
         return 0.0
 
 

@@ -217,7 +217,7 @@ def _toml(path: Path) -> Mapping[str, Any]:
 
 
 def spelt(name: str) -> str:
-    """As rows call it: 'Balanced-Accuracy' → 'balanced_accuracy'."""
+    """A metric's name as rows call it: 'Balanced-Accuracy' → 'balanced_accuracy'."""
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 

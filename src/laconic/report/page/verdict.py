@@ -151,7 +151,7 @@ def _left_over(view: RunView, name: str) -> Markup | None:
 
 
 def _later(view: RunView) -> Markup | None:
-    """That the figures are newer than the statement."""
+    """A note that the figures are newer than the statement."""
     known = [(view.epsilon(name), view.stated(name)) for name in _WHO.values()]
     if not any(now is not None and stated is not None and now > stated for now, stated in known):
         return None
