@@ -161,6 +161,8 @@ class Clients(ModelView, ABC):
     """Whether a round that is repeated in the same environment comes out as before, bit for bit."""
     num_ranks = 1
     """How many processes train."""
+    threads: int | None = None
+    """On how many threads torch computes during the run; None: as many as before."""
 
     @property
     def num_clients(self) -> int:

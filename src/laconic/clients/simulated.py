@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from laconic.audience import Sentence
 from laconic.clients import wire
@@ -34,11 +34,14 @@ from laconic.round import (
 )
 from laconic.scheme import Scheme
 from laconic.streams import Streams
-from laconic.train.engines.engine import Engine, Trained, Updates, Work
+from laconic.train.engines.engine import Engine, Trained, Updates, Work, on_threads
 from laconic.train.flat import FlatModel
+from laconic.train.local import LocalDPSGD, LocalSGD
 
 if TYPE_CHECKING:
     from laconic.clients.secure_sums import Attempt, SecureSums
+
+_SMALL_WORK = 1 << 32
 
 
 class SimulatedClients(Clients):
@@ -56,10 +59,13 @@ class SimulatedClients(Clients):
     ) -> None:
         self._through = through
         super().__init__(experiment, Streams(experiment.seed, noise_name(experiment)))
-        self.work = self._make_work(tamper)
+        small = self.device.type == "cpu" and small_work(experiment, self.model, len(self.first_targets))
+        self.threads: int = experiment.threads or (1 if small else torch.get_num_threads())
+        with on_threads(self.threads):
+            self.work = self._make_work(tamper)
         engine = self.work.engine
         way = f"{engine.name}, {engine.at_once} at once, {experiment.precision} precision"
-        self.environment = environment_of(self.device, way)
+        self.environment = environment_of(self.device, way, self.threads)
         self.secure: SecureSums | None = None
         if experiment.scheme.noise.private:
             from laconic.clients.secure_sums import SecureSums  # masks are for private sums alone
@@ -204,6 +210,22 @@ class SimulatedClients(Clients):
         for kind, values, encoding in (("code", code, up_as), ("weights", weights[:weights_down], down_as)):
             message = wire.Message(kind, plan.round, plan.attempt, client, 1.0, plan.fingerprint, values)
             assert len(wire.encode(message, encoding)) == wire.message_size(values.numel(), encoding)
+
+
+def small_work(e: Experiment, model: FlatModel, held: int) -> bool:
+    """Whether one thread is enough for a round, if clients hold so many records: up to 2^32 multiplications.
+
+    Several threads would wait for each other at every one of many small operations, and on a busy machine for long.
+    That is said only of models of dense layers, which multiply every weight once for a record, there and back.
+    """
+    layers = [layer for layer in model.module.modules() if any(True for _ in layer.parameters(recurse=False))]
+    if e.front_end is not None or not all(type(layer) is nn.Linear for layer in layers):
+        return False
+    train, sizes = e.scheme.train, np.array([held])
+    steps = int((train.steps_of(sizes) * train.batch_of(sizes))[0]) if isinstance(train, LocalSGD) else held
+    steps *= train.local_steps if isinstance(train, LocalDPSGD) else 1
+    cohort = e.sampler.planned_cohort(e.population.num_clients)
+    return 3 * cohort * steps * model.size <= _SMALL_WORK
 
 
 def collect_groups(clients: SimulatedClients, plan: RoundPlan, weights: Tensor) -> Collected:

@@ -56,13 +56,13 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def environment_of(device: torch.device, way: str) -> str:
+def environment_of(device: torch.device, way: str, threads: int | None = None) -> str:
     """A name for everything that float results depend on besides the seed: software, hardware, way of computing."""
     where = (
         f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}" if device.type == "cuda" else _processor()
     )
     versions = f"laconic {__version__}, torch {torch.__version__}, numpy {np.__version__}"
-    return f"{versions}; {where}; {torch.get_num_threads()} threads; {way}"
+    return f"{versions}; {where}; {threads or torch.get_num_threads()} threads; {way}"
 
 
 def _processor() -> str:

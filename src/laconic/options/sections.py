@@ -30,6 +30,9 @@ class RunOptions:
         shown="all cores",
         check=positive_int,
     )
+    threads: int | None = option(
+        None, "CPU threads.", shown="one where a round is small work, else torch's own", check=positive_int
+    )
     precision: str = option(
         "auto",
         "Products on a GPU, in training and evaluation: tf32 (auto) or float32; bfloat16 is tf32 with convolutions of"
@@ -60,7 +63,6 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSection(RunOptions):
-    threads: int | None = option(None, "CPU threads.", shown="torch's own", check=positive_int)
     track: str | None = option(
         None,
         "Follow the run in a tool: tensorboard (files in the run folder), mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"

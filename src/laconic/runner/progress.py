@@ -155,7 +155,9 @@ def started_of(run: Progress) -> Started:
         rounds=e.rounds,
         finished=run.state.rounds,
         metric=run.evaluation.metric,
-        settings=settings_of(e) | {"model.weights": run.model.size},
+        settings=settings_of(e)
+        | {"model.weights": run.model.size}
+        | ({} if run.clients.threads is None else {"run.threads": run.clients.threads}),
         folder=run.path,
     )
 

@@ -46,6 +46,7 @@ from laconic.store.folder import RunFolder
 from laconic.store.journal import Journal
 from laconic.store.restore import NOISE_NAMES, Restored, check_identity, first_state, keep_identity, keep_repeats
 from laconic.store.saves import RoundRows
+from laconic.train.engines.engine import on_threads
 
 DIVERGED = "diverged"
 """Why an attacked run ends whose weights are no longer finite, and the key of its last row that says so."""
@@ -103,7 +104,7 @@ class Run(Progress):
         one_round = one_round or self._one_round
         if not self._begun:
             self.begin()
-        with self._watched():
+        with self._watched(), on_threads(self.clients.threads):
             return self._run(one_round)
 
     @contextmanager

@@ -343,6 +343,17 @@ def make_optimizer(name: str, params: Sequence[Tensor], lr: float) -> SGD | Adam
 
 
 @contextlib.contextmanager
+def on_threads(count: int | None) -> Iterator[None]:
+    """For the time being, torch computes on so many threads; None: on as many as before."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(count or before)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
 def products_in(precision: str, device: torch.device) -> Iterator[None]:
     """For the time being, products and convolutions of TF32 (10 bits of mantissa, the default) or of float32.
 

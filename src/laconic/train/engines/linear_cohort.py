@@ -16,7 +16,6 @@ the number of threads, too, may follow from the size of the work.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from torch import Tensor
 from laconic.data.population import gather
 from laconic.guard.noise import MEAN_BITS, SAFE
 from laconic.train.batches import Schedule
-from laconic.train.engines.engine import Crew, Engine, Task, Updates
+from laconic.train.engines.engine import Crew, Engine, Task, Updates, on_threads
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalSGD
 from laconic.train.losses import mean_squared_error
@@ -93,7 +92,7 @@ class LinearCohort:
         blocks, many = self._cut(task.clients, sizes), task.clients[sizes > MOST_RECORDS]
         work = int(sizes.sum()) * self._layer.inputs * self._layer.outputs
         crew = _Crew(self, blocks, 1 if work <= _SMALL_WORK else min(self._workers, len(blocks)))
-        with _one_thread():
+        with on_threads(1):  # it takes longer to wake others than an operation takes
             yield from crew.updates(task)
         if len(many):
             self._others = self._others or self._make_others()
@@ -161,17 +160,6 @@ class _Crew(Crew["_Job"]):
 
     def _chunks(self, clients: np.ndarray) -> list[np.ndarray]:
         return self._blocks
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """For the time being, torch computes on this thread alone. It takes longer to wake others than the work takes."""
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _gathered(task: Task, clients: np.ndarray) -> tuple[Tensor, Tensor, np.ndarray]:
