@@ -31,6 +31,7 @@ SUITES = {
     "w6": "w6_resnet",
     "w7": "w7_transformer",
     "w8": "w8_recurrent",
+    "w9": "w9_everybody",
     "noise": "noise",
     "masks": "masks",
     "e2e": "end_to_end",

@@ -55,6 +55,8 @@ _MASKS = (
     (1_663_370, "unmask_ms", "30%", 8000),
     (8_317, "unmask_ms", "30%", 200),
 )
+# W9: how many times as fast as the earlier checkout; and milliseconds of a round, by its clients
+_TIMES_BEFORE, _EVERYBODY = 20.0, {1000: 10.0, 6000: 100.0}
 _W1_MEGABYTES, _POPULATION_MEGABYTES, _FLAT = 1500, 100, 1.25
 
 
@@ -63,7 +65,14 @@ def check(results: dict[str, Any]) -> list[Checked]:
     suites = {name: suite for name, suite in results["suites"].items() if "left_out" not in suite}
     found = [*_population(suites)]
     if results["device"] == "cpu":
-        found = [*_faster(suites, _FASTER), *_price(suites), *_memory(suites), *_masks(suites), *found]
+        found = [
+            *_faster(suites, _FASTER),
+            *_price(suites),
+            *_memory(suites),
+            *_masks(suites),
+            *_everybody(suites),
+            *found,
+        ]
     else:
         faster = _faster(suites, _FASTER_ON_GPU)
         found = [*_milliseconds(suites), *_price(suites), *faster, *_shared(suites), *found]
@@ -134,6 +143,24 @@ def _masks(suites: dict[str, Any]) -> Iterator[Checked]:
                 what = "masking" if rate is None else f"unmasking {rate.removesuffix('%')} % of"
                 whom = "with 99 neighbours" if rate is None else "100 clients"
                 yield Checked(f"{what} {whom}, {size:,} values", f"{took:,.1f} ms", f"under {most:,} ms", took < most)
+
+
+def _everybody(suites: dict[str, Any]) -> Iterator[Checked]:
+    """By the fastest turns."""
+    for row in suites.get("w9", {}).get("rows", []):
+        if "now" not in row:
+            continue
+        fastest = {when: 1e3 * min(row[when]["seconds"]) for when in ("before", "now") if when in row}
+        most, now = _EVERYBODY[row["clients"]], fastest["now"]
+        yield Checked(f"{row['about']}: a round", f"{now:.1f} ms", f"{most:g} ms or less", now <= most)
+        if "before" in fastest:
+            ratio = fastest["before"] / now
+            what = f"{row['about']}: against the earlier checkout"
+            yield Checked(what, f"{ratio:.1f}×", f"{_TIMES_BEFORE:g}× or more", ratio >= _TIMES_BEFORE)
+        more, data = row["now"]["peak_mb"] - row["now"]["start_mb"], row["now"]["data_mb"]
+        if data > 50:
+            what = f"{row['about']}: memory beside the data"
+            yield Checked(what, f"{more:,.0f} MB", f"less than the data, {data:,.0f} MB", more < data)
 
 
 def _population(suites: dict[str, Any]) -> Iterator[Checked]:

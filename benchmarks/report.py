@@ -31,6 +31,7 @@ python -m benchmarks.peers.setup    # environments of pfl, Flower, PyLBFGS, PyLo
 python -m benchmarks --out docs/results/performance/cpu.json
 python -m benchmarks --device cuda --out docs/results/performance/cuda.json
 python -m benchmarks --only masks --out docs/results/performance/masks.json
+LACONIC_BEFORE=../before python -m benchmarks --only w9 --repeats 3 --out docs/results/performance/everybody.json
 python -m benchmarks.report
 ```
 """
