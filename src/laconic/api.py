@@ -155,9 +155,8 @@ _OF_AUTO = ("rounds", "delta", "epsilon", "sampling_rate")
 
 def _chosen(name: str, asked: dict[str, Any]) -> tuple[Experiment, dict[str, str]]:
     """What `auto` makes of a table, and the files of its run folder."""
-    from laconic.settings.build import settle
+    from laconic.settings.build import files_of, resumed_config, settle
     from laconic.settings.config import AUTO, RunConfig, full_path
-    from laconic.settings.launch import files_of, resumed_config
 
     if name != AUTO:
         raise ConfigError(

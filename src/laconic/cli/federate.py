@@ -90,7 +90,7 @@ def _federated(
     quiet: bool,
 ) -> Summary:
     """Start or go on with the federation in the folder."""
-    from laconic.settings.launch import resumed_config, tracked
+    from laconic.settings.build import resumed_config, tracked
     from laconic.store.folder import RunFolder
 
     _need_flower()

@@ -104,8 +104,7 @@ def _resumable(
 ) -> RunResult:
     """Start or go on with the run in the folder; with several ranks, this is rank 0."""
     from laconic.runner.run import Run, run_in
-    from laconic.settings.build import settle
-    from laconic.settings.launch import files_of, resumed_config, tracked
+    from laconic.settings.build import files_of, resumed_config, settle, tracked
     from laconic.store.folder import RunFolder
 
     folder = RunFolder(path)

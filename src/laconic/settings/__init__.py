@@ -1,15 +1,13 @@
 """From a configuration to an experiment: each section becomes the objects that it describes.
 
 auto             what `laconic run auto` chooses, from public facts alone
-build            from a configuration to an experiment: data, sampler and model are settled here
+build            from a configuration to an experiment; what a run folder holds of it, and what may differ on resuming
 check            everything that is wrong with a configuration, at once, before data are loaded
 config           the configuration file, `--set`, TOML in and out
 forecast         what `laconic plan` prints, with estimates of memory and of the time of the noise
-launch           what is written into a run folder, and which options may differ when a run goes on
 parts            from the sections of sampler, attack and front end to what they describe
 predict          a trained model on new records
-resolve_privacy  the budget, σ and S of a run; S as a median of update norms (`--clip-norm median` or `public`)
-resolve_scheme   how clients train, how codes are combined, and what stands in for numbers not yet known
+resolve          how clients train, how codes are combined, the budget, σ and S; what stands in for open numbers
 
 The package `data` goes from the `[data]` section to a federation's data.
 """

@@ -1,4 +1,7 @@
-"""From a configuration to an experiment: data, sampler and model are settled here."""
+"""From a configuration to an experiment: data, sampler and model are settled here; what its run folder then holds.
+
+A run that goes on has the configuration of its folder. Which options may differ then is said here, too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import torch
 from torch import nn
 
 from laconic.audience import Sentence
-from laconic.catalogue import build_scheme, scheme_entry
+from laconic.catalogue import build_scheme
 from laconic.codecs.scaling import Moments
 from laconic.data.ehr.draft import draft_schema, draft_toml
 from laconic.data.ehr.features import Preprocessing
@@ -19,10 +22,12 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData, pooled
 from laconic.data.population import first_of
 from laconic.data.sources import SOURCES
-from laconic.errors import ConfigError, DataError, several
+from laconic.errors import ConfigError, DataError, RunFolderError, several
 from laconic.experiment.experiment import Experiment
 from laconic.files import replace_file
-from laconic.models.registry import build_model, default_model, takes_option
+from laconic.models.registry import MODELS, build_model, default_model, takes_option
+from laconic.observers.observer import Observer
+from laconic.observers.tracker import tracker
 from laconic.options.sections import (
     DataSection,
     DeltaOptions,
@@ -38,22 +43,25 @@ from laconic.privacy.accounting.sampling import Cyclic, FixedSize, Poisson, Samp
 from laconic.scheme import Scheme
 from laconic.settings.auto import chosen
 from laconic.settings.check import check_config, data_problems
-from laconic.settings.config import AUTO, RunConfig
+from laconic.settings.config import AUTO, RunConfig, read_toml, write_toml
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.declared import check_declared
+from laconic.settings.data.record_kind import FILE, record_kind
 from laconic.settings.parts import class_names, make_attack, make_sampler, resolve_front_end, with_front_end_defaults
-from laconic.settings.resolve_privacy import make_budget, resolve_clip, resolve_noise
-from laconic.settings.resolve_scheme import (
+from laconic.settings.resolve import (
     WHOLE,
     completed,
+    make_budget,
     max_owners,
     protects_units,
+    resolve_clip,
+    resolve_noise,
     usual_rate,
     with_bound,
     with_facts,
     with_outputs,
-    with_train_defaults,
 )
+from laconic.store.folder import RunFolder
 from laconic.streams import Streams
 
 
@@ -83,10 +91,10 @@ def settle(
     if config.scheme.name == AUTO:
         config, federation, why = decided(config, federation)
         return dataclasses.replace(settle(config, federation, stored=stored, fit=fit), chosen=why)
-    draft_scheme = check_config(config, data_given=federation is not None, planned=not fit)
+    draft = check_config(config, data_given=federation is not None, planned=not fit)
     if config.run.threads is not None:
         torch.set_num_threads(config.run.threads)
-    entry = scheme_entry(config.scheme.name)
+    entry = draft.entry
     config = with_front_end_defaults(config)
     streams = Streams(config.run.seed)
     federation = federation or load_federation(
@@ -97,20 +105,20 @@ def settle(
     _check_classes(federation)
     front_end = resolve_front_end(config, federation, streams, stored=stored, fit=fit)
     shape = federation.input_shape if front_end is None else front_end.output_shape
-    config = _with_vocabulary(_with_model_name(config, federation, shape), federation)
+    config = _with_vocabulary(_with_model_name(config, federation, shape, entry.private), federation)
     model = _model(config, shape, federation.num_classes, streams)
     columns = math.prod(shape), federation.num_classes
     config = with_facts(config, federation)
     sampler = make_sampler(config.sampler, federation.population.num_clients, usual_rate=usual_rate(config))
     if config.scheme.name.lower() == "centralized":
         federation, sampler = pooled(federation), FixedSize(cohort_size=1)
-    budget = make_budget(config, sampler, federation.population) if entry.private else None
-    options, notes = with_train_defaults(dict(config.scheme.options), entry), list(federation.notes)
-    draft_scheme, options = with_outputs(draft_scheme, options, model)
-    attack = make_attack(config, draft_scheme, federation.num_classes)
+    budget = make_budget(config, entry, sampler, federation.population) if entry.private else None
+    draft, notes = with_outputs(draft, model), list(federation.notes)
+    options = dict(draft.options)
+    attack = make_attack(config, draft.scheme, federation.num_classes)
     # A draft with 1 for σ and S is enough to see all that cannot work, before anything that takes time.
-    scheme = completed(draft_scheme, config, sampler, columns)
-    draft = Experiment(
+    scheme = completed(draft.scheme, config, sampler, columns)
+    tried = Experiment(
         scheme=scheme,
         model=model,
         front_end=front_end,
@@ -129,7 +137,7 @@ def settle(
         **_run_options(config),
     )
     if entry.private:
-        noisy = resolve_noise(config, sampler, federation.population.num_clients, draft_scheme, model, columns)
+        noisy = resolve_noise(config, sampler, federation.population.num_clients, draft, model, columns)
         options["noise_multiplier"] = noisy.noise_multiplier
         if (sigma := noisy.own_noise_multiplier(VOTES)) is not None:
             options["vote_noise_multiplier"] = sigma
@@ -137,10 +145,10 @@ def settle(
             config = config.with_values({"evaluation.noise_multiplier": sigma})
         if config.scaling.kind == "private" and (sigma := noisy.own_noise_multiplier(Moments.name)) is not None:
             config = config.with_values({"scaling.noise_multiplier": sigma})
-        scheme = dataclasses.replace(noisy, clip=draft_scheme.clip)
-        if "clip_norm" in entry.options and not entry.record_level:
+        scheme = dataclasses.replace(noisy, clip=draft.scheme.clip)
+        if draft.takes_bound:
             measured = isinstance(options["clip_norm"], str)
-            options["clip_norm"], note = resolve_clip(config, draft_scheme, model, federation, front_end, streams)
+            options["clip_norm"], note = resolve_clip(config, draft.scheme, model, federation, front_end, streams)
             notes += [note] if note else []
             if measured and ":" in config.scheme.name:  # a function of the user's own may use S elsewhere, too
                 again = completed(build_scheme(config.scheme.name, **options), config, sampler, columns)
@@ -151,7 +159,7 @@ def settle(
     config = _settled_config(config, scheme, options, federation, sampler, budget)
     if attack is not None:
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
-    experiment = dataclasses.replace(draft, scheme=scheme, best_by=config.run.best_by, notes=tuple(notes))
+    experiment = dataclasses.replace(tried, scheme=scheme, best_by=config.run.best_by, notes=tuple(notes))
     return Settled(config, experiment, federation)
 
 
@@ -257,7 +265,9 @@ def _check_classes(federation: FederatedData) -> None:
                 )
 
 
-def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: tuple[int, ...]) -> RunConfig:
+def _with_model_name(
+    config: RunConfig, federation: FederatedData, input_shape: tuple[int, ...], private: bool
+) -> RunConfig:
     """'auto' is the papers' MLP for health records, and for everything else what fits the shape (`default_model`).
 
     Behind a front end, and for tables in private runs, it is a logistic regression whose weights start at 0: nothing is
@@ -266,7 +276,7 @@ def _with_model_name(config: RunConfig, federation: FederatedData, input_shape: 
     if config.model.name != "auto":
         return config
     table = federation.preprocessing is not None or len(input_shape) == 1
-    private, plain = scheme_entry(config.scheme.name).private, not set(config.model.options) - {"zero"}
+    plain = not set(config.model.options) - {"zero"}
     if config.front_end.name is not None or (table and private and plain and _floats(federation)):
         zero = config.model.options.get("zero", True)
         return config.with_values({"model.name": "logistic", "model.zero": zero})
@@ -342,3 +352,71 @@ def _settled_config(
     elif not scheme.pooled and isinstance(sampler, FixedSize):
         changes["sampler.cohort_size"] = sampler.cohort_size
     return config.with_values(changes)
+
+
+def files_of(settled: Settled) -> dict[str, str]:
+    """What a run folder says of the run: its configuration, what a record is or how it was prepared, words of texts."""
+    files = {"config.toml": write_toml(settled.config.to_dict())}
+    if settled.preprocessing is not None:
+        files["preprocessing.toml"] = settled.preprocessing.schema.to_toml()
+    else:
+        files[FILE] = record_kind(settled.config.data, settled.federation).to_toml()
+    wording = settled.federation.wording
+    if wording is not None and wording.listed:
+        files["vocabulary.txt"] = "".join(f"{word}\n" for word in wording.listed)
+    return files
+
+
+def tracked(config: RunConfig) -> Observer:
+    """The tool that follows the run, if one is asked for. It learns the names of data and model, if they have any."""
+    if config.run.track is None:
+        return Observer()
+    data = config.data.dataset if config.data.dataset in SOURCES else "own data"
+    model = config.model.name if config.model.name in MODELS else "own model"
+    return tracker(config.run.track, {"data.dataset": data, "model.name": model})
+
+
+_CAME_TO = (("model", "name", "auto"), ("run", "best_by", "auto"), ("secagg", "noise_draws", "auto"))
+"""What a run was asked for and settled itself: to ask for it again is no change."""
+_MAY_CHANGE = ("join_timeout", "round_timeout", "max_discarded", "metrics_port", "log_file")
+
+
+def resumed_config(folder: RunFolder, asked: dict[str, Any]) -> RunConfig:
+    """The folder's configuration. Only the number of rounds may be raised, and a server's patience and who watches may
+    be others, which are no part of the mechanism; any other difference is refused."""
+    try:
+        stored = RunConfig.from_dict(read_toml(folder.path / "config.toml"))
+    except ConfigError as error:
+        raise RunFolderError(f"{folder.path}/config.toml is damaged ({error}): restore it or start a new run") from None
+    if asked.get("scheme.name") == AUTO:  # it has chosen: what is asked besides must be what it was asked for
+        columns = ("data.target", "data.patient_column", "data.client_column")  # they are in the schema now
+        asked = {path: value for path, value in asked.items() if path != "scheme.name" and path not in columns}
+        asked = {path: value for path, value in asked.items() if not path.startswith("auto.") and value != math.inf}
+    # Through RunConfig, so that 1 and 1.0, defaults and spellings compare alike.
+    wanted = stored.with_values(asked).to_dict()
+    have = stored.to_dict()
+    changes: list[str] = []
+    for section, values in wanted.items():
+        for key, value in values.items():
+            if have[section].get(key) == value:
+                continue
+            if (section, key, value) in _CAME_TO:
+                continue
+            if (section, key) == ("scheme", "clip_norm") and have["privacy"].get("clip_norm_from") == value:
+                continue
+            if (section, key) == ("run", "rounds") and value > have["run"]["rounds"]:
+                stored = stored.with_values({"run.rounds": value})
+                continue
+            if (section, key) == ("run", "track"):  # who watches makes no other run
+                stored = stored.with_values({"run.track": value})
+                continue
+            if section == "federation" and key in _MAY_CHANGE:
+                stored = stored.with_values({f"federation.{key}": value})
+                continue
+            changes.append(f"{section}.{key} = {have[section].get(key)!r}, not {value!r}")
+    if changes:
+        raise RunFolderError(
+            f"{folder.path} was started with {'; '.join(changes)}: resume with the same options (only ⟨rounds⟩ may"
+            " grow), or choose another ⟨out⟩"
+        )
+    return stored

@@ -33,8 +33,11 @@ from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import unknown_dataset
 from laconic.settings.data.divide import DEAD_LEAVES
 from laconic.settings.parts import check_attack, looks_at_public, make_sampler, with_front_end_defaults
-from laconic.settings.resolve_privacy import check_clip, check_noise, draft_budget
-from laconic.settings.resolve_scheme import (
+from laconic.settings.resolve import (
+    Draft,
+    check_clip,
+    check_noise,
+    draft_budget,
     draft_options,
     protects_units,
     usual_rate,
@@ -47,12 +50,12 @@ from laconic.settings.resolve_scheme import (
 from laconic.train.local import NUM_UNITS_NEEDED
 
 
-def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> Scheme:
+def check_config(config: RunConfig, *, data_given: bool = False, planned: bool = False) -> Draft:
     """The scheme, with 1 for what is calibrated or measured later; what cannot work is refused, with all reasons.
 
     With `data_given` the data are there, and the section is not asked. What is only `planned` needs no public records.
     """
-    built: list[Scheme] = []
+    built: list[Draft] = []
     problems = list(dict.fromkeys(_problems(config, data_given, data_given or planned, built)))
     if problems:
         raise ConfigError(several(problems))
@@ -64,7 +67,7 @@ def problems_in(config: RunConfig) -> list[str]:
     return list(dict.fromkeys(_problems(config, False, False, [])))
 
 
-def _problems(config: RunConfig, data_given: bool, public_given: bool, built: list[Scheme]) -> Iterator[str]:
+def _problems(config: RunConfig, data_given: bool, public_given: bool, built: list[Draft]) -> Iterator[str]:
     yield from config.problems
     yield from _raised(choose_device, config.run.device)
     yield from _raised(with_front_end_defaults, config)
@@ -84,15 +87,14 @@ def _problems(config: RunConfig, data_given: bool, public_given: bool, built: li
     yield from _unit_problems(config, entry)
     yield from _scheme_problems(config, entry, built)
     if entry.private:
-        options = with_train_defaults(dict(config.scheme.options), entry)
-        yield from _raised(check_clip, config, options)
+        yield from _raised(check_clip, config, entry)
         yield from _raised(check_noise, config)
         if not sampler:
             drawn = make_sampler(config.sampler, None, usual_rate=usual_rate(config))
             figures = METHODS if entry.record_level or protects_units(config) else None
             yield from _raised(lambda: draft_budget(config).check(drawn, figures))
-    yield from _raised(check_attack, config, built[0] if built else None)
-    for draft in built:
+    yield from _raised(check_attack, config, built[0].scheme if built else None)
+    for draft in (one.scheme for one in built):
         combined = list(_raised(with_aggregator, draft, config.aggregator))
         yield from combined or _testing_problems(config, draft)
         if config.secagg.secagg == "masked" and draft.private:
@@ -127,7 +129,7 @@ def _testing_problems(config: RunConfig, draft: Scheme) -> Iterator[str]:
         yield f"only group testing uses {flags}: add ⟨group-testing⟩, or leave out {flags}"
 
 
-def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Scheme]) -> Iterator[str]:
+def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Draft]) -> Iterator[str]:
     """Unknown and missing options, and wrong values, each by itself; the scheme, as far as it is known, is `built`."""
     name, given = config.scheme.name, dict(config.scheme.options)
     strange = [key for key in given if key not in entry.options]
@@ -139,7 +141,7 @@ def _scheme_problems(config: RunConfig, entry: SchemeEntry, built: list[Scheme])
         yield f"{name} needs " + ", ".join(map(option_named, missing))
     while True:
         try:
-            built.append(_draft(name, entry, known))
+            built.append(Draft(entry, with_train_defaults(known, entry), _draft(name, entry, known)))
             return
         except ConfigError as error:
             yield str(error)

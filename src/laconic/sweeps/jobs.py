@@ -20,9 +20,8 @@ from laconic.errors import ConfigError, Failure, LaconicError, RunFolderError, s
 from laconic.experiment.mechanism import planned_cautions, untested
 from laconic.observers.observer import Observer, Row, Started, Together
 from laconic.runner.run import Run, run_in
-from laconic.settings.build import Settled, settle
+from laconic.settings.build import Settled, files_of, resumed_config, settle, tracked
 from laconic.settings.config import RunConfig
-from laconic.settings.launch import files_of, resumed_config, tracked
 from laconic.store.finished import finished_run
 from laconic.store.folder import RunFolder, json_text
 from laconic.sweeps.grid import Grid, Point

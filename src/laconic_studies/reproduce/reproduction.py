@@ -21,9 +21,8 @@ from laconic.observers.observer import Observer
 from laconic.report.ledger import formula_bytes
 from laconic.runner.outcome import RunResult, formula_bits
 from laconic.runner.run import Run, run_in
-from laconic.settings.build import settle
+from laconic.settings.build import files_of, settle
 from laconic.settings.config import RunConfig
-from laconic.settings.launch import files_of
 from laconic.store.folder import RunFolder, json_text
 from laconic.sweeps.jobs import Through, same
 from laconic_studies.reproduce.comparison import Measured

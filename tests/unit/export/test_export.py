@@ -34,10 +34,9 @@ from laconic.models.registry import build_model
 from laconic.report.model_card import model_card
 from laconic.runner.run import Run, run_in
 from laconic.schemes import fl_std, fl_std_dp
-from laconic.settings.build import settle
+from laconic.settings.build import files_of, settle
 from laconic.settings.config import RunConfig
 from laconic.settings.data.record_kind import RecordKind
-from laconic.settings.launch import files_of
 from laconic.store.finished import finished_run
 from laconic.store.folder import RunFolder
 

@@ -181,9 +181,8 @@ def test_a_missing_library_is_said_as_such(
 
 def test_a_run_of_the_command_line_is_loaded_with_its_model(tmp_path: Path) -> None:
     from laconic.runner.run import Run, run_in
-    from laconic.settings.build import settle
+    from laconic.settings.build import files_of, settle
     from laconic.settings.config import RunConfig
-    from laconic.settings.launch import files_of
     from laconic.store.folder import RunFolder
 
     settled = settle(RunConfig().with_values({"run.rounds": 1, "data.num_clients": 100, "run.device": "cpu"}))

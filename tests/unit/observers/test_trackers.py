@@ -25,8 +25,8 @@ from laconic.figures import at_most
 from laconic.observers.observer import Started
 from laconic.observers.tracker import MEMORY, Tracker, released_settings, tracker
 from laconic.schemes import fl_std, fl_std_dp
+from laconic.settings.build import tracked
 from laconic.settings.config import RunConfig
-from laconic.settings.launch import tracked
 
 TRAIN: dict[str, Any] = {"local_lr": 0.5, "local_steps": 2}
 SEED = 918273645
@@ -182,7 +182,7 @@ def test_the_report_that_is_handed_over_names_no_file_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = Heard()
-    monkeypatch.setattr("laconic.settings.launch.tracker", lambda name, about: heard)
+    monkeypatch.setattr("laconic.settings.build.tracker", lambda name, about: heard)
     table = tmp_path / "of dr <x>" / "patients.csv"
     table.parent.mkdir()
     rows = [f"{n % 7},{n % 5},site{n % 4},{n % 2}" for n in range(80)]
@@ -242,7 +242,7 @@ def test_an_unknown_tool_gets_a_suggestion_and_a_missing_one_the_way_to_install_
 
 def test_the_command_line_names_data_and_model_only_if_they_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    monkeypatch.setattr("laconic.settings.launch.tracker", lambda name, about: told.append((name, about)))
+    monkeypatch.setattr("laconic.settings.build.tracker", lambda name, about: told.append((name, about)))
     config = RunConfig().with_values({"run.track": "mlflow", "model.name": "cnn"})
     tracked(config)
     tracked(config.with_values({"data.dataset": "/home/somebody/table.csv", "model.name": "my_module:net"}))

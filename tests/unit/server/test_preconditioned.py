@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from torch import nn
 
 import laconic
 from conftest import make_population
-from laconic.catalogue import build_scheme
+from laconic.catalogue import build_scheme, scheme_entry
 from laconic.codecs.base import Identity
 from laconic.errors import ConfigError
 from laconic.parts import Part
 from laconic.server.rules import Average, ServerRule
 from laconic.server.steps import Preconditioned
-from laconic.settings.resolve_scheme import with_outputs
+from laconic.settings.resolve import Draft, with_outputs
 
 CPU = torch.device("cpu")
 
@@ -128,16 +129,18 @@ def test_what_cannot_be_is_refused(values: dict[str, Any], says: str) -> None:
 
 def test_the_outputs_are_found_in_the_model() -> None:
     layer, options = nn.Linear(6, 3), {"precondition": 0.1}
-    draft = laconic.schemes.fl_std(local_lr=0.1, local_steps=1, precondition=0.1, outputs=1)
-    scheme, found = with_outputs(draft, options, nn.Sequential(nn.Flatten(), layer))
-    assert found == {"precondition": 0.1, "outputs": 3}
-    assert scheme == laconic.schemes.fl_std(local_lr=0.1, local_steps=1, **found)
-    assert with_outputs(draft, {"momentum": 0.5}, nn.Conv2d(1, 1, 3)) == (draft, {"momentum": 0.5})
+    scheme = laconic.schemes.fl_std(local_lr=0.1, local_steps=1, precondition=0.1, outputs=1)
+    draft = Draft(scheme_entry("fl-std"), options, scheme)
+    found = with_outputs(draft, nn.Sequential(nn.Flatten(), layer))
+    assert found.options == {"precondition": 0.1, "outputs": 3}
+    assert found.scheme == laconic.schemes.fl_std(local_lr=0.1, local_steps=1, **found.options)
+    plain = replace(draft, options={"momentum": 0.5})
+    assert with_outputs(plain, nn.Conv2d(1, 1, 3)) == plain
     for other in (nn.Linear(6, 3, bias=False), nn.Sequential(layer, nn.Linear(3, 3)), nn.Conv1d(1, 1, 1)):
         with pytest.raises(ConfigError, match="one linear layer with a bias"):
-            with_outputs(draft, options, other)
+            with_outputs(draft, other)
     with pytest.raises(ConfigError, match="the layer has 3"):
-        with_outputs(draft, options | {"outputs": 4}, layer)
+        with_outputs(replace(draft, options=options | {"outputs": 4}), layer)
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:

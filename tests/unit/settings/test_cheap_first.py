@@ -63,7 +63,7 @@ def test_what_cannot_work_is_refused_before_the_noise_is_calibrated(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], match: str
 ) -> None:
     monkeypatch.setattr("laconic.experiment.calibrated.smallest_noise", never)
-    monkeypatch.setattr("laconic.settings.resolve_privacy.clip_norm_from", never)
+    monkeypatch.setattr("laconic.settings.resolve.clip_norm_from", never)
     with pytest.raises(ConfigError, match=match):
         settle(CONFIG.with_values(changes))
 

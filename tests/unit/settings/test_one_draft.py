@@ -14,7 +14,7 @@ from laconic.scheme import Scheme
 from laconic.settings.build import settle
 from laconic.settings.check import check_config
 from laconic.settings.config import RunConfig
-from laconic.settings.resolve_scheme import draft_options, with_bound, with_train_defaults
+from laconic.settings.resolve import draft_options, with_bound, with_train_defaults
 
 GIVEN: dict[str, Any] = {"ratio": 0.4}
 RECORDS: dict[str, Any] = {"batch_size": 10, "record_rate": 0.5, "balance": "none"}
@@ -40,11 +40,11 @@ def test_what_stood_for_noise_and_bound_is_replaced_by_them(name: str) -> None:
     final = options | {
         key: 2.0 if key == "clip_norm" else 1.7 for key in ("clip_norm", "noise_multiplier") if key in options
     }
-    found = draft.with_noise_multiplier(1.7)
+    found = draft.scheme.with_noise_multiplier(1.7)
     if not entry.record_level:
         found = with_bound(found, 2.0)
     assert found == build_scheme(name, **final)
-    assert found != draft
+    assert found != draft.scheme
 
 
 @pytest.mark.parametrize("name", ["fl-std", "fl-std-dp"])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from laconic.errors import RunFolderError
+from laconic.settings.build import resumed_config
 from laconic.settings.config import RunConfig, write_toml
-from laconic.settings.launch import resumed_config
 from laconic.store.folder import RunFolder
 
 

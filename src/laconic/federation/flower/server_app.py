@@ -44,9 +44,8 @@ from laconic.observers.progress import measured_text
 from laconic.privacy.released import Row
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run, prepare
-from laconic.settings.build import Settled
+from laconic.settings.build import Settled, files_of, tracked
 from laconic.settings.config import RunConfig
-from laconic.settings.launch import files_of, tracked
 from laconic.store.checkpoint import keep_front_end
 from laconic.store.folder import FRONT_END, RunFolder, json_text
 

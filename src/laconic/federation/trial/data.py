@@ -11,7 +11,7 @@ from laconic.errors import ConfigError
 from laconic.federation.populations import FarRecords, Held
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
-from laconic.settings.resolve_scheme import max_owners
+from laconic.settings.resolve import max_owners
 from laconic.streams import Streams
 
 

@@ -17,11 +17,10 @@ from laconic.data.inputs import SparseRows, dense
 from laconic.data.population import Records
 from laconic.errors import ConfigError, DataError, LaconicError
 from laconic.options.sections import DataSection
-from laconic.settings.build import settle
+from laconic.settings.build import files_of, settle
 from laconic.settings.config import RunConfig
 from laconic.settings.data.datasets import load_federation
 from laconic.settings.data.divide import divided
-from laconic.settings.launch import files_of
 from laconic.streams import Streams
 
 pytestmark = pytest.mark.filterwarnings("error")
