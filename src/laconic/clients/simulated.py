@@ -87,7 +87,7 @@ class SimulatedClients(Clients):
     @property
     def assumed(self) -> list[Sentence]:
         """What the privacy statement assumes of how the run was carried out."""
-        text = "noise is drawn from a seed (simulation): an adversary who knows {} can subtract it"
+        text = "noise is drawn from a seed (simulation): whoever knows {} can subtract it"
         return [Sentence(text.format(f"seed {self.experiment.seed}"), outsider=text.format("the seed"))]
 
     def recall(self, finished: list[RoundPlan]) -> None:

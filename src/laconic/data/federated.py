@@ -69,7 +69,8 @@ class FederatedData:
             return ()
         if self.dealt:
             return (
-                f"people: a client is {self.client}, and the people in the records may have some with several clients",
+                f"people: a client is {self.client}, and whoever the records are about may have some with several"
+                " clients",
             )
         return (f"several clients together: a client is {self.client}, and the promise is for one of them",)
 

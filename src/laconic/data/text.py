@@ -145,7 +145,7 @@ def fitted(texts: Iterable[str], size: int) -> ListedWords:
         raise DataError(f"⟨vocabulary⟩ fit:{size}: there is no word in the training texts; check ⟨text-column⟩")
     note = (
         f"the vocabulary is the {len(most):,} words that occur in most of the clients' own texts: choosing it is not"
-        " charged to ε, and a rare name in it shows that it was written (--vocabulary hash:N reveals nothing)"
+        " charged to ε, and a rare name in it shows that somebody wrote it (--vocabulary hash:N reveals nothing)"
     )
     return ListedWords(listed=tuple(most), revealed=(Sentence.public(note),))
 

@@ -334,15 +334,15 @@ def about_sum(e: Experiment) -> str:
 def about_dropouts(e: Experiment) -> list[Sentence]:
     """What is assumed of clients that vanish, and what was made to vanish."""
     if e.scheme.record_level:
-        text = "any clients may drop out or collude: each adds the whole noise of its records itself"
+        text = "whoever drops out or colludes: every client adds the whole noise of its records itself"
         return [Sentence.public(text)]
     if e.scheme.noise.central:
-        return [Sentence.public("any clients may drop out or collude: the server adds the whole noise")]
+        return [Sentence.public("whoever drops out or colludes: the server adds the whole noise")]
     what = "cohort" if e.scheme.groups == 1 else "group"
     texts = [f"of a {what}, at most {e.max_dropouts} drop out and at most {e.max_colluders} collude with the adversary"]
     if e.scheme.groups > 1:
         texts.append(
-            f"each cohort is split at random into {e.scheme.groups} groups, independently of data, and the server"
+            f"each cohort is split at random into {e.scheme.groups} groups, whatever the clients' data, and the server"
             " sees one noisy sum of each; a client is in one of them"
         )
     if e.group_testing:
@@ -356,7 +356,7 @@ def about_dropouts(e: Experiment) -> list[Sentence]:
         )
     if e.dropout_rate:
         texts.append(
-            f"a fraction {e.dropout_rate:g} of each cohort was made to vanish ({e.dropout_stage}), for any data:"
+            f"a fraction {e.dropout_rate:g} of each cohort was made to vanish ({e.dropout_stage}), whatever its data:"
             " rounds with too few survivors are discarded and charged, and release noise alone"
         )
     return [Sentence.public(text) for text in texts]

@@ -89,8 +89,8 @@ def cautions(
     if accountant.num_clients == 1:
         found.append(
             Sentence.public(
-                "there is only one client: all noise is its own, no sum hides its code, and to know that it is"
-                " there is to know whose data the model is made of"
+                "there is only one client: all noise is its own, no sum hides its code, and whoever knows that it is"
+                " there knows whose data the model is made of"
             )
         )
     elif honest < SMALL_SUM + 1:

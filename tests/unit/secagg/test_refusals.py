@@ -342,7 +342,7 @@ def test_vectors_that_do_not_fit_the_plan_cost_no_attempt() -> None:
         ({"bits": 7}, "bits must be 8 to 64"),
         ({"bits": 65}, "bits must be 8 to 64"),
         ({"size": 0}, "size must be"),
-        ({"cohort": (1, 1, 2)}, "nobody is in it twice"),
+        ({"cohort": (1, 1, 2)}, "no client is in it twice"),
         ({"cohort": (2, 1)}, "ascending order"),
         ({"cohort": (1, 2**32 - 1)}, "client numbers must be"),
         ({"cohort": ()}, "a cohort of 0 clients, but this run needs 3"),

@@ -70,7 +70,7 @@ def client_promise(adjacency: str, caveat: str) -> Promise:
         participant="also knows who took part in which round, as the server, the clients of a cohort and colluders do",
         duties=(
             "for the outsider's ε the server keeps cohorts and their sizes to itself (so also the run folder)",
-            "for the outsider's ε the server tops up the noise of every release to the same variance, for any cohort",
+            "for the outsider's ε the server tops up the noise of every release to the same variance, whoever came",
         ),
         caveats=(caveat,) if caveat else (),
     )
@@ -90,7 +90,7 @@ def central_promise(adjacency: str, bands: int) -> Promise:
             "the server is trusted (central noise): it adds the noise before it releases anything, and the sums without"
             f" noise stay secret{kept}",
         ),
-        caveats=("no ε holds against the server itself, nor against readers of its memory or its checkpoints",),
+        caveats=("no ε holds against the server itself, nor against whoever sees its memory or its checkpoints",),
         covers_server=False,
     )
 
@@ -129,7 +129,7 @@ def record_promise(*, as_published: bool, caveats: tuple[str, ...]) -> Promise:
         released = "sees every model, but cannot tell from them who took part (CHIL'21, Theorem 3.1)"
     return Promise(
         one="record",
-        unit="one record of one client, not a client and not a person, who is protected k times less with k records",
+        unit="one record of one client, not a client and not a person: whoever has k records is protected k times less",
         relation="add-or-remove",
         meaning="one client has one record more or less; everything else stays",
         released=released,
