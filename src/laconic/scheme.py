@@ -180,6 +180,7 @@ class Scheme(Part):
                     f"{type(self.aggregator).__name__} starts from the last round's code, and some rounds are {name}:"
                     " use a rule that looks at one round"
                 )
+            problems += query.misfits(self.codec)
             if query.noise_multiplier is not None and not self.noise.private:
                 problems.append(query.idle_noise)
         asked = [(query.name, rounds) for query in self.asked if (rounds := query.rounds(self.codec.vote_rounds))]

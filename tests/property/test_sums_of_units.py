@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from laconic.codecs.base import Codec, Identity
 from laconic.codecs.dct import LowPassDCT
+from laconic.codecs.scaling import BIAS, SCALING, Scaled
 from laconic.codecs.subset import FixedRandomSubset, NewRandomSubset
 from laconic.data.inputs import SparseRows
 from laconic.data.population import Records
@@ -48,6 +49,7 @@ class Case:
     class_weights: Tensor | None
     codec: Codec
     clip_norm: float
+    plan: RoundPlan = PLAN
 
     @property
     def numbers(self) -> Tensor:
@@ -68,7 +70,7 @@ class Case:
             units,
             drawn=drawn,
             codec=self.codec,
-            plan=PLAN,
+            plan=self.plan,
             clip_norm=self.clip_norm,
             grid_units=STEPS / self.clip_norm / 256,
             class_weights=self.class_weights,
@@ -106,6 +108,14 @@ def cases(draw: st.DrawFn, networks: bool = False) -> Case:
         numbers = rng.integers(0, max(1, count // draw(st.sampled_from([1, 3, 40]))), count)
         units = torch.from_numpy(np.unique(numbers, return_inverse=True)[1])
     num_units = count if units is None else int(units.max()) + 1
+    codec: Codec = draw(st.sampled_from(CODECS))
+    plan = PLAN
+    if not networks and draw(st.booleans()):
+        quantities = draw(st.integers(0, columns))
+        codec = Scaled(columns=columns, quantities=quantities, ones=1)
+        shift = np.where(np.arange(columns) < quantities, rng.standard_normal(columns), 0)
+        told = np.concatenate([shift, 10 ** rng.uniform(-1.5, 1.5, columns), [BIAS, 0.5]])
+        plan = replace(PLAN, shared={SCALING: torch.from_numpy(told).float()}) if draw(st.booleans()) else PLAN
     return Case(
         flat,
         flat.initial + 0.5 * torch.from_numpy(rng.standard_normal(flat.size)).float(),
@@ -113,8 +123,9 @@ def cases(draw: st.DrawFn, networks: bool = False) -> Case:
         units,
         torch.from_numpy(rng.random(num_units) < draw(st.sampled_from([0.0, 0.7, 1.0]))),
         None if values else torch.from_numpy(rng.uniform(0.1, 20, classes)).float(),
-        draw(st.sampled_from(CODECS)),
+        codec,
         draw(st.sampled_from([1e-3, 0.7, 30.0])),
+        plan,
     )
 
 
@@ -151,7 +162,7 @@ def test_the_sum_is_that_of_the_definition(case: Case) -> None:
         case.records,
         case.numbers,
         case.codec,
-        PLAN,
+        case.plan,
         torch.ones(count) if classes is None else classes[case.records.targets],
     )
     expected = clipped_sum(codes, case.drawn, case.clip_norm)

@@ -71,12 +71,9 @@ class ModelView:
         for records in (e.test, e.holdout, e.public):
             if records is not None:
                 self.model.check_classes(records.targets)
+        e.scheme.codec.check_shapes(self.model.shapes)
         for query in e.scheme.asked:
-            query.check(self.model.num_classes)
-        if e.scheme.evaluations.every and e.scheme.evaluations.metric != "loss" and self._values_as_targets:
-            raise ConfigError(
-                f"⟨evaluate-metric⟩ {e.scheme.evaluations.metric} takes classes, and the targets are values: use loss"
-            )
+            query.check(1 if self._values_as_targets else self.model.num_classes)
         self.clock = Stopwatch(on=e.profile, wait=functools.partial(wait_for, self.device))
 
     @property

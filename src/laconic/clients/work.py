@@ -5,8 +5,8 @@ and encoded, and sent without clip and noise. `tamper` is a plain function in th
 updates before they are encoded.
 
 A client may set records aside to measure the model on; it never trains on them in the same run. Which they are follows
-from the public seed of the run, the client's number and how many records it has. So they are the same in every round,
-after a restart, and on a node as in a simulation.
+from the public seed of the run, the client's number and how many records it has; where records or patients are
+protected, from coins that only the client knows. So they are the same in every round and after a restart.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ class ClientWork:
     sums_together = True
     """Whether several clients' units may be one sum."""
 
-    def __init__(self, view: ModelView, *, tamper: Tamper | None = None) -> None:
+    def __init__(self, view: ModelView, *, tamper: Tamper | None = None, split_seed: int | None = None) -> None:
         e = view.experiment
         self.view, self.tamper = view, tamper
         self.engine = view.engine_for(view.model, self._work(len(view.first_targets)), adds_up=self.only_sums)
         self.population = as_features(self._held(), e.front_end, view.device)
         self.held_out: Population | None = None
         if any(query.held_out for query in e.scheme.asked):
-            seed = view.streams.public_seed("public")
+            seed = split_seed or split_seed_of(view.streams, e.scheme)
             self.population, self.held_out = trained_and_held(self.population, e.held_out, seed, e.scheme.unit)
         self.attackers = None if e.attack is None else Attackers(view, self.population, e.attack)
         self.part = (0, 1)
@@ -565,21 +565,38 @@ def split_rows(size: int, fraction: float, run_seed: int, client: int) -> tuple[
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
+def split_units(count: int, fraction: float, secret: int, client: int) -> np.ndarray:
+    """(units,): which are measured on.
+
+    With or without one of them, the others stay where they are; else one unit would move much of a sum. So there is a
+    coin for each, which only the client knows, and no fixed number of them.
+    """
+    draws = np.random.Philox(np.random.SeedSequence([_PURPOSE, secret, client])).random_raw(count)
+    held: np.ndarray = draws < np.uint64(int(fraction * 2**64) if fraction < 1 else 2**64 - 1)
+    return held
+
+
+def split_seed_of(streams: Streams, scheme: Scheme) -> int:
+    """What decides which records are set aside: a number of the run, and a secret one where units are protected."""
+    return streams.key(*streams.of_run("held out")) if scheme.sums_units else streams.public_seed("public")
+
+
 def trained_and_held(
     population: Population, fraction: float, run_seed: int, unit: str = CLIENT
 ) -> tuple[Population, Population]:
     """The same clients twice: with the records that they train on, and with those that they set aside.
 
-    Where patients are protected, all records of a patient are on one side.
+    Where records or patients are protected, each is set aside by a coin of its own, a patient with all its records.
     """
 
     def split(client: int) -> tuple[np.ndarray, np.ndarray]:
+        size = population.size(client)
+        if unit == CLIENT:
+            return split_rows(size, fraction, run_seed, client)
         units = units_of(population, client, unit)
-        if units is None:
-            return split_rows(population.size(client), fraction, run_seed, client)
-        parts = split_rows(int(units.max(initial=-1)) + 1, fraction, run_seed, client)
-        train, held = (np.flatnonzero(np.isin(units, part)) for part in parts)
-        return train, held
+        units = np.arange(size) if units is None else units
+        held = split_units(int(units.max(initial=-1)) + 1, fraction, run_seed, client)[units]
+        return np.flatnonzero(~held), np.flatnonzero(held)
 
     if type(population) is PooledPopulation:
         rows = [population.rows(client) for client in range(population.num_clients)]

@@ -78,6 +78,9 @@ class Codec(Part):
         """How many values that is."""
         return self.code_size(size)
 
+    def check_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Refuse a model whose weights have these shapes, if the code means nothing for it."""
+
     def check_shared(self, values: Tensor, size: int) -> None:
         """Refuse values that no honest server tells."""
         if int(values.min()) < 0 or int(values.max()) >= size or bool((values[1:] <= values[:-1]).any()):

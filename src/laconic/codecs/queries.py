@@ -93,6 +93,10 @@ class Query(Part):
     def check(self, num_classes: int) -> None:
         """Refuse a model of so many classes, if the query means nothing for it. 1: the targets are values."""
 
+    def misfits(self, codec: Codec) -> list[str]:
+        """Why it means nothing beside this codec of training."""
+        return []
+
     @property
     def by_record(self) -> bool:
         """Whether single records answer, so that records or patients inside clients can be protected."""

@@ -107,6 +107,18 @@ class Moments(Query):
     def without(self) -> str:
         return "leave out ⟨scaling⟩"
 
+    def check(self, num_classes: int) -> None:
+        if self.classes != num_classes:
+            raise ConfigError(
+                f"the scaling asks for the shares of {self.classes} classes, and there are {num_classes}"
+                " (1: the targets are values)"
+            )
+
+    def misfits(self, codec: Codec) -> list[str]:
+        if isinstance(codec, Scaled) and (codec.columns, codec.quantities) == (self.columns, self.quantities):
+            return []
+        return [f"the query Moments is for the codec Scaled with the same columns and quantities: {self.without}"]
+
     def rows(self, asked: Asked) -> Tensor:
         x = dense(asked.records.inputs).flatten(1).double()
         centred = 2 * x[:, : self.quantities] - 1
@@ -225,9 +237,22 @@ class Scaled(Codec):
     def shared_size(self, size: int) -> int:
         return 2 * self.columns + 2
 
+    def check_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
+        outputs = shapes[-1][0] if len(shapes) == 2 and len(shapes[-1]) == 1 else 0
+        if [list(shape) for shape in shapes] != [[outputs, self.columns], [outputs]]:
+            told = ", ".join("×".join(map(str, shape)) for shape in shapes)
+            raise ConfigError(
+                f"⟨scaling⟩ is for a model of one linear layer with a bias on {self.columns} columns, and this one has"
+                f" weights of the shapes {told}: use ⟨model⟩ logistic, or leave out ⟨scaling⟩"
+            )
+
     def check_shared(self, values: Tensor, size: int) -> None:
-        if not bool(values.isfinite().all()) or not bool((values[self.columns :] > 0).all()):
-            raise WireError("the scaling that the server tells is not one: scales must be above 0")
+        """Columns that are no quantities have no shift: with one, sparse records would be written out in full."""
+        sound = bool(values.isfinite().all()) and bool((values[self.columns :] > 0).all())
+        if not sound or bool(values[self.quantities : self.columns].any()):
+            raise WireError(
+                "the scaling that the server tells is not one: scales must be above 0, and only quantities are shifted"
+            )
 
     def encode(self, update: Tensor, plan: RoundPlan, streams: Sequence[Stream]) -> Tensor:
         weights, bias = self._split(update)

@@ -95,7 +95,8 @@ class Offer(Agreed):
         # Else a node would find it out with its records loaded, and wait for its owner as if they had failed.
         check_votes(self.scheme, self.rounds, self.size)
         check_evaluations(self.scheme, self.rounds)
-        self.scheme.evaluations.check(self.num_classes)
+        for query in self.scheme.asked:
+            query.check(self.num_classes)
         slack = self.max_dropouts + self.max_colluders
         check_rounds(self.scheme, self.sampler, self.num_clients, self.budget, slack)
         if self.scheme.sums_units:

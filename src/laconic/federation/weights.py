@@ -15,6 +15,7 @@ from laconic.packing import FLOAT32, integers
 
 def check_model(model: nn.Module, offer: Offer) -> None:
     """Refuse a model that is not the server's. No record is looked at."""
+    offer.scheme.codec.check_shapes([one.shape for one in model.parameters() if one.requires_grad])
     weights = initial_weights(model)
     if len(weights) != offer.size:
         raise WireError(f"this node's model has {len(weights)} weights, the server's {offer.size}")

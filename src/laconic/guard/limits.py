@@ -52,6 +52,7 @@ def _against_sizes(policy: Policy, contract: Contract) -> list[str]:
             (contract.size, "weights", "max_model_size", policy.max_model_size),
             (math.prod(contract.input_shape), "values in a record", "max_model_size", policy.max_model_size),
             (contract.num_classes, "classes", "max_model_size", policy.max_model_size),
+            (max(r.code_size for r in contract.releases), "values to send", "max_model_size", policy.max_model_size),
         )
         if value > limit
     ]

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _LONGEST, _LONGEST_KIND = 2000, 30
 """Characters of a reason, and of a kind of message that is none."""
+_SECRET_BYTES = 32
 
 
 class Node:
@@ -331,9 +332,9 @@ class Node:
                 **self._options | self._held_out(offer),
             )
 
-    def _held_out(self, offer: Offer) -> dict[str, float]:
-        """Which fraction of its records this node measures on. It stays the same in a run, even if its settings change
-        later: what was trained on is never measured on."""
+    def _held_out(self, offer: Offer) -> dict[str, Any]:
+        """Which fraction of its records this node measures on, and the secret by which units are chosen. They stay the
+        same in a run, even if its settings change later: what was trained on is never measured on."""
         from laconic.options.sections import HeldOutOptions
 
         if not offer.scheme.evaluations.every:
@@ -342,7 +343,13 @@ class Node:
         if kept is None:
             kept = repr(float(self._options.get("held_out", HeldOutOptions.held_out))).encode()
             self._folder.keep(offer.run, "held-out", kept)
-        return {"held_out": float(kept)}
+        if not offer.scheme.sums_units or seed_for_tests() is not None:
+            return {"held_out": float(kept)}
+        secret = self._folder.kept(offer.run, "held-out-coins")
+        if secret is None:
+            secret = os.urandom(_SECRET_BYTES)
+            self._folder.keep(offer.run, "held-out-coins", secret)
+        return {"held_out": float(kept), "split_seed": int.from_bytes(secret, "little")}
 
     def _records_failed(self, offer: Offer, error: RecordsFailed) -> None:
         """Tell the owner, who may mend the records: what was made of the bad ones is not used again."""
@@ -373,11 +380,14 @@ class Node:
             raise WireError(f"a message of {size:,} bytes, more than max_message_bytes {limit:,}")
 
     def _keep_shared(self, offer: Offer, request: UploadRequest) -> None:
-        """Keep what is told once; it may not change afterwards."""
+        """Keep what is told once, if it can be read; it may not change afterwards."""
+        from laconic.federation.weights import read_shared
+
         known = self._folder.kept(offer.run, "shared")
         if request.shared and known is not None and known != request.shared:
             raise PrivacyError("the server has told this node another shared before")
         if request.shared and known is None:
+            read_shared(request.shared, offer)
             self._folder.keep(offer.run, "shared", request.shared)
 
     def _shared(self, offer: Offer) -> dict[str, Tensor]:

@@ -42,6 +42,7 @@ class NodeWork:
         *,
         front_end: nn.Module | None = None,
         test_seed_allowed: bool = False,
+        split_seed: int | None = None,
         **options: Any,
     ) -> None:
         self.offer, self.client = offer, client
@@ -53,7 +54,7 @@ class NodeWork:
         )
         streams = federation_streams(offer.public_seed, test_seed_allowed=test_seed_allowed)
         self._view = ModelView(self.experiment, streams)
-        self._work = ClientWork(self._view)
+        self._work = ClientWork(self._view, split_seed=split_seed)
         self._num_records = self._work.population.size(client)  # those that it trains on
         self.size = self._view.model.size
 
