@@ -195,7 +195,9 @@ def plain_choice(facts: Facts, *, most_rounds: int | None = None) -> Choice:
     # Few records would be learnt by heart, so the way is shorter. No table is half as steep as the worst case.
     rounds, momentum, times = (800, 0.98, 2.0) if facts.units >= _MANY else (400, 0.95, 1.0)
     rounds = most_rounds or rounds
-    step = times * (1 + momentum) / (facts.curvature if facts.classes > 2 else max(0.25, facts.curvature))
+    # Of many classes a few may have most records, and are then as steep as two.
+    step = (1 + momentum) / max(0.1, 2 * facts.curvature) if facts.classes > 2 else times * (1 + momentum) / 0.25
+    step = step if facts.classes > 1 else (1 + momentum) / facts.curvature * times
     values: dict[str, Any] = {
         "scheme.name": "fl-std",
         "scheme.local_steps": 1,
