@@ -91,7 +91,7 @@ print(f"all records in one place, no privacy: AUROC {reachable:.3f}")
 # %% [markdown]
 # ## The schema
 #
-# The draft can be used as it is. Bounds and levels are then computed from the patients, which reveals something about
+# The draft can be used as it is. Its ranges and levels come from the patients, which reveals something about
 # them, and the privacy statement says so. It is better to write them down from *public* knowledge, as here. `fill`
 # stands for a missing number. A missing text becomes a level of its own, Unknown. Columns that the schema does not name
 # are never read.

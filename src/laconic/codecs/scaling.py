@@ -61,7 +61,7 @@ class Moments(Query):
     Args:
         columns: how many columns the records have.
         quantities: how many of them, the first ones, are quantities; the others mark levels, codes or gaps.
-        classes: how many; 1 for a quantity within [0, 1] as the target.
+        classes: how many; 1 for a quantity within [−1, 1] as the target.
         bound: B.
         rare: columns with a smaller share of ones than this are scaled down, as their noise would outweigh them.
         steepest: the server's steps are shortened by the curvature of the loss, p·(1 − p) for classes with the shares
@@ -170,7 +170,7 @@ class Moments(Query):
             return weights
         last = figures[-self._last :]
         if self.classes == 1:
-            bias = torch.from_numpy(np.clip(last[1:], 0, 1))
+            bias = torch.from_numpy(np.clip(last[1:], -1, 1))
         else:
             shares = np.maximum(last, max(sd, 1e-4))  # what the noise hides counts as its size
             logs = torch.from_numpy(np.log(shares / shares.sum()))

@@ -454,8 +454,8 @@ def _top(look: Look, most: int = 5) -> str:
 WARNING = (
     "The comments hold figures of your table. Keep this file as you keep the table.",
     "",
-    "Bounds, levels, codes and the median that fills gaps are left open: every run fits them to its training records.",
-    "They are not private: a smallest or largest value, a rare level or a rare code can be one person's. ε does not",
+    "Ranges (min, max) were read from the table and rounded to two digits. Levels and codes are left open: every run",
+    "fits them to its training records. They are not private: a rare level or code can be one person's. ε does not",
     "count them, and the privacy statement of a run names them under 'Not covered'. To reveal nothing, write public",
     "knowledge instead (min = 0 and max = 120 for an age, the levels of a questionnaire). Never copy the values that",
     "were seen: the statement would then call public what is not.",
@@ -551,7 +551,7 @@ def _remarks(finding: Finding, of: str = "") -> Iterator[str]:
         yield f"# seen: {one_line(finding.seen)}"
     if finding.missing:
         yield f"# no value in {finding.missing:,} rows" + (
-            "; they get the median of the training records" if isinstance(finding.entry, Numeric) else ", level Unknown"
+            "; they get `fill`, and a mark" if isinstance(finding.entry, Numeric) else ", level Unknown"
         )
     if finding.auroc is not None:
         yield f"# AUROC of this column alone{of}: {finding.auroc:.2f}"
