@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -227,6 +228,10 @@ def advise(as_json: bool, **asked: Any) -> None:
     """
     from laconic.advice.answer import advise as answer
 
+    if (command := _auto_command(asked)) is not None:
+        text = "The ranking is one of settings for pictures. For a table, this chooses all of them, and says why:"
+        click.echo(json.dumps({"command": command}) if as_json else f"{text}\n{command}")
+        return
     advice = answer(**asked)
     if as_json:
         from laconic.store.folder import json_text
@@ -234,6 +239,24 @@ def advise(as_json: bool, **asked: Any) -> None:
         click.echo(json_text(advice.to_dict()))
         return
     _print_advice(advice)
+
+
+def _auto_command(asked: dict[str, Any]) -> str | None:
+    """What to run for a table, for which nothing has to be ranked; None for other data."""
+    import shlex
+
+    from laconic.data.ehr.blocks import SUFFIXES
+    from laconic.data.ehr.sources import EHR_SOURCES
+
+    data = asked["dataset"]
+    if data is None or not (data in EHR_SOURCES or data.lower().endswith(SUFFIXES)):
+        return None
+    words = ["laconic", "run", "auto", "--dataset", data, "--epsilon", f"{asked['epsilon']:g}"]
+    for name in ("delta", "num_units", "max_rounds"):
+        value = asked[name]
+        if value is not None and value != {"delta": 1e-5, "max_rounds": 1000}.get(name):
+            words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+    return shlex.join(words)
 
 
 def _print_advice(advice: Advice) -> None:

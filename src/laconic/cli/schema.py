@@ -121,7 +121,7 @@ def _show(draft: Draft, file: Path) -> None:
     for line in (
         f"{draft.rows:,} rows with a label; predicted: {_predicted(draft)}",
         f"Whose rows: {whose}{alone}",
-        "Not private: the ranges here, and levels and codes that a run fits to your table, are not counted in ε. The file"
+        "Not private: the ranges, and levels and codes that a run fits to your table, are not counted in ε. The file"
         " says how to give public ones instead, and holds figures of your table: keep it as you keep the table.",
         f"Written: {file}. Check it, then:",
     ):

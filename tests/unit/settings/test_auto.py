@@ -190,3 +190,14 @@ def test_a_hopeless_run_spends_nothing_unless_it_is_forced(stays: Path, capsys: 
     )
     found = outlook_of(settle(config).experiment)
     assert found is not None and found.light != "red"
+
+
+def test_advice_for_a_table_is_the_command_that_chooses(stays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It claims no error that the run does not have, and the command runs as it stands."""
+    ended = call(
+        capsys, "advise", "--num-clients", "40", "--epsilon", "4", "--dataset", "stays.csv", "--num-units", "600"
+    )
+    assert ended.code == 0 and "error" not in ended.out
+    command = ended.out.splitlines()[-1].split()
+    assert command == ["laconic", "run", "auto", "--dataset", "stays.csv", "--epsilon", "4", "--num-units", "600"]
+    assert call(capsys, *command[1:], "--target", "died", "--out", "run").code == 0
