@@ -41,6 +41,8 @@ from laconic.streams import Streams
 
 SIZES = [14, 9, 11, 12, 7]
 FIRST_NODE = 1000
+FACTS = (2, 4)
+"""Quantities, and ones in the other columns, as private scaling takes them."""
 SEED = 3
 PRIVATE = {"scheme.clip_norm": 0.5, "scheme.noise_multiplier": 1.0}
 SERVER = Ed25519PrivateKey.generate()
@@ -149,7 +151,8 @@ class LocalFederation:
             (self.path / f"policy-{number}.toml").write_text(self.policies.get(number, self.policy))
 
     def run(self, *, resume: bool = False, config: RunConfig | None = None) -> RunResult:
-        data = ServerData(example=self.test.some(np.arange(2)), num_classes=3, test=self.test, public=self.public)
+        shown = self.test.some(np.arange(2))
+        data = ServerData(example=shown, num_classes=3, test=self.test, public=self.public, facts=FACTS)
         return run_federation(
             self.grid,
             config or self.config,
@@ -167,7 +170,7 @@ class LocalFederation:
         return Run(experiment, clients=clients).run()
 
     def settled(self, config: RunConfig | None = None) -> Settled:
-        everything = FederatedData(self.population, self.test, None, self.public, 3, (6,))
+        everything = FederatedData(self.population, self.test, None, self.public, 3, (6,), facts=FACTS)
         return settle(config or self.config, everything)
 
     def node(self, number: int) -> NodeFolder:

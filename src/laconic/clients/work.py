@@ -578,7 +578,7 @@ def split_units(count: int, fraction: float, secret: int, client: int) -> np.nda
 
 def split_seed_of(streams: Streams, scheme: Scheme) -> int:
     """What decides which records are set aside: a number of the run, and a secret one where units are protected."""
-    return streams.key(*streams.of_run("held out")) if scheme.sums_units else streams.public_seed("public")
+    return streams.key("held out") if scheme.sums_units else streams.public_seed("public")
 
 
 def trained_and_held(

@@ -207,7 +207,8 @@ class ServerData:
 
     `example` are a few records of the nodes' shape, made up if need be; `test` is evaluated on after every round;
     `public` records are no client's. Each is a pair (inputs, targets). `meaning` is what the nodes' records must mean:
-    of a schema, a vocabulary or pictures; None for plain numbers.
+    of a schema, a vocabulary or pictures; None for plain numbers. `facts` say how many columns, the first ones, are
+    quantities within [0, 1], and about how many ones a record has in the others: private scaling asks for them.
     """
 
     example: Any
@@ -216,6 +217,7 @@ class ServerData:
     public: Any = None
     notes: tuple[str, ...] = ()
     meaning: Meaning | None = None
+    facts: tuple[int, int] | None = None
 
     def federation(self, num_clients: int) -> FederatedData:
         """The federation as the server sees it: so many clients elsewhere."""
@@ -229,6 +231,7 @@ class ServerData:
             input_shape=tuple(example.inputs.shape[1:]),
             notes=self.notes,
             meaning=self.meaning,
+            facts=self.facts,
         )
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower
 import torch
 from flower_tools import PRIVATE, SEED, LocalFederation, config_for, weights_of
 
+from laconic.codecs.scaling import SCALING
 from laconic.federation.entropy import TEST_SEED
 from laconic.runner import run as simulator
 from laconic.secagg.crypto.keys import ENTRY_BYTES
@@ -26,6 +27,7 @@ RECORDS = {
     "run.engine": "per-record",
 }
 INSIDE = {"scheme.unit": "patient", "scheme.num_units": 27.0, "scheme.noise_multiplier": 1.5, "scheme.clip_norm": 0.5}
+SCALED = {"scheme.name": "fl-std-dp", "scaling.kind": "private", "scaling.noise_multiplier": 0.05}
 CASES = [
     ("fl-std", {}),
     ("fl-sign", {}),
@@ -48,6 +50,9 @@ CASES = [
         | {"secagg.consistency": "signed"},
     ),
     ("patients-sensed", INSIDE | {"scheme.name": "fl-cs-dp", "scheme.ratio": 0.5, "scheme.num_chunks": 3}),
+    ("scaled-patients-of-two-nodes", INSIDE | SCALED | {"scheme.max_owners_per_patient": 2, "scheme.unit_rate": 0.6}),
+    ("scaled-clients", PRIVATE | SCALED),
+    ("measured-patients", INSIDE | {"scheme.name": "fl-std-dp", "evaluation.every": 2}),
     ("fl-top-dp-half", PRIVATE | {"scheme.name": "fl-top-dp", "scheme.ratio": 0.5, "scheme.downlink": "half"}),
 ]
 
@@ -86,6 +91,29 @@ def test_same_sums_and_weights_as_the_simulator(
     assert [row["accuracy"] for row in result.history] == [row["accuracy"] for row in again.history]
     assert result.statement.get("released") == again.statement.get("released")
     assert result.statement.get("participant") == again.statement.get("participant")
+
+
+@pytest.mark.parametrize("changes", [{"scheme.unit_rate": 0.6}, {"scheme.unit": "record"}], ids=["patients", "records"])
+def test_what_the_first_round_measured_is_told_to_nodes_as_to_simulated_clients(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[Any] = []
+    step = simulator.server_step
+
+    def noted(scheme: Any, plan: Any, total: torch.Tensor, **options: Any) -> Any:
+        plans.append(plan)
+        return step(scheme, plan, total, **options)
+
+    monkeypatch.setattr(simulator, "server_step", noted)
+    monkeypatch.setattr(
+        "laconic.codecs.scaling._LEAST_THERE", 0.05
+    )  # these records are outside the ranges, and clipped
+    federation = LocalFederation(tmp_path, config_for("fl-std-dp", **INSIDE | SCALED | changes))
+    result, again = federation.run(), federation.simulated()
+    assert torch.equal(weights_of(result), weights_of(again))
+    assert [list(plan.shared) for plan in plans] == [[], [SCALING]] * 2
+    assert torch.equal(plans[1].shared[SCALING], plans[3].shared[SCALING])
+    assert result.history[1]["bytes_once"] == again.history[1]["bytes_once"] > 0
 
 
 def test_another_seed_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
