@@ -103,7 +103,7 @@ def choose_engine(
                 work=work,
                 batch=batch,
             )
-            return LinearCohort(model, layer, others, chunk=chunk, workers=workers or torch.get_num_threads())
+            return LinearCohort(model, layer, others, chunk=chunk)
         if name == "linear":
             raise ConfigError(f"⟨engine⟩ linear cannot train this ({layer}): use ⟨engine⟩ auto")
     if name == "sparse-first" or (name == "auto" and sparse):

@@ -10,8 +10,7 @@ in the end, and steps on (records, outputs) numbers between them; X·Xᵀ stays 
 
 **The same bits in every cohort, on every machine.** All factors of products are rounded to whole numbers: a row of X to
 22 bits or so of its largest entry, and the entries of X·Xᵀ, A and W likewise. Then every product and every sum is a
-whole number below 2⁵³, which float64 has exactly in any order. All else is done entry by entry (`units.rounding`). So
-the number of threads, too, may follow from the size of the work.
+whole number below 2⁵³, which float64 has exactly in any order. All else is done entry by entry (`units.rounding`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from torch import Tensor
 from laconic.data.population import gather
 from laconic.guard.noise import MEAN_BITS, SAFE
 from laconic.train.batches import Schedule
-from laconic.train.engines.engine import Crew, Engine, Task, Updates, on_threads
+from laconic.train.engines.engine import Engine, Task, Updates, on_threads
 from laconic.train.flat import FlatModel
 from laconic.train.local import LocalSGD
 from laconic.train.losses import mean_squared_error
@@ -45,8 +44,6 @@ _KEPT_BYTES = 1 << 26
 """Blocks are kept from round to round up to so many bytes; their records, too, if those of all take half of it."""
 _SMALLEST = -100
 """The exponent of the smallest unit of a row: float32 has no inverse of much smaller ones."""
-_SMALL_WORK = 1 << 25
-"""Up to so many multiplications in the products of a round, one thread does all of it."""
 
 
 class LinearCohort:
@@ -57,31 +54,23 @@ class LinearCohort:
         layer: the same as one linear layer.
         others: makes the engine for clients with more than `MOST_RECORDS` records.
         chunk: clients at once; None: as many as stay in a processor's cache.
-        workers: blocks at once where a round is more than small work.
     """
 
     name = "linear"
 
     def __init__(
-        self,
-        model: FlatModel,
-        layer: Layer,
-        others: Callable[[], Engine],
-        *,
-        chunk: int | None = None,
-        workers: int = 1,
+        self, model: FlatModel, layer: Layer, others: Callable[[], Engine], *, chunk: int | None = None
     ) -> None:
         self._model, self._layer, self._chunk = model, layer, chunk
         self._make_others = others
         self._others: Engine | None = None
-        self._workers = workers
         self._sizes: dict[int, int] = {}
         self._blocks: OrderedDict[bytes, _Block] = OrderedDict()
         self._block_bytes = 0
 
     @property
     def at_once(self) -> int:
-        return self._workers * self._at_once(len(self._model.example[1]))
+        return self._at_once(len(self._model.example[1]))
 
     def _at_once(self, width: int) -> int:
         return self._chunk or max(1, min(_BLOCK // (width * self._layer.inputs), _RECORDS // width))
@@ -90,10 +79,9 @@ class LinearCohort:
         """The updates of blocks of clients with about equally many records; then those of clients with many."""
         sizes = self._sizes_of(task)
         blocks, many = self._cut(task.clients, sizes), task.clients[sizes > MOST_RECORDS]
-        work = int(sizes.sum()) * self._layer.inputs * self._layer.outputs
-        crew = _Crew(self, blocks, 1 if work <= _SMALL_WORK else min(self._workers, len(blocks)))
-        with on_threads(1):  # it takes longer to wake others than an operation takes
-            yield from crew.updates(task)
+        with on_threads(1):  # others would wait, and be busy with that, at every one of many short operations
+            for clients in task.own(iter(blocks)):
+                yield task.then(self._trained(task, clients))
         if len(many):
             self._others = self._others or self._make_others()
             first, turn = task.part
@@ -119,7 +107,7 @@ class LinearCohort:
                 blocks += np.array_split(clients[some], -(-int(some.sum()) // at_once))
         return blocks
 
-    def prepare(self, task: Task, clients: np.ndarray) -> _Job:
+    def _prepared(self, task: Task, clients: np.ndarray) -> _Job:
         """The block of these clients with their records and batches; what does not change is kept."""
         key = clients.tobytes()
         with task.clock("data"):
@@ -141,25 +129,11 @@ class LinearCohort:
         while self._block_bytes > _KEPT_BYTES and len(self._blocks) > 1:
             self._block_bytes -= self._blocks.popitem(last=False)[1].num_bytes
 
-    def train(self, task: Task, job: _Job) -> TrainedLinear:
+    def _trained(self, task: Task, clients: np.ndarray) -> TrainedLinear:
         assert isinstance(task.train, LocalSGD)
-        start = self._layer.matrix(task.weights).double()
+        job, start = self._prepared(task, clients), self._layer.matrix(task.weights).double()
         moved = _stepped(self._layer, job, start, task.train.local_lr)
         return TrainedLinear(self._layer, job.block, job.inputs, moved)
-
-
-class _Crew(Crew["_Job"]):
-    """Workers without a state of their own, for blocks that are given."""
-
-    def __init__(self, engine: LinearCohort, blocks: list[np.ndarray], workers: int) -> None:
-        super().__init__([engine] * workers, chunk=1)
-        self._engine, self._blocks = engine, blocks
-
-    def prepare(self, task: Task, clients: np.ndarray) -> _Job:
-        return self._engine.prepare(task, clients)
-
-    def _chunks(self, clients: np.ndarray) -> list[np.ndarray]:
-        return self._blocks
 
 
 def _gathered(task: Task, clients: np.ndarray) -> tuple[Tensor, Tensor, np.ndarray]:

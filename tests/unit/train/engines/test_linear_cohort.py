@@ -115,7 +115,7 @@ def test_sparse_records_are_trained_as_dense_ones() -> None:
 
 @pytest.mark.parametrize("classes", [0, 2, 5])
 def test_an_update_has_the_same_bits_in_every_cohort(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone as on a node, among others, in blocks of any size, on several threads, and in the next round."""
+    """Alone as on a node, among others, in blocks and products of any size, and in the next round."""
     model, held = flat_model(classes), population(classes)
     work = task(model, held, replace(TRAIN, batch_size=5))
     together = engine(model)
@@ -124,10 +124,9 @@ def test_an_update_has_the_same_bits_in_every_cohort(classes: int, monkeypatch: 
     alone = torch.cat([updates(engine(model), replace(work, clients=work.clients[[c]])) for c in work.clients])
     assert torch.equal(alone, expected)
     assert torch.equal(updates(engine(model, chunk=2), work), expected)
-    monkeypatch.setattr(linear_cohort, "_SMALL_WORK", 0)
     monkeypatch.setattr(linear_cohort, "_PIECE", 300)
     monkeypatch.setattr(linear_cohort, "_KEPT_BYTES", 1000)
-    many = engine(model, workers=2, chunk=3)
+    many = engine(model, chunk=3)
     assert torch.equal(updates(many, work), expected) and torch.equal(updates(many, work), expected)
 
 
