@@ -74,7 +74,7 @@ def run(settings: Settings) -> dict[str, Any]:
             )
             for when, source in who.items()
         ]
-        count = 1 if settings.quick else 2 + 8 * work.sparse
+        count = 1 if settings.quick else 2 + 2 * work.sparse
         answers, lost = interleaved(contenders, repeats=settings.repeats, count=count)
         skipped |= lost
         found = {
