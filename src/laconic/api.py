@@ -32,7 +32,6 @@ from laconic.privacy.accounting.sampling import FixedSize, Poisson, Sampler
 from laconic.runner.outcome import RunResult
 from laconic.runner.run import Run, run_in
 from laconic.scheme import Scheme
-from laconic.settings.config import write_toml
 from laconic.store.folder import RunFolder
 from laconic.train.flat import trainable_size
 
@@ -330,6 +329,8 @@ def _files(experiment: Experiment) -> dict[str, str]:
 
 def _about(experiment: Experiment) -> str:
     """A run from Python has no re-runnable configuration (its objects have no names); this says what it was."""
+    from laconic.settings.config import write_toml
+
     scheme = experiment.scheme.to_dict()
     sections = {f"scheme.{k}": v for k, v in scheme.items() if isinstance(v, dict)}
     plain = {"name": experiment.scheme.name, "fingerprint": experiment.scheme.fingerprint}
