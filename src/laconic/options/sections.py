@@ -466,6 +466,12 @@ class AutoSection:
         shown="no limit",
         check=positive,
     )
+    counted: int | None = option(
+        None,
+        "Written by the program: how many patients or records auto counted; the statement says so.",
+        flag="",
+        check=positive_int,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -273,7 +273,7 @@ def evaluations_text(evaluations: dict[str, Any]) -> str:
 
 def query_text(query: dict[str, Any], text: str | None = None) -> str:
     """What clients are asked, with how much noise they answer, and what that costs."""
-    text = text or f"{query['text']} ({query['rounds']} rounds in all)"
+    text = text or f"{query['text']} ({query['rounds']} round{'s' if query['rounds'] != 1 else ''} in all)"
     if "noise" not in query:
         return text
     alone = min(figure for figure in query["alone"].values() if figure is not None)

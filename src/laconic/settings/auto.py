@@ -77,6 +77,7 @@ class Facts:
         classes: 1 for a quantity.
         prevalence: the share of the rarer of two classes, if that is declared.
         entries: numbers in all records that are not zeros, about.
+        counted: whether the units were counted, not declared.
     """
 
     unit: str
@@ -88,6 +89,7 @@ class Facts:
     classes: int
     prevalence: float | None = None
     entries: int = 0
+    counted: bool = False
 
     @property
     def curvature(self) -> float:
@@ -167,6 +169,7 @@ def private_choice(facts: Facts, *, epsilon: float, delta: float, most_rounds: i
         values |= {"scheme.local_steps": 1, "scheme.local_lr": 1.0, "scheme.batch_size": "all"}
     else:
         values |= {"scheme.num_units": facts.units}
+        values |= {"auto.counted": facts.units} if facts.counted else {}
         known = facts.prevalence is not None and facts.classes == 2 and scaled == "public"
         values |= {"scheme.prevalence": facts.prevalence} if known else {}
     if scaled == "private":
@@ -232,13 +235,15 @@ def facts_of(config: RunConfig, federation: FederatedData) -> Facts:
         )
     unit = config.scheme.options.get("unit") or _usual_unit(federation)
     declared = config.scheme.options.get("num_units")
-    units = int(declared) if isinstance(declared, int | float) and unit != CLIENT else _count(federation, unit)
+    known = unit != CLIENT and isinstance(declared, int | float)
+    units = int(declared) if isinstance(declared, int | float) and known else _count(federation, unit)
     prevalence = config.scheme.options.get("prevalence")
     if prevalence is None and federation.preprocessing is not None:
         prevalence = federation.preprocessing.schema.prevalence
     return Facts(
         unit=unit,
         units=units,
+        counted=not known,
         owners=federation.population.num_clients,
         columns=columns,
         quantities=found[0],

@@ -245,6 +245,11 @@ def _revealed(config: RunConfig, federation: FederatedData) -> list[Sentence]:
         )
     if config.data.public_records and config.data.public_dataset is None:
         notes.append(f"{config.data.public_records} training records were set aside and treated as public")
+    if config.auto.counted is not None:
+        notes.append(
+            f"the number of {config.scheme.options['unit']}s was counted on the clients' records, once, and rounded to"
+            " two digits, which is not in the ε; declare it (⟨num-units⟩)"
+        )
     return [Sentence.public(text) for text in notes]
 
 

@@ -382,7 +382,7 @@ class UnitGradients(LocalTraining):
         named = [] if self.num_units is None else [f"about {self.num_units:,g} {self.unit}s in all"]
         named += [f"the weights {_listed(self.class_weights)} of the classes"] if self.class_weights else []
         named += [f"the shares {_listed(self.prevalence)} of the classes"] if self.prevalence else []
-        return [f"publicly known, not counted on the clients' records: {'; '.join(named)}"] if named else []
+        return [f"taken as publicly known: {'; '.join(named)}"] if named else []
 
 
 def check_shares(prevalence: tuple[float, ...]) -> None:

@@ -329,11 +329,8 @@ def test_one_number_is_the_share_of_class_1_of_two() -> None:
     single = nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))
     e = experiment(scheme(unit="record", prevalence=0.02), population=two, model=single, public=None, test=None)
     assert float(SimulatedClients(e).model.initial[-1].sigmoid()) == pytest.approx(0.02)
-    declared = [text for text in Run(e).run().statement["assumptions"] if text.startswith("publicly known")]
-    assert declared == [
-        "publicly known, not counted on the clients' records: about 40 records in all; the shares 0.98, 0.02 of the"
-        " classes"
-    ]
+    declared = [text for text in Run(e).run().statement["assumptions"] if text.startswith("taken as publicly known")]
+    assert declared == ["taken as publicly known: about 40 records in all; the shares 0.98, 0.02 of the classes"]
 
 
 def test_the_shares_of_the_classes_are_refused_where_they_mean_nothing() -> None:

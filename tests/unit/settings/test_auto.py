@@ -89,8 +89,11 @@ def test_a_table_becomes_a_private_model_with_one_command(stays: Path, capsys: p
     assert config["scaling"]["kind"] in ("private", "public") and "max_rounds" not in config.get("auto", {})
     result = json.loads(Path("run/summary.json").read_text())
     assert result["last"]["auroc"] > 0.75 and result["last"]["epsilon"] <= 4.0
+    counted = "the number of records was counted on the clients' records, once, and rounded to two digits"
+    assert any(counted in line for line in result["statement"]["not_covered"])
     again = call(capsys, "run", "run/config.toml", "--out", "again")
     assert again.code == 0, again.err
+    assert json.loads(Path("again/summary.json").read_text())["statement"] == result["statement"]
     assert Path("again/rounds.jsonl").read_text().count("\n") == Path("run/rounds.jsonl").read_text().count("\n")
     resumed = call(
         capsys,
@@ -123,6 +126,10 @@ def test_what_is_given_is_kept_and_said(stays: Path) -> None:
         }
     )
     settled = settle(config)
+    assert settled.config.auto.counted == settled.config.scheme.options["num_units"]
+    told = settle(config.with_values({"scheme.num_units": 1000.0}))
+    assert told.config.auto.counted is None
+    assert not any("was counted" in note for note in told.experiment.notes)
     assert settled.config.scheme.options["momentum"] == 0.25 and settled.config.run.rounds == 12
     assert "momentum" in settled.chosen[-1] and "rounds" in settled.chosen[-1]
 
