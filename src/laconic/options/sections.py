@@ -508,6 +508,9 @@ class PrivacySection(DeltaOptions):
         shown="0.25",
         check=probability,
     )
+    outlook: str | None = option(
+        None, "Written by the program: the traffic light before the run, and what it says.", flag=""
+    )
     clip_norm_from: str | None = option(
         None, "Written by the program: where S came from, so that a repeated run still says it.", flag=""
     )

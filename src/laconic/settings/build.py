@@ -22,8 +22,9 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData, pooled
 from laconic.data.population import first_of
 from laconic.data.sources import SOURCES
-from laconic.errors import ConfigError, DataError, RunFolderError, several
+from laconic.errors import ConfigError, DataError, RunFolderError, several, worded
 from laconic.experiment.experiment import Experiment
+from laconic.experiment.outlook import outlook_of
 from laconic.files import replace_file
 from laconic.models.registry import MODELS, build_model, default_model, takes_option
 from laconic.observers.observer import Observer
@@ -160,6 +161,8 @@ def settle(
     if attack is not None:
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
     experiment = dataclasses.replace(tried, scheme=scheme, best_by=config.run.best_by, notes=tuple(notes))
+    if (outlook := outlook_of(experiment)) is not None:
+        config = config.with_values({"privacy.outlook": f"{outlook.light}: {worded(outlook.text)}"})
     return Settled(config, experiment, federation)
 
 

@@ -123,10 +123,17 @@ def result(view: RunView) -> Markup | None:
         "section",
         tag("h2", "Result"),
         tag("p", f"The model is {said}.", class_="box warn") if said else None,
-        pairs([(heading.strip(), text) for heading, text in lines]),
+        pairs([(heading.strip(), text) for heading, text in [*lines, *_before(view)]]),
         id="result",
         data_part="result",
     )
+
+
+def _before(view: RunView) -> list[tuple[str, str]]:
+    """The traffic light, as it was before the run."""
+    section = view.config.get("privacy")
+    text = section.get("outlook") if isinstance(section, dict) else None
+    return [("Noise against signal", str(text))] if text else []
 
 
 def settings(view: RunView) -> Markup | None:
@@ -190,6 +197,7 @@ def statement(view: RunView) -> Markup | None:
         tag("h2", "The statement in full"),
         tag("p", str(view.statement.get("summary", "")), class_="box") if view.private else None,
         tag("p", f"Result: {view.statement['result']}.") if view.statement.get("result") else None,
+        [tag("p", f"{heading}, before the run: {text}.") for heading, text in _before(view)],
         lines,
         folded("privacy.json, for programs", block, key="statement-json"),
         id="statement",

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.data.population import gather
+from laconic.data.population import Population, gather
 from laconic.guard.noise import MEAN_BITS, SAFE
 from laconic.train.batches import Schedule
 from laconic.train.engines.engine import Engine, Task, Updates, on_threads
@@ -64,6 +64,7 @@ class LinearCohort:
         self._model, self._layer, self._chunk = model, layer, chunk
         self._make_others = others
         self._others: Engine | None = None
+        self._population: Population | None = None
         self._sizes: dict[int, int] = {}
         self._blocks: OrderedDict[bytes, _Block] = OrderedDict()
         self._block_bytes = 0
@@ -77,6 +78,9 @@ class LinearCohort:
 
     def updates(self, task: Task) -> Iterator[Updates]:
         """The updates of blocks of clients with about equally many records; then those of clients with many."""
+        if task.population is not self._population:  # studies ask the same engine of other records, too
+            self._population, self._sizes, self._block_bytes = task.population, {}, 0
+            self._blocks.clear()
         sizes = self._sizes_of(task)
         blocks, many = self._cut(task.clients, sizes), task.clients[sizes > MOST_RECORDS]
         with on_threads(1):  # others would wait, and be busy with that, at every one of many short operations

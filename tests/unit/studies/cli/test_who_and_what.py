@@ -62,7 +62,7 @@ def test_reconstruction_leaves_a_table_and_pictures_of_what_may_be_shown(tmp_pat
         ("membership --views ,", "--views names nothing"),
         ("membership --trials 0", "trials"),
         ("membership fl-std --clip-norm 1", "--clip-norm means nothing to fl-std"),
-        ("membership fl-std --sampling-rate 1", "leave nobody"),
+        ("membership fl-std --sampling-rate 1", "leave none"),
         ("membership fl-std --groups 2", "groups"),
         ("membership fl-std --attack random-update", "--attack"),
         ("membership fl-std --dataset nowhere", "nowhere"),

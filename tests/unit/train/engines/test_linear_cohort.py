@@ -130,6 +130,20 @@ def test_an_update_has_the_same_bits_in_every_cohort(classes: int, monkeypatch: 
     assert torch.equal(updates(many, work), expected) and torch.equal(updates(many, work), expected)
 
 
+def test_other_records_of_the_same_clients_are_trained_as_they_are() -> None:
+    """What is kept from round to round is that of one population: audits and attacks exchange records."""
+    model, one, other = flat_model(2), population(2), population(2)
+    other = PooledPopulation(
+        Records(other.pool.inputs + 0.5, other.pool.targets), [other.rows(client) for client in range(len(SIZES))]
+    )
+    made, clients = engine(model), np.arange(len(SIZES))
+    before = updates(made, task(model, one, clients=clients))
+    found = updates(made, task(model, other, clients=clients))
+    assert torch.equal(found, updates(engine(model), task(model, other, clients=clients)))
+    assert not torch.equal(found, before)
+    assert torch.equal(updates(made, task(model, one, clients=clients)), before)
+
+
 def test_a_record_that_is_not_finite_stays_with_its_client() -> None:
     model, held = flat_model(2), population(2)
     expected = updates(engine(model), task(model, held))

@@ -107,7 +107,7 @@ def test_what_cannot_be_asked_is_refused_in_a_line() -> None:
         (lambda: MembershipGame(after=-1), "--after -1"),
         (lambda: MembershipGame(targets=0), "targets"),
         (lambda: membership(asked(plain.scheme, sampler=laconic.FixedSize(cohort_size=1))), "cohort of one"),
-        (lambda: membership(asked(plain.scheme, sampler=laconic.Poisson(sampling_rate=1.0))), "leave nobody"),
+        (lambda: membership(asked(plain.scheme, sampler=laconic.Poisson(sampling_rate=1.0))), "leave none"),
         (lambda: membership(asked(schemes.centralized(**TRAIN))), "no clients to infer from"),
     ]
     for call, text in cases:
