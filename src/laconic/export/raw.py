@@ -151,8 +151,8 @@ class PreparedRecords(nn.Module):
     """Raw numbers, numbers of levels and codes → features as `Preprocessing` makes them → the model.
 
     A number is scaled, (x − shift)/scale, and cut at its bounds; one that is missing (NaN) is replaced, where the
-    schema says by what. A level is its place in the list of levels; anything else is Unknown. Codes are 0 or 1, one for
-    each code of the vocabulary.
+    schema says by what, and marked, where it asks for that. A level is its place in the list of levels; anything else
+    is Unknown. Codes are 0 or 1, one for each code of the vocabulary.
     """
 
     shift: Tensor
@@ -160,6 +160,7 @@ class PreparedRecords(nn.Module):
     low: Tensor
     high: Tensor
     fill: Tensor
+    gaps: list[int]
     counts: list[int]
 
     def __init__(self, preprocessing: Preprocessing, model: nn.Module) -> None:
@@ -168,15 +169,18 @@ class PreparedRecords(nn.Module):
         constants = torch.tensor([affine(entry) for entry in numbers], dtype=torch.float64).reshape(-1, 4)
         for place, name in enumerate(("shift", "scale", "low", "high")):
             self.register_buffer(name, constants[:, place].clone())
-        fills = [entry.fill if isinstance(entry.fill, float | int) else torch.nan for entry in numbers]
-        self.register_buffer("fill", torch.tensor(fills, dtype=torch.float64))
+        self.register_buffer("fill", torch.tensor([_fill(entry) for entry in numbers], dtype=torch.float64))
+        self.gaps = [place for place, entry in enumerate(numbers) if entry.gaps]
         self.counts = [len(levels) for levels in levels_of(preprocessing)]
         self.model = model
 
     def forward(self, numbers: Tensor, levels: Tensor, codes: Tensor) -> Tensor:
         numbers = numbers.double()
-        numbers = torch.where(torch.isnan(numbers), self.fill, numbers)
+        missing = torch.isnan(numbers)
+        numbers = torch.where(missing, self.fill, numbers)
         parts = [((numbers - self.shift) / self.scale).clamp(self.low, self.high).float()]
+        if self.gaps:
+            parts.append(missing[:, self.gaps].float())
         for place, count in enumerate(self.counts):
             known = (levels[:, place : place + 1] >= 0) & (levels[:, place : place + 1] < count)
             chosen = torch.where(known, levels[:, place : place + 1], count)
@@ -205,6 +209,14 @@ def affine(number: Numeric) -> tuple[float, float, float, float]:
         return float(number.mean or 0), float(number.std or 1), -CUT, CUT
     low, high = float(number.min or 0), float(number.max or 0)
     return low, high - low, 0.0, 1.0
+
+
+def _fill(number: Numeric) -> float:
+    """What stands for a missing value; NaN if it stays missing."""
+    if isinstance(number.fill, float | int):
+        return float(number.fill)
+    shift, scale, low, high = affine(number)
+    return shift + scale * (low + high) / 2 if number.gaps else math.nan
 
 
 def levels_of(preprocessing: Preprocessing) -> list[list[str]]:
@@ -323,9 +335,10 @@ def _health_records(preprocessing: Preprocessing, module: nn.Module, reference: 
 
 
 def _around(number: Numeric, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Values inside the bounds and a little outside."""
+    """Values inside the bounds and a little outside, and missing ones where these are marked."""
     shift, scale, low, high = affine(number)
-    return shift + scale * rng.uniform(low - (high - low) / 4, high + (high - low) / 4, count)
+    values = shift + scale * rng.uniform(low - (high - low) / 4, high + (high - low) / 4, count)
+    return np.where(rng.random(count) < 0.25, np.nan, values) if number.gaps else values
 
 
 def _table(preprocessing: Preprocessing, numbers: Tensor, levels: Tensor, codes: Tensor) -> EhrTable:

@@ -120,6 +120,9 @@ def test_every_scaling_of_a_column_is_exported(tmp_path: Path) -> None:
                 Numeric(column="age", min=0.0, max=90.0, fill=40.0),
                 Numeric(column="lab", scale="clipped", min=-1.0, max=3.0),
                 Numeric(column="weight", scale="standard", mean=70.0, std=12.0),
+                Numeric(column="bp", scale="clipped", min=80.0, max=160.0, gaps=True),
+                Numeric(column="bmi", scale="standard", mean=25.0, std=5.0, gaps=True),
+                Numeric(column="pulse", min=40.0, max=140.0, fill=50.0, gaps=True),
             ),
         ).to_toml(),
         encoding="utf-8",
@@ -127,12 +130,15 @@ def test_every_scaling_of_a_column_is_exported(tmp_path: Path) -> None:
     preprocessing = Preprocessing(Schema.from_toml(tmp_path / "schema.toml"))
     (tmp_path / "preprocessing.toml").write_text(preprocessing.schema.to_toml(), encoding="utf-8")
     run: Any = types.SimpleNamespace(path=tmp_path)
-    raw = raw_model(Trained(run, nn.Linear(3, 1).eval(), None, RecordKind(shape=(3,)), None))
+    raw = raw_model(Trained(run, nn.Linear(9, 1).eval(), None, RecordKind(shape=(9,)), None))
     _, ask = FORMATS["torchscript"][1](raw, {})
     assert compare(raw, ask, "torchscript") < 1e-5
-    missing = torch.tensor([[torch.nan, 1.0, 80.0]]), torch.zeros(1, 0, dtype=torch.int64), torch.zeros(1, 0)
-    filled = torch.tensor([[40.0, 1.0, 80.0]]), *missing[1:]
-    assert torch.equal(ask(missing), ask(filled))
+    others = torch.zeros(1, 0, dtype=torch.int64), torch.zeros(1, 0)
+    missing = torch.tensor([[torch.nan, 1.0, 80.0, 120.0, 25.0, 50.0]])
+    filled, marked = missing.clone(), missing.clone()
+    filled[0, 0], marked[0, 3] = 40.0, torch.nan
+    assert torch.equal(ask((missing, *others)), ask((filled, *others)))
+    assert not torch.equal(ask((missing, *others)), ask((marked, *others)))
 
 
 def test_a_wrong_preprocessing_would_be_noticed_and_nothing_left(
