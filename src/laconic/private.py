@@ -151,7 +151,7 @@ class PrivateScheme:
         if unit == CLIENT:
             _refuse_idle(inside)
         else:
-            units = _of_units(unit, inside, options)
+            units = _unit_gradients(unit, inside, options)
             options = {"local_lr": 1.0, "local_steps": 1, **options}
             # Every unit is put on the grid by itself, so it must be fine: as fine as the widest ring allows.
             bits = MOST_BITS if bits is None and noise == "integer" else bits
@@ -199,8 +199,8 @@ def _refuse_idle(inside: dict[str, Any]) -> None:
         )
 
 
-def _of_units(unit: str, inside: dict[str, Any], options: dict[str, Any]) -> UnitGradients:
-    """What clients do that send clipped sums of their records' or patients' gradients, instead of training."""
+def _unit_gradients(unit: str, inside: dict[str, Any], options: dict[str, Any]) -> UnitGradients:
+    """The `UnitGradients` of a private scheme that protects records or patients; options of local training are refused."""
     given = [name for name in _LOCAL_STEPS if name in options]
     if given:
         raise ConfigError(

@@ -37,8 +37,8 @@ _LONGEST = 100
 
 
 @contextmanager
-def address(path: str | Path) -> Iterator[str]:
-    """What `bind` and `connect` take for this path."""
+def short_path(path: str | Path) -> Iterator[str]:
+    """A socket's path in the 100 bytes or so that `bind` and `connect` take."""
     path = Path(path)
     if len(os.fsencode(path)) <= _LONGEST or not Path("/proc/self/fd").is_dir():
         yield str(path)
@@ -177,7 +177,7 @@ def hand_over(
 def _asked(path: str | Path, kind: str, fields: Fields, within: float | None) -> Fields:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.settimeout(within)
-        with address(path) as short:
+        with short_path(path) as short:
             stream.connect(short)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             send(stream, kind, fields)  # a busy node answers and hangs up before it reads: its answer waits

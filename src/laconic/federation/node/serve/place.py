@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from laconic.errors import ConfigError, RunFolderError
-from laconic.federation.node.serve.hand_over import address
+from laconic.federation.node.serve.hand_over import short_path
 
 _PROBE = 5.0
 
@@ -31,7 +31,7 @@ def open_socket(path: Path, group: str | None, *, waiting: int) -> socket.socket
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)  # from the first instant: no other user opens it before its group is set
     try:
-        with address(path) as short:
+        with short_path(path) as short:
             listening.bind(short)
     except OSError as error:
         listening.close()
@@ -84,7 +84,7 @@ def _clear(path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE)
         try:
-            with address(path) as short:
+            with short_path(path) as short:
                 probe.connect(short)
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
