@@ -200,7 +200,7 @@ def _refuse_idle(inside: dict[str, Any]) -> None:
 
 
 def _unit_gradients(unit: str, inside: dict[str, Any], options: dict[str, Any]) -> UnitGradients:
-    """The `UnitGradients` of a private scheme that protects records or patients; options of local training are refused."""
+    """The `UnitGradients` of a scheme that protects records or patients; options of local training are refused."""
     given = [name for name in _LOCAL_STEPS if name in options]
     if given:
         raise ConfigError(
