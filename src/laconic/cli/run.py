@@ -126,6 +126,9 @@ def _resumable(
 
         for line in settled.chosen:
             print(f"auto  {worded(line)}")
+        outlook = settled.config.privacy.outlook or ""
+        if outlook.startswith("yellow"):
+            print(f"Before the run: {worded(outlook)}")
     print_cautions(settled.experiment)
     if not folder.exists and not force:
         refuse_hopeless(settled.experiment)
@@ -158,13 +161,9 @@ def refuse_hopeless(experiment: Experiment) -> None:
 
 def print_cautions(experiment: Experiment) -> None:
     """What makes the promise, or the model, worth little, before anything is trained."""
-    from laconic.errors import worded
     from laconic.experiment.mechanism import planned_cautions, untested
-    from laconic.experiment.outlook import outlook_of
 
-    found = outlook_of(experiment)
-    poor = [worded(found.text)] if found is not None and found.light == "yellow" else []
-    for text in [*poor, *planned_cautions(experiment), *untested(experiment)]:
+    for text in [*planned_cautions(experiment), *untested(experiment)]:
         print(f"laconic: warning: {text}", file=sys.stderr)
 
 
