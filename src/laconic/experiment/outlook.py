@@ -22,7 +22,7 @@ from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.releases import CLIENT
 
 COMMON = 0.03
-GREEN, RED = 1.0, 0.05
+GREEN, RED = 1.0, 0.02
 
 
 @dataclass(frozen=True)
