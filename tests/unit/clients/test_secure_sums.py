@@ -185,7 +185,7 @@ def test_a_repeated_round_is_a_new_attempt_with_new_noise_and_is_charged_again(
 
     with pytest.raises(RuntimeError, match="killed"):
         run(scheme(), secagg="masked", out=tmp_path / "run", observer=stop, checkpoint_seconds=1e9)
-    monkeypatch.setattr("laconic.clients.simulated.environment_of", lambda device, way: "another machine")
+    monkeypatch.setattr("laconic.clients.simulated.environment_of", lambda *args: "another machine")
     again = run(scheme(), secagg="masked", out=tmp_path / "run", resume=True)
     assert [row["attempt"] for row in again.history] == [1, 1, 1, 1], "round 4 was announced: it may have been charged"
     assert again.statement["released"]["rounds_charged"] == 4 + 4
