@@ -171,7 +171,7 @@ def test_the_command_line_says_and_keeps_all_of_it(counts: Any, tmp_path: Path, 
     words += ["--clip-norm", "1", "--epsilon", "20", "--local-lr", "0.1", "--local-steps", "2"]
     cli(["plan", *words], standalone_mode=False)
     said = " ".join(capsys.readouterr().out.split())
-    assert "the first round counts the records of each class (1 rounds in all): 10 cells with sensitivity 1" in said
+    assert "the first round counts the records of each class (1 round in all): 10 cells with sensitivity 1" in said
     assert "class counts up: " in said
     cli(["run", *words, "--out", "run", "--quiet", "--checkpoint-seconds", "0"], standalone_mode=False)
     printed = " ".join(capsys.readouterr().out.split())

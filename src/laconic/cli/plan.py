@@ -247,11 +247,12 @@ def _auto_command(asked: dict[str, Any]) -> str | None:
 
     from laconic.data.ehr.blocks import SUFFIXES
     from laconic.data.ehr.sources import EHR_SOURCES
+    from laconic.figures import as_flag
 
     data = asked["dataset"]
     if data is None or not (data in EHR_SOURCES or data.lower().endswith(SUFFIXES)):
         return None
-    words = ["laconic", "run", "auto", "--dataset", data, "--epsilon", f"{asked['epsilon']:g}"]
+    words = ["laconic", "run", "auto", "--dataset", data, "--epsilon", as_flag(asked["epsilon"])]
     for name in ("delta", "num_units", "max_rounds"):
         value = asked[name]
         if value is not None and value != {"delta": 1e-5, "max_rounds": 1000}.get(name):

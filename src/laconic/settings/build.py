@@ -22,7 +22,7 @@ from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData, pooled
 from laconic.data.population import first_of
 from laconic.data.sources import SOURCES
-from laconic.errors import ConfigError, DataError, RunFolderError, several, worded
+from laconic.errors import ConfigError, DataError, RunFolderError, several
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.outlook import outlook_of
 from laconic.files import replace_file
@@ -162,7 +162,7 @@ def settle(
         config = config.with_values({"attack.boost": attack.boost, "attack.collude": attack.collude})
     experiment = dataclasses.replace(tried, scheme=scheme, best_by=config.run.best_by, notes=tuple(notes))
     if (outlook := outlook_of(experiment)) is not None:
-        config = config.with_values({"privacy.outlook": f"{outlook.light}: {worded(outlook.text)}"})
+        config = config.with_values({"privacy.outlook": f"{outlook.light}: {outlook.text}"})
     return Settled(config, experiment, federation)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from laconic import __version__
+from laconic.errors import worded
 from laconic.metrics import titles
 from laconic.privacy.released import Statement, Summary
 from laconic.privacy.statement import statement_lines
@@ -133,7 +134,7 @@ def _before(view: RunView) -> list[tuple[str, str]]:
     """The traffic light, as it was before the run."""
     section = view.config.get("privacy")
     text = section.get("outlook") if isinstance(section, dict) else None
-    return [("Noise against signal", str(text))] if text else []
+    return [("Noise against signal", worded(str(text)))] if text else []
 
 
 def settings(view: RunView) -> Markup | None:
