@@ -52,10 +52,10 @@ def init(
     bounds. Every column is looked at: types, levels, missing cells, identifiers, and how well it tells the label by
     itself. What looks like the label in disguise is left out. Check the file before you use it: it says what to check.
     """
-    from laconic.data.ehr.draft import draft_schema, draft_toml
+    from laconic.data.ehr.draft import draft_file, draft_schema, write_draft
     from laconic.errors import DataError
 
-    file = out or Path(f"{table.name.partition('.')[0] or 'table'}.schema.toml")
+    file = out or draft_file(table)
     if file.exists() and not force:
         raise DataError(f"{file} is there already: choose another --out, or replace it with --force")
     draft = draft_schema(
@@ -67,10 +67,7 @@ def init(
         scale=scale.strip().lower(),
         kind=kind.strip().lower(),
     )
-    try:
-        file.write_text(draft_toml(draft), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"cannot write {file}: {error.strerror}") from None
+    write_draft(draft, file)
     if as_json:
         from laconic.store.folder import json_text
 

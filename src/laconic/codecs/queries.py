@@ -7,8 +7,8 @@ from the rounds and the bound. `Evaluations` are the query that comes with Lacon
 
 *Evaluations.* Clients measure the weights on records that they never train on, and send cells. A cell is a share of a
 client's held-out records: those classified rightly and wrongly, or, for the AUROC, those of each class with each range
-of scores. Shares are at least 0 and add up to 1, so ‖cells‖₂ ≤ 1 for any weights, records and number
-are: that is the sensitivity. The server reads the metrics off the noisy mean of the cells. All clients count alike.
+of scores. Shares are at least 0 and add up to 1, so ‖cells‖₂ ≤ 1 for any weights and records:
+that is the sensitivity. The server reads the metrics off the noisy mean of the cells. All clients count alike.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ In units of the clip S, the released means of all T rounds together have noise o
 for m values per output of the model, o outputs, and n clients or units in a round. What can be learnt shows in the mean
 of the clipped vectors. A single record's gradient points mostly its own way: on tables the mean of unit vectors has a
 norm of about g = 0.03. A client whose update is a mean over k records points to what is common by g/√(g² + 1/k).
+k follows from the steps and batches that were asked for, or is taken as 100: how many records clients hold is theirs,
+and a run that is refused, or a ratio that is written down, must not tell it.
 
 The ratio of the two says what to expect. It is rough: data differ in g by a factor of three either way.
 """
@@ -16,13 +18,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from laconic.experiment.experiment import Experiment
 from laconic.privacy.accounting.releases import CLIENT
+from laconic.train.local import LocalSGD, LocalTraining
 
 COMMON = 0.03
 GREEN, RED = 1.0, 0.02
+_USUAL_RECORDS = 100
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,11 @@ def outlook_of(experiment: Experiment) -> Outlook | None:
     sigma = scheme.noise_multiplier
     if not scheme.noise.private or scheme.record_level or scheme.noise.central or sigma is None:
         return None
-    clients = experiment.population.num_clients
     vectors = experiment.typical_plan().divisor
     rounds = max(1, scheme.planned(experiment.rounds)["training"])
     noise = math.sqrt(experiment.code_size / _outputs(experiment)) * sigma / (vectors * math.sqrt(rounds))
-    records = 1.0 if scheme.unit != CLIENT else _records(experiment, clients)
-    signal = COMMON / math.sqrt(COMMON**2 + 1 / max(1.0, records))
+    records = 1 if scheme.unit != CLIENT else _visited(scheme.train)
+    signal = COMMON / math.sqrt(COMMON**2 + 1 / records)
     ratio = signal / noise
     return Outlook(ratio, _light(ratio), _words(ratio, experiment, vectors))
 
@@ -62,10 +63,11 @@ def _outputs(experiment: Experiment) -> int:
     return int(shapes[0][0]) if len(shapes) <= 2 and shapes and len(shapes[0]) == 2 else 1
 
 
-def _records(experiment: Experiment, clients: int) -> float:
-    population = experiment.population
-    some = np.linspace(0, clients - 1, min(clients, 50)).astype(int)
-    return float(np.mean([population.size(int(client)) for client in some]))
+def _visited(train: LocalTraining) -> int:
+    """How many records are in a client's update, by what was asked for."""
+    if not isinstance(train, LocalSGD) or train.local_steps is None or train.batch_size is None:
+        return _USUAL_RECORDS
+    return train.local_steps * train.batch_size
 
 
 def _light(ratio: float) -> str:

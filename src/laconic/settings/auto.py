@@ -10,8 +10,8 @@ loss is shorter than 1, the clip is S = 0.7 whatever the table, and few are cut 
 *How far.* With steps of length η over T rounds, the noise that all rounds leave in the score of a record is about
 κ = η·T·S/(μ·n), whatever the number of columns and of rounds. The signal grows with η·T as well, but its main part
 comes early: what comes late are directions in which the records hardly differ. So the right η·T is where the noise is a
-fair part of the scores' own spread, which is about 1 for log-odds. κ = 0.6·0.7 it is: within a factor of two of it the
-result hardly changes (docs/results/auto.md).
+fair part of the scores' own spread, which is about 1 for log-odds. κ = 0.6·0.7 was the
+best of a few on the named tables and on random ones (docs/results/auto.md judges it on others).
 
 *Stability.* Gradient descent with momentum ρ is stable while η·λ < 2·(1 + ρ), λ the largest curvature: p·(1 − p) times
 the largest eigenvalue of the records' second moments, of which all add up to 1. ρ is the smallest that allows η·T;
@@ -55,12 +55,14 @@ EIGENVALUE = 0.5
 """The part of the largest eigenvalue in the second moments of records, at most, as is assumed."""
 RARELY = 0.05
 """p·(1 − p) of two classes of which one is the rarer by far, as outcomes in clinical tables are."""
+_SET_ASIDE = "on the records that are set aside; none of ε is spent on it (⟨evaluate-every⟩ measures privately)"
+_MEASURED = "also private, in some rounds and inside ε, as asked for"
 _PACES = ((ROUNDS, 0.0), (ROUNDS, 0.5), (ROUNDS, 0.8), (MORE, 0.8), (MORE, 0.9))
 """Rounds and momentum. Momentum goes farther with the same rounds, but the last models have more noise."""
 _MANY = 3000
 """Units, of a run without privacy."""
 _SECONDS = 1.2e-8
-"""A round takes about so long for each number in the records of a simulation."""
+"""A round of a simulation takes about so long for each number that is not a zero, with one record in a unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,6 @@ class Facts:
         ones: how many ones a record has in the others, about.
         classes: 1 for a quantity.
         prevalence: the share of the rarer of two classes, if that is declared.
-        entries: numbers in all records that are not zeros, about.
         counted: whether the units were counted, not declared.
     """
 
@@ -88,8 +89,17 @@ class Facts:
     ones: int
     classes: int
     prevalence: float | None = None
-    entries: int = 0
     counted: bool = False
+
+    @property
+    def outputs(self) -> int:
+        """Of the model."""
+        return 1 if self.classes <= 2 else self.classes
+
+    @property
+    def weights(self) -> int:
+        """Of the model."""
+        return (self.columns + 1) * self.outputs
 
     @property
     def curvature(self) -> float:
@@ -132,8 +142,10 @@ def usual_delta(units: int) -> float:
     return min(1e-5, 10.0 ** -math.ceil(math.log10(10 * max(1, units))))
 
 
-def private_choice(facts: Facts, *, epsilon: float, delta: float, most_rounds: int | None = None) -> Choice:
-    """The configuration of a private run with this promise."""
+def private_choice(
+    facts: Facts, *, epsilon: float, delta: float, most_rounds: int | None = None, every: int = 0
+) -> Choice:
+    """The configuration of a private run with this promise, in which rounds divisible by `every` are evaluations."""
     mu = gaussian_part(epsilon, delta)
     strength = mu * facts.units
     clip = CLIP * facts.longest
@@ -149,6 +161,8 @@ def private_choice(facts: Facts, *, epsilon: float, delta: float, most_rounds: i
     steepest = _farthest(rounds, momentum) / reach if scaled == "private" and facts.classes > 1 else None
     averaged = max(1, round(AVERAGED * rounds))
     asked = 1 if scaled == "private" else 0
+    if every and (rounds + asked) % every == 0:
+        rounds -= 1  # models are averaged up to the last round, so that one trains
     values: dict[str, Any] = {
         "scheme.name": "fl-std-dp",
         "scheme.unit": facts.unit,
@@ -187,7 +201,7 @@ def private_choice(facts: Facts, *, epsilon: float, delta: float, most_rounds: i
         f"steps: {values['scheme.server_lr']:g} with momentum {momentum:g}, so far that the noise in a score is about"
         f" {reach * clip / strength:.2g}, beside a spread of about {facts.spread:g} that is to be learnt",
         f"result: the mean of the last {averaged} models, which averages noise out",
-        "evaluation: on the records that are set aside; none of ε is spent on it (⟨evaluate-every⟩ measures privately)",
+        f"evaluation: {_MEASURED if every else _SET_ASIDE}",
         "other settings: give any option, or ⟨set⟩; what is given is kept",
     )
     return Choice(values, lines)
@@ -250,7 +264,6 @@ def facts_of(config: RunConfig, federation: FederatedData) -> Facts:
         ones=found[1],
         classes=federation.num_classes,
         prevalence=float(prevalence) if isinstance(prevalence, int | float) else None,
-        entries=_count(federation, RECORD) * (found[0] + found[1]),
     )
 
 
@@ -265,7 +278,8 @@ def chosen(config: RunConfig, federation: FederatedData) -> tuple[RunConfig, tup
         choice = plain_choice(facts, most_rounds=config.auto.max_rounds)
     else:
         delta = usual_delta(facts.units) if config.privacy.delta is None else config.privacy.delta
-        choice = private_choice(facts, epsilon=epsilon, delta=delta, most_rounds=_most_rounds(config, facts))
+        most, every = _most_rounds(config, facts), config.evaluation.every
+        choice = private_choice(facts, epsilon=epsilon, delta=delta, most_rounds=most, every=every)
     kept = [path for path in choice.values if path != "scheme.name" and _said(config, path) != _said(RunConfig(), path)]
     values = {path: value for path, value in choice.values.items() if path not in kept}
     changed = [path for path in kept if _said(config, path) != choice.values[path]]
@@ -286,11 +300,10 @@ def _most_rounds(config: RunConfig, facts: Facts) -> int | None:
     if given.max_rounds is not None:
         limits.append(given.max_rounds - 1)
     if given.max_megabytes is not None:
-        weights = (facts.columns + 1) * (1 if facts.classes <= 2 else facts.classes)
-        limits.append(int(given.max_megabytes * 1e6 / (4 * weights + 100)) - 1)
+        limits.append(int(given.max_megabytes * 1e6 / (4 * facts.weights + 100)) - 1)
     if given.max_minutes is not None:
-        outputs = 1 if facts.classes <= 2 else facts.classes
-        limits.append(int(60 * given.max_minutes / (0.02 + _SECONDS * facts.entries * outputs)))
+        numbers = facts.units * (facts.quantities + facts.ones) * facts.outputs
+        limits.append(int(60 * given.max_minutes / (0.02 + _SECONDS * numbers)))
     if limits and min(limits) < FEWEST:
         raise ConfigError(
             f"the limits leave {max(0, min(limits))} rounds, and auto needs {FEWEST + 1}: raise ⟨max-rounds⟩,"
@@ -346,8 +359,7 @@ def _at_one(unit: str) -> str:
 
 def _model_words(facts: Facts) -> str:
     kind = "linear regression" if facts.classes == 1 else "logistic regression"
-    weights = (facts.columns + 1) * (1 if facts.classes <= 2 else facts.classes)
-    return f"{kind} with {weights:,} weights, which start at 0"
+    return f"{kind} with {facts.weights:,} weights, which start at 0"
 
 
 def _scaling_words(kind: str, noise: float) -> str:

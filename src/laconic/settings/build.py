@@ -16,7 +16,7 @@ from torch import nn
 from laconic.audience import Sentence
 from laconic.catalogue import build_scheme
 from laconic.codecs.scaling import Moments
-from laconic.data.ehr.draft import draft_schema, draft_toml
+from laconic.data.ehr.draft import draft_file, draft_schema, write_draft
 from laconic.data.ehr.features import Preprocessing
 from laconic.data.ehr.schema import Schema
 from laconic.data.federated import FederatedData, pooled
@@ -25,7 +25,6 @@ from laconic.data.sources import SOURCES
 from laconic.errors import ConfigError, DataError, RunFolderError, several
 from laconic.experiment.experiment import Experiment
 from laconic.experiment.outlook import outlook_of
-from laconic.files import replace_file
 from laconic.models.registry import MODELS, build_model, default_model, takes_option
 from laconic.observers.observer import Observer
 from laconic.observers.tracker import tracker
@@ -176,12 +175,18 @@ def described(config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
     if data.dataset in SOURCES or not path.is_file() or data.text_column is not None:
         return config, ()
     if data.schema is None:
-        schema = Path(f"{path.name.partition('.')[0]}.schema.toml")
-        said = f"schema: {schema}, which was there, says what the columns are"
-        if not schema.exists():
-            target = None if data.target == DataSection.target else data.target
-            draft = draft_schema(path, target=target, patient=data.patient_column, client=data.client_column)
-            replace_file(schema, draft_toml(draft).encode())
+        schema = draft_file(path)
+        asked = {
+            "⟨target⟩": ("label", None if data.target == DataSection.target else data.target),
+            "⟨patient-column⟩": ("patient", data.patient_column),
+            "⟨client-column⟩": ("client", data.client_column),
+        }
+        if schema.exists():
+            _check_same(schema, asked)
+            said = f"schema: {schema}, which was there, says what the columns are"
+        else:
+            target, patient, client = (name for _, name in asked.values())
+            write_draft(draft_schema(path, target=target, patient=patient, client=client), schema)
             said = (
                 f"schema: drafted from the table as {schema}; that is not in ε: check it, and take out what is public"
             )
@@ -193,6 +198,17 @@ def described(config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
     if known.client is None and known.virtual_hospitals is None and data.num_clients is None:
         data = dataclasses.replace(data, num_clients=1)
     return dataclasses.replace(config, data=data), tuple(lines)
+
+
+def _check_same(schema: Path, asked: dict[str, tuple[str, str | None]]) -> None:
+    """Refuse a schema that was there and says otherwise than what is asked: another column would be learnt."""
+    known = Schema.from_toml(str(schema))
+    for option, (role, column) in asked.items():
+        if column is not None and column != getattr(known, role):
+            raise ConfigError(
+                f"{option} {column}: {schema} was there, and its {role} is {getattr(known, role) or 'not named'}:"
+                f" change it there, or draft another (laconic schema init --force)"
+            )
 
 
 def decided(
@@ -214,12 +230,9 @@ def decided(
             "auto needs ⟨epsilon⟩: 1 is a strong promise, 4 a weaker one; ⟨epsilon⟩ inf trains without privacy"
         )
     if federation is None:
-        owners = config.scheme.options.get("max_owners_per_patient", 1)
+        streams = Streams(config.run.seed)
         federation = load_federation(
-            config.data,
-            holdout=config.run.holdout,
-            streams=Streams(config.run.seed),
-            max_owners=owners if isinstance(owners, int) else 1,
+            config.data, holdout=config.run.holdout, streams=streams, max_owners=max_owners(config)
         )
     config, why = chosen(config, federation)
     return config, federation, (*drafted, *why)

@@ -21,7 +21,7 @@ from laconic.settings.config import RunConfig
 
 
 def facts(**changes: Any) -> Facts:
-    known = Facts(unit="record", units=10_000, owners=5, columns=70, quantities=30, ones=10, classes=2, entries=400_000)
+    known = Facts(unit="record", units=10_000, owners=5, columns=70, quantities=30, ones=10, classes=2)
     return dataclasses.replace(known, **changes)
 
 
@@ -208,3 +208,33 @@ def test_advice_for_a_table_is_the_command_that_chooses(stays: Path, capsys: pyt
     command = ended.out.splitlines()[-1].split()
     assert command == ["laconic", "run", "auto", "--dataset", "stays.csv", "--epsilon", "4", "--num-units", "600"]
     assert call(capsys, *command[1:], "--target", "died", "--out", "run").code == 0
+
+
+def test_a_schema_that_was_there_and_says_otherwise_is_refused(stays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else another column than the one asked for would be learnt, without a word."""
+    assert call(capsys, "schema", "init", "stays.csv", "--target", "died").code == 0
+    given = ("run", "auto", "--dataset", "stays.csv", "--epsilon", "4", "--out", "run")
+    for options, words in ((("--target", "sex"), "its label is died"), (("--client-column", "lab"), "its client is")):
+        ended = call(capsys, *given, *options)
+        assert ended.code == 2 and words in ended.err and not Path("run").exists()
+
+
+def test_private_evaluations_go_with_averaged_models() -> None:
+    """The last round trains, whatever the number of rounds is; and the lines do not say that no ε is spent on them."""
+    for known in (facts(), facts(units=200)):
+        for every in (2, 5, 8, 41):
+            choice = private_choice(known, epsilon=0.5, delta=1e-5, every=every)
+            assert choice.values["run.rounds"] % every
+            assert "none of ε" not in " ".join(choice.lines)
+
+
+def test_the_outlook_does_not_depend_on_how_many_records_clients_hold(stays: Path) -> None:
+    """Under a promise for whole clients that number is a client's own; a run must not be refused by it."""
+    found = []
+    for rows in (600, 300):
+        Path("some.csv").write_text("\n".join(stays.read_text().splitlines()[: rows + 1]) + "\n")
+        values = {"data.dataset": "some.csv", "data.target": "died", "scheme.name": "auto", "privacy.epsilon": 4.0}
+        settled = settle(RunConfig().with_values(values | {"scheme.unit": "client", "data.num_clients": 20}))
+        found.append(settled.config.privacy.outlook)
+        Path("some.schema.toml").unlink()
+    assert found[0] is not None and found[0] == found[1]

@@ -23,6 +23,7 @@ from laconic.data.ehr.schema import SCALES, Categorical, Codes, Entry, Filter, N
 from laconic.data.ehr.toml_values import toml
 from laconic.data.files.user_file import WAY_OUT
 from laconic.errors import ConfigError, DataError, nearest, one_line, unknown
+from laconic.files import replace_file
 
 LEAK, SUSPECT = 0.97, 0.9
 _LABELS = ("target", "label", "outcome", "y", "class", "died", "death", "mortality", "survived", "readmitted")
@@ -471,6 +472,19 @@ _SCALES = (
     'scale = "clipped"   to [0, 1] by the 1st and 99th percentile: extreme values do not squeeze the others together',
     'scale = "standard"  (x - mean) / std, cut at 5 standard deviations; mean and std may be given',
 )
+
+
+def draft_file(table: Path) -> Path:
+    """Where a draft for this table is written unless the user says otherwise."""
+    return Path(f"{table.name.partition('.')[0] or 'table'}.schema.toml")
+
+
+def write_draft(draft: Draft, file: Path) -> None:
+    """The draft as a file, which is whole or not there."""
+    try:
+        replace_file(file, draft_toml(draft).encode())
+    except OSError as error:
+        raise DataError(f"cannot write {file}: {error.strerror}") from None
 
 
 def draft_toml(draft: Draft) -> str:
